@@ -1,0 +1,41 @@
+# fillin: `make demo` shows it at work, `make test` proves it. Both set everything up first.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+
+.PHONY: help setup demo test lint bench results clean
+
+help:            ## what can be made
+	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:/' | column -t -s:
+
+setup: $(STAMP)  ## a virtual environment with everything in it
+
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --upgrade -c constraints.txt pip
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: setup      ## train a small te-tnp on curves for a minute and draw what it learnt
+	$(BIN)/python examples/gp_curves.py --seconds 60 --out out
+
+test: setup      ## lint, types and the whole test suite
+	$(BIN)/ruff check src tests examples
+	$(BIN)/pytest -n 2
+
+lint: setup      ## style and types
+	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples
+	$(BIN)/pyright
+
+bench: setup     ## time and memory of every model and of every score
+	$(BIN)/fillin bench models
+	$(BIN)/fillin bench scores
+
+results: bench   ## the measured tables of docs/results
+	$(BIN)/fillin bench models --json docs/results/models.json
+	$(BIN)/fillin bench scores --json docs/results/scores.json
+
+clean:           ## remove what was made
+	rm -rf $(VENV) build dist out .pytest_cache .hypothesis .ruff_cache

@@ -1,0 +1,116 @@
+"""The seam: one weighted average, whatever the weights. Nothing else in fillin takes a softmax over points."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from fillin.attention.backends import BACKENDS, fused, reference, streamed
+from fillin.attention.problem import Problem, Result
+from fillin.attention.scores import DotProduct, Score
+from fillin.attention.span import Span
+from fillin.errors import InputError, choose
+
+# Above this many logits the pairs are no longer stored for the backward pass (see `fillin bench scores`).
+_STORE = 1 << 20
+
+_watcher: ContextVar[list["Seen"] | None] = ContextVar("watcher", default=None)
+
+
+class Seen(NamedTuple):
+    """The weights of one call of attend(), and the places they join (None where the call had no places)."""
+
+    weights: Float[Tensor, "b h n m"]
+    xq: Float[Tensor, "b n dx"] | None
+    xk: Float[Tensor, "b m dx"] | None
+
+
+@contextmanager
+def watch() -> Iterator[list[Seen]]:
+    """Collect the weights per head of every attention call inside the block, first layer first.
+
+    Outside such a block no weights are ever stored.
+
+    >>> import torch
+    >>> with watch() as seen:
+    ...     _ = attend(torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, 5, 4), torch.zeros(1, 2, 5, 4))
+    >>> seen[0].weights.shape
+    torch.Size([1, 2, 3, 5])
+    """
+    seen: list[Seen] = []
+    token = _watcher.set(seen)
+    try:
+        yield seen
+    finally:
+        _watcher.reset(token)
+
+
+def attend(
+    q: Float[Tensor, "b h n d"] | None,
+    k: Float[Tensor, "b h m d"] | None,
+    v: Float[Tensor, "b h m e"],
+    *,
+    xq: Float[Tensor, "b n dx"] | None = None,
+    xk: Float[Tensor, "b m dx"] | None = None,
+    score: Score | None = None,
+    span: Span | None = None,
+    mask: Bool[Tensor, "..."] | None = None,
+    causal: bool = False,
+    normalise: Literal["softmax", "none"] = "softmax",
+    backend: str = "auto",
+    chunk: int | None = None,
+    return_weights: bool = False,
+    return_lse: bool = False,
+):
+    """out_i = Σ_j w_ij v_j with w_ij = exp(logit_ij), divided by Σ_j w_ij where normalise="softmax".
+
+    - `score` gives the logit of a pair from (q_i, k_j, Δ_ij = xq_i − xk_j); the default is q·k/√d. q and k may be
+      None for a score that reads only places.
+    - `span` is a learned window over Δ.
+    - `mask` broadcasts to [b h n m], True = may be attended; `causal` lets query i see keys j ≤ i.
+    - A query that may attend to nothing returns zeros and zero gradient.
+    - `backend` is "reference", "fused", "streamed" or "auto"; `chunk` sets the queries at a time of "streamed".
+
+    Returns out [b h n e]; with `return_weights` also w [b h n m], with `return_lse` also ln Σ_j exp(logit) [b h n].
+
+    >>> import torch
+    >>> v = torch.tensor([1.0, 3.0]).view(1, 1, 2, 1)
+    >>> attend(torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 2, 4), v).item()
+    2.0
+    """
+    problem = Problem(q, k, v, xq, xk, DotProduct() if score is None else score, span, mask, causal, normalise)
+    problem.check()
+    if backend != "auto":
+        choose("backend", backend, BACKENDS)
+        reason = BACKENDS[backend].unfit(problem)
+        if backend == "fused" and (return_weights or return_lse):
+            reason = "fused attention returns neither weights nor sums"
+        if reason:
+            raise InputError(f"attend: backend {backend!r} cannot do this: {reason}; use backend='auto'")
+        if backend == "streamed" and return_weights:
+            raise InputError("attend: backend 'streamed' never holds all weights; use 'reference' or 'auto' to see them")
+
+    watcher = _watcher.get()
+    result = _solve(problem, backend, chunk, return_weights or watcher is not None, return_lse)
+    if watcher is not None and result.weights is not None:
+        watcher.append(Seen(result.weights.detach(), xq, xk))
+    extras = [result.weights] * return_weights + [result.lse] * return_lse
+    return (result.out, *extras) if extras else result.out
+
+
+def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool) -> Result:
+    """Weights are stored only when asked for; what folds goes to `fused`; many pairs that do not, to `streamed`."""
+    if p.n == 0 or p.m == 0 or weights or backend == "reference":
+        return reference.run(p)
+    if backend == "streamed" or chunk is not None:
+        return streamed.run(p, chunk, lse)
+    if backend == "fused":
+        return fused.run(p)
+    if not lse and fused.unfit(p) is None and p.span is None:
+        folded = fused.folds(p)
+        if None not in folded or p.pairs <= _STORE:
+            return fused.run(p, folded)
+    return reference.run(p) if p.pairs <= _STORE else streamed.run(p, None, lse)

@@ -1,0 +1,294 @@
+"""What a pair (query i, key j) is worth: the logit of its weight, per head.
+
+Every score maps queries q [b h n d], keys k [b h m d] and displacements Δ [b dx n m] (Δ_ij = xq_i − xk_j) to
+logits [b h n m]. Places enter through Δ alone, so a model whose tokens carry no x is translation equivariant.
+Scores add up: `DotProduct() + Gaussian(heads=4)`.
+
+A score that is an inner product of something of the query and something of the key can `fold` itself into extra
+columns of q and k; then nothing pairwise is ever made outside the fused softmax.
+"""
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+Queries = Float[Tensor, "b h n d"]
+Keys = Float[Tensor, "b h m d"]
+Delta = Float[Tensor, "b dx n m"]
+Logits = Float[Tensor, "#b #h n m"]
+Folded = tuple[Float[Tensor, "#b #h n c"], Float[Tensor, "#b #h m c"]]
+
+# A folded −½‖Δ/ℓ‖² is a small difference of large squares: beyond this the digits of float32 are gone.
+_FOLD_LIMIT = 400.0
+
+
+class Score(nn.Module, ABC):
+    """The logit of a pair. `content` says whether q and k are read, `places` whether Δ is."""
+
+    content = False
+    places = False
+
+    @abstractmethod
+    def forward(self, q: Queries | None, k: Keys | None, delta: Delta | None) -> Logits: ...
+
+    def fold(self, q: Queries | None, k: Keys | None, xq: Tensor | None, xk: Tensor | None) -> Folded | None:
+        """Columns (q', k') with q'_i · k'_j = logit_ij exactly, or None where there are none (or too few digits)."""
+        return None
+
+    @property
+    def terms(self) -> tuple["Score", ...]:
+        return (self,)
+
+    def __add__(self, other: "Score") -> "Sum":
+        return Sum(*self.terms, *other.terms)
+
+
+class Sum(Score):
+    """logit = Σ_s logit_s. What folds among the terms is folded, the rest is a bias."""
+
+    def __init__(self, *scores: Score):
+        super().__init__()
+        self.scores = nn.ModuleList(scores)
+        self.content = any(s.content for s in scores)
+        self.places = any(s.places for s in scores)
+
+    @property
+    def terms(self) -> tuple[Score, ...]:
+        return tuple(self.scores)  # type: ignore[return-value]
+
+    def forward(self, q, k, delta):
+        first, *rest = self.scores
+        logits = first(q, k, delta)
+        for score in rest:
+            logits = logits + score(q, k, delta)
+        return logits
+
+
+class Uniform(Score):
+    """logit = 0: every key counts the same; softmaxed it is the mean of the values (CNP)."""
+
+    def forward(self, q, k, delta):
+        if delta is not None:
+            return torch.zeros_like(delta[:, :1])
+        assert q is not None and k is not None
+        return q.new_zeros(1, 1, q.shape[-2], k.shape[-2])
+
+    def fold(self, q, k, xq, xk):
+        query, key = (q, k) if q is not None else (xq[:, None], xk[:, None])
+        return query[..., :1] * 0, key[..., :1] * 0
+
+
+class DotProduct(Score):
+    """logit = q · k / √d (Vaswani et al. 2017, equation 3 of the report)."""
+
+    content = True
+
+    def forward(self, q, k, delta):
+        return (q / math.sqrt(q.shape[-1])) @ k.mT
+
+    def fold(self, q, k, xq, xk):
+        return q / math.sqrt(q.shape[-1]), k
+
+
+class Cosine(Score):
+    """logit = τ_h · (q/‖q‖) · (k/‖k‖), with a learned sharpness τ per head."""
+
+    content = True
+
+    def __init__(self, heads: int = 1, init: float = 10.0):
+        super().__init__()
+        self.log_sharpness = nn.Parameter(torch.full((heads,), math.log(init)))
+
+    def fold(self, q, k, xq, xk):
+        unit = nn.functional.normalize
+        return unit(q, dim=-1) * self.log_sharpness.exp()[:, None, None], unit(k, dim=-1)
+
+    def forward(self, q, k, delta):
+        query, key = self.fold(q, k, None, None)
+        return query @ key.mT
+
+
+class PlaceScore(Score):
+    """A score of Δ, or of ‖Δ‖ where `radial`: then one set of weights serves any number of dimensions."""
+
+    places = True
+
+    def __init__(self, heads: int = 1, dim_x: int = 1, radial: bool = False):
+        super().__init__()
+        self.heads, self.radial = heads, radial
+        self.dim = 1 if radial else dim_x
+
+    def seen(self, delta: Delta) -> Delta:
+        """Δ as this score sees it: [b dx n m], or ‖Δ‖ [b 1 n m]."""
+        return torch.linalg.vector_norm(delta, dim=1, keepdim=True) if self.radial else delta
+
+    def extra_repr(self) -> str:
+        return f"heads={self.heads}, dim={self.dim}, radial={self.radial}"
+
+
+def _spread(low: float, high: float, heads: int, dim: int) -> Tensor:
+    """Log-scales [h dim] from low to high, so that heads start out looking at different distances."""
+    at = torch.linspace(math.log(low), math.log(high), heads) if heads > 1 else torch.tensor([math.log(low * high) / 2])
+    return at[:, None].repeat(1, dim)
+
+
+class _Scaled(PlaceScore):
+    """A place score with a length scale ℓ per head (and per dimension unless radial)."""
+
+    def __init__(self, heads=1, dim_x=1, radial=False, init: float | tuple[float, float] = (0.1, 1.0)):
+        super().__init__(heads, dim_x, radial)
+        low, high = init if isinstance(init, tuple) else (init, init)
+        self.log_scale = nn.Parameter(_spread(low, high, heads, self.dim))
+
+    @property
+    def scale(self) -> Float[Tensor, "h dx"]:
+        return self.log_scale.exp()
+
+    def squared(self, delta: Delta) -> Float[Tensor, "b h n m"]:
+        """‖Δ/ℓ‖² per head."""
+        inverse = self.scale.pow(-2)  # [h dim]; radial: ‖Δ‖² = Σ Δ², one ℓ for all dimensions
+        squares = delta.square().sum(1, keepdim=True) if self.radial else delta.square()
+        return torch.einsum("hd,bdnm->bhnm", inverse, squares)
+
+
+class Laplace(_Scaled):
+    """logit = −‖Δ/ℓ‖₁ (Kim et al. 2019); radial: −‖Δ‖₂/ℓ."""
+
+    def forward(self, q, k, delta):
+        return -torch.einsum("hd,bdnm->bhnm", 1 / self.scale, self.seen(delta).abs())
+
+
+class Gaussian(_Scaled):
+    """logit = −½‖Δ/ℓ‖²: the *weight* is an RBF. Folds by completing the square."""
+
+    def forward(self, q, k, delta):
+        return -0.5 * self.squared(delta)
+
+    def fold(self, q, k, xq, xk):
+        if torch.compiler.is_compiling():
+            return None
+        scale = self.scale[:, None, :]  # [h 1 dim]
+        query, key = xq[:, None] / scale, xk[:, None] / scale  # [b h n dx]
+        far = torch.maximum(query.detach().abs().amax(), key.detach().abs().amax()) if xk.shape[1] and xq.shape[1] else 0
+        if far**2 > _FOLD_LIMIT:
+            return None
+        one_q, one_k = torch.ones_like(query[..., :1]), torch.ones_like(key[..., :1])
+        half_q, half_k = -0.5 * query.square().sum(-1, keepdim=True), -0.5 * key.square().sum(-1, keepdim=True)
+        return torch.cat([query, half_q, one_q], -1), torch.cat([key, one_k, half_k], -1)
+
+
+class RBF(_Scaled):
+    """logit = a · exp(−½‖Δ/ℓ‖²): the *logit* is an RBF (document 000)."""
+
+    def __init__(self, heads=1, dim_x=1, radial=False, init=(0.1, 1.0), amplitude: float = 2.0):
+        super().__init__(heads, dim_x, radial, init)
+        self.amplitude = nn.Parameter(torch.full((heads,), amplitude))
+
+    def forward(self, q, k, delta):
+        return self.amplitude[:, None, None] * torch.exp(-0.5 * self.squared(delta))
+
+
+class Linear(PlaceScore):
+    """logit = w · Δ. Its query part cancels in a softmax, so alone it cannot tell targets apart: a control.
+
+    Radial: w ‖Δ‖, which can.
+    """
+
+    def __init__(self, heads=1, dim_x=1, radial=False):
+        super().__init__(heads, dim_x, radial)
+        self.weight = nn.Parameter(torch.randn(heads, self.dim))
+
+    def forward(self, q, k, delta):
+        return torch.einsum("hd,bdnm->bhnm", self.weight, self.seen(delta))
+
+    def fold(self, q, k, xq, xk):
+        if self.radial:
+            return None
+        query, key = (xq @ self.weight.T).mT[..., None], (xk @ self.weight.T).mT[..., None]  # [b h n 1]
+        return torch.cat([query, torch.ones_like(query)], -1), torch.cat([torch.ones_like(key), -key], -1)
+
+
+class Fourier(PlaceScore):
+    """logit = Σ_f a_f cos(ω_f·Δ) + b_f sin(ω_f·Δ), frequencies shared by heads: a SIREN of one hidden layer.
+
+    Folds by angle addition. Frequencies start as those of a Gaussian kernel of length `1 / bandwidth`.
+    """
+
+    def __init__(self, heads=1, dim_x=1, radial=False, frequencies: int = 16, bandwidth: float = 4.0):
+        super().__init__(heads, dim_x, radial)
+        self.omega = nn.Parameter(bandwidth * torch.randn(frequencies, self.dim))
+        self.even = nn.Parameter(torch.randn(heads, frequencies) / math.sqrt(frequencies))
+        self.odd = nn.Parameter(torch.randn(heads, frequencies) / math.sqrt(frequencies))
+
+    def forward(self, q, k, delta):
+        phase = torch.einsum("fd,bdnm->bfnm", self.omega, self.seen(delta))
+        waves = torch.cat([phase.cos(), phase.sin()], 1)
+        return torch.einsum("hf,bfnm->bhnm", torch.cat([self.even, self.odd], 1), waves)
+
+    def fold(self, q, k, xq, xk):
+        if self.radial:
+            return None
+        query, key = (xq @ self.omega.T)[:, None], (xk @ self.omega.T)[:, None]  # [b 1 n f]
+        cos, sin, a, b = query.cos(), query.sin(), self.even[:, None], self.odd[:, None]
+        columns = torch.cat([a * cos + b * sin, a * sin - b * cos], -1)
+        return columns, torch.cat([key.cos(), key.sin()], -1)
+
+
+class _Pairwise(nn.Module):
+    """An MLP over channels of [b c n m], heads out, no output bias (it would cancel in the softmax)."""
+
+    def __init__(self, dim_in: int, hidden: tuple[int, ...], dim_out: int):
+        super().__init__()
+        sizes = [dim_in, *hidden]
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(sizes, sizes[1:], strict=False))
+        self.out = nn.Linear(sizes[-1], dim_out, bias=False)
+
+    def forward(self, z: Float[Tensor, "b c n m"]) -> Float[Tensor, "b h n m"]:
+        b, _, n, m = z.shape
+        z = z.flatten(2)  # channels first: the logits come out in the layout that attention wants
+        for layer in self.layers:
+            weight = layer.weight.expand(b, -1, -1)
+            z = torch.baddbmm(layer.bias[:, None], weight, z).relu_()
+        return (self.out.weight @ z).view(b, -1, n, m)
+
+
+class MLP(PlaceScore):
+    """logit = MLP(Δ): any function of the displacement, learned (documents 000, TE-TNP)."""
+
+    def __init__(self, heads=1, dim_x=1, radial=False, hidden: tuple[int, ...] = (32, 32)):
+        super().__init__(heads, dim_x, radial)
+        self.network = _Pairwise(self.dim, tuple(hidden), heads)
+
+    def forward(self, q, k, delta):
+        return self.network(self.seen(delta))
+
+
+class Joint(PlaceScore):
+    """logit = MLP([Δ, q·k/√d of every head]): the released form of TE-TNP (Ashman et al. 2024)."""
+
+    content = True
+
+    def __init__(self, heads=1, dim_x=1, radial=False, hidden: tuple[int, ...] = (128, 128)):
+        super().__init__(heads, dim_x, radial)
+        self.network = _Pairwise(self.dim + heads, tuple(hidden), heads)
+
+    def forward(self, q, k, delta):
+        content = (q / math.sqrt(q.shape[-1])) @ k.mT
+        return self.network(torch.cat([self.seen(delta), content], 1))
+
+
+class Bias(PlaceScore):
+    """logit = F(Δ) for any network F from [… dx] to [… heads], for example a SIREN."""
+
+    def __init__(self, network: nn.Module, heads=1, dim_x=1, radial=False):
+        super().__init__(heads, dim_x, radial)
+        self.network = network
+
+    def forward(self, q, k, delta):
+        return self.network(self.seen(delta).movedim(1, -1)).movedim(-1, 1)
+
+
+Mask = Bool[Tensor, "#b #h #n m"]

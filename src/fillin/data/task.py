@@ -1,0 +1,26 @@
+"""The one batch type."""
+
+from dataclasses import dataclass
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Task:
+    """Given (xc, yc), predict yt at xt: a batch of tasks, padded where counts differ.
+
+    Masks are [b n], or [b n dy] where parts of y are missing; True = there, None = all there.
+    """
+
+    xc: Float[Tensor, "b nc dx"]
+    yc: Float[Tensor, "b nc dy"]
+    xt: Float[Tensor, "b nt dx"]
+    yt: Float[Tensor, "b nt dy"]
+    mask_c: Bool[Tensor, "b nc *dy"] | None = None
+    mask_t: Bool[Tensor, "b nt *dy"] | None = None
+
+    @property
+    def inputs(self) -> tuple[Tensor | None, ...]:
+        """What a model is called with: model(*task.inputs)."""
+        return self.xc, self.yc, self.xt, self.mask_c, self.mask_t

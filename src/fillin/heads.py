@@ -1,0 +1,241 @@
+"""From features at the targets to a distribution over what belongs there.
+
+A marginal head gives a batch [b nt dy] of distributions; a joint one a batch [b] over events [nt dy]. `keep` says
+which target entries are real: joint distributions leave the others out of their likelihood.
+"""
+
+import math
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.distributions import (
+    Categorical,
+    Distribution,
+    LowRankMultivariateNormal,
+    MixtureSameFamily,
+    MultivariateNormal,
+    Normal,
+    OneHotCategorical,
+)
+from torch.nn.functional import softplus
+
+from fillin.errors import UnknownName
+
+Features = Float[Tensor, "*b nt c"]
+Keep = Bool[Tensor, "b nt dy"]
+
+
+class GaussianHead(nn.Module):
+    """Normal(μ, σ) with σ = floor + softplus(s)."""
+
+    joint = False
+
+    def __init__(self, dim: int, dim_y: int, floor: float = 1e-3):
+        super().__init__()
+        self.out, self.floor = nn.Linear(dim, 2 * dim_y), floor
+
+    def forward(self, features: Features, keep: Keep | None = None) -> Normal:
+        mean, raw = self.out(features).chunk(2, -1)
+        return Normal(mean, self.floor + softplus(raw), validate_args=False)
+
+
+class MixtureHead(nn.Module):
+    """Σ_k π_k Normal(μ_k, σ_k) for each entry: bands that need be neither symmetric nor of one piece."""
+
+    joint = False
+
+    def __init__(self, dim: int, dim_y: int, components: int = 4, floor: float = 1e-3):
+        super().__init__()
+        self.out, self.components, self.floor = nn.Linear(dim, 3 * dim_y * components), components, floor
+
+    def forward(self, features: Features, keep: Keep | None = None) -> MixtureSameFamily:
+        logits, mean, raw = self.out(features).unflatten(-1, (-1, 3, self.components)).unbind(-2)
+        parts = Normal(mean, self.floor + softplus(raw), validate_args=False)
+        return MixtureSameFamily(Categorical(logits=logits, validate_args=False), parts, validate_args=False)
+
+
+class CategoricalHead(nn.Module):
+    """One of dim_y classes; y is one-hot, the mean is the vector of probabilities."""
+
+    joint = False
+
+    def __init__(self, dim: int, dim_y: int):
+        super().__init__()
+        self.out = nn.Linear(dim, dim_y)
+
+    def forward(self, features: Features, keep: Keep | None = None) -> OneHotCategorical:
+        return OneHotCategorical(logits=self.out(features), validate_args=False)
+
+
+class JointGaussian(Distribution):
+    """Normal over all target entries of a task at once: batch [b], event [nt dy].
+
+    Built from a torch multivariate normal over the nt·dy entries in which the entries that are not kept are
+    independent and standard normal; their share of the log-likelihood is taken out again.
+    """
+
+    arg_constraints = {}  # noqa: RUF012  (torch's own name and type)
+
+    def __init__(self, normal: Distribution, shape: tuple[int, int], keep: Keep | None):
+        self.normal, self.keep = normal, None if keep is None else keep.flatten(1)
+        super().__init__(normal.batch_shape, torch.Size(shape), validate_args=False)
+
+    @property
+    def mean(self) -> Float[Tensor, "b nt dy"]:
+        return self.normal.mean.unflatten(-1, self.event_shape)
+
+    @property
+    def variance(self) -> Float[Tensor, "b nt dy"]:
+        return self.normal.variance.unflatten(-1, self.event_shape)
+
+    @property
+    def covariance_matrix(self) -> Float[Tensor, "b n n"]:
+        """Between the nt·dy entries, targets first, outputs within them."""
+        return self.normal.covariance_matrix  # type: ignore[attr-defined]
+
+    def rsample(self, sample_shape=()):
+        return self.normal.rsample(torch.Size(sample_shape)).unflatten(-1, self.event_shape)
+
+    def log_prob(self, value: Float[Tensor, "b nt dy"]) -> Float[Tensor, "b"]:
+        value = value.flatten(-2)
+        if self.keep is None:
+            return self.normal.log_prob(value)
+        value = torch.where(self.keep, value, self.normal.mean)
+        return self.normal.log_prob(value) + 0.5 * math.log(2 * math.pi) * (~self.keep).sum(-1)
+
+
+class _JointHead(nn.Module):
+    """Mean, diagonal and `rank` covariance features for each target entry."""
+
+    joint = True
+
+    def __init__(self, dim: int, dim_y: int, rank: int = 16, floor: float = 1e-3):
+        super().__init__()
+        self.rank, self.floor = rank, floor
+        self.mean = nn.Linear(dim, dim_y)
+        self.spread = nn.Linear(dim, dim_y * (rank + 1))
+
+    def parts(self, features: Features, spread: Features | None, keep: Keep | None):
+        """mean [b n], standard deviation [b n], features [b n r] of the n = nt·dy entries; unkept ones stand alone."""
+        mean = self.mean(features).flatten(-2)
+        raw = self.spread(features if spread is None else spread).unflatten(-1, (-1, self.rank + 1)).flatten(-3, -2)
+        deviation, factor = self.floor + softplus(raw[..., 0]), raw[..., 1:] / math.sqrt(self.rank)
+        if keep is not None:
+            real = keep.flatten(1)
+            deviation, factor = torch.where(real, deviation, 1), torch.where(real[..., None], factor, 0)
+        return mean, deviation, factor
+
+
+class LowRankHead(_JointHead):
+    """Normal(μ, diag(σ²) + H Hᵀ): permutation equivariant, its cost linear in the number of targets."""
+
+    def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
+        mean, deviation, factor = self.parts(features, spread, keep)
+        normal = LowRankMultivariateNormal(mean, factor, deviation.square(), validate_args=False)
+        return JointGaussian(normal, (features.shape[-2], mean.shape[-1] // features.shape[-2]), keep)
+
+
+class CholeskyHead(_JointHead):
+    """Normal(μ, L Lᵀ) with L = diag(σ) + strictly lower part of H Hᵀ. It depends on the order of the targets."""
+
+    def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
+        mean, deviation, factor = self.parts(features, spread, keep)
+        lower = (factor @ factor.mT).tril(-1) + torch.diag_embed(deviation)
+        normal = MultivariateNormal(mean, scale_tril=lower, validate_args=False)
+        return JointGaussian(normal, (features.shape[-2], mean.shape[-1] // features.shape[-2]), keep)
+
+
+class LatentMixture(Distribution):
+    """(1/K) Σ_k Π_i p(y_i | z_k): batch [b], event [nt dy]. Each sample is of one z, so it is coherent."""
+
+    arg_constraints = {}  # noqa: RUF012
+
+    def __init__(self, given: Distribution, keep: Keep | None):
+        """`given` is p(y | z_k), a marginal distribution of batch [K b nt dy]."""
+        self.given, self.keep = given, keep
+        shape = given.mean.shape
+        super().__init__(shape[1:2], shape[2:], validate_args=False)
+
+    @property
+    def mean(self) -> Float[Tensor, "b nt dy"]:
+        return self.given.mean.mean(0)
+
+    @property
+    def variance(self) -> Float[Tensor, "b nt dy"]:
+        return self.given.variance.mean(0) + self.given.mean.var(0, correction=0)
+
+    def log_prob(self, value: Float[Tensor, "b nt dy"]) -> Float[Tensor, "b"]:
+        each = joint_log_prob(self.given, value, self.keep)  # [K b]
+        return each.logsumexp(0) - math.log(len(each))
+
+    def sample(self, sample_shape=()):
+        sample_shape = torch.Size(sample_shape)
+        draws = self.given.sample(sample_shape)  # [… K b nt dy]
+        chosen = torch.randint(len(self.given.mean), (*sample_shape, 1, *self.batch_shape, 1, 1), device=draws.device)
+        index = chosen.expand(*sample_shape, 1, *self.batch_shape, *self.event_shape)
+        return draws.gather(len(sample_shape), index).squeeze(len(sample_shape))
+
+
+class Autoregressive(Distribution):
+    """Π_i p(y_i | context, y_1 … y_{i−1}) (equation 9 of the report): batch [b], event [nt dy].
+
+    The mean and deviation are those of the one-step marginals p(y_i | context), all that does not depend on order.
+    """
+
+    arg_constraints = {}  # noqa: RUF012
+
+    def __init__(self, shape: torch.Size, keep: Keep | None, marginals, conditionals, draw):
+        """`marginals()` and `conditionals(y)` give distributions of batch [b nt dy], `draw(n)` samples [n b nt dy]."""
+        self.keep, self._marginals, self._conditionals, self._draw = keep, marginals, conditionals, draw
+        super().__init__(shape[:1], shape[1:], validate_args=False)
+
+    @cached_property
+    def marginals(self) -> Distribution:
+        return self._marginals()
+
+    @property
+    def mean(self) -> Float[Tensor, "b nt dy"]:
+        return self.marginals.mean
+
+    @property
+    def variance(self) -> Float[Tensor, "b nt dy"]:
+        return self.marginals.variance
+
+    def log_prob(self, value: Float[Tensor, "b nt dy"]) -> Float[Tensor, "b"]:
+        return joint_log_prob(self._conditionals(value), value, self.keep)
+
+    @torch.no_grad()
+    def sample(self, sample_shape=()):
+        sample_shape = torch.Size(sample_shape)
+        return self._draw(sample_shape.numel()).view(*sample_shape, *self.batch_shape, *self.event_shape)
+
+
+def joint_log_prob(given: Distribution, value: Float[Tensor, "b nt dy"], keep: Keep | None) -> Float[Tensor, "*k b"]:
+    """ln p(y) of each task: Σ over its kept target entries for a marginal distribution, as it is for a joint one."""
+    if len(given.event_shape) == 2:
+        return given.log_prob(value)
+    per_class = bool(given.event_shape)  # a categorical has one probability for all entries of a target
+    if keep is not None:
+        value = torch.where(keep, value, 0)
+    each = given.log_prob(value)
+    if keep is not None:
+        each = torch.where(keep.any(-1) if per_class else keep, each, 0)
+    return each.sum(-1 if per_class else (-2, -1))
+
+
+HEADS = {
+    "gaussian": GaussianHead,
+    "mixture": MixtureHead,
+    "categorical": CategoricalHead,
+    "lowrank": LowRankHead,
+    "cholesky": CholeskyHead,
+}
+
+
+def make_head(name: str, dim: int, dim_y: int, **options) -> nn.Module:
+    """A new head of the given name over features of width `dim`."""
+    if name not in HEADS:
+        raise UnknownName("head", name, HEADS)
+    return HEADS[name](dim, dim_y, **options)

@@ -1,0 +1,68 @@
+"""Convolutions on grids, in one and two dimensions. Each knows its receptive field, so that grids can have margins."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+_CONV = {1: nn.Conv1d, 2: nn.Conv2d}
+Map = Float[Tensor, "b c ..."]
+
+
+class _Residual(nn.Module):
+    """x + conv(relu(x))."""
+
+    def __init__(self, dim_x: int, width: int, kernel: int):
+        super().__init__()
+        self.conv = _CONV[dim_x](width, width, kernel, padding=kernel // 2)
+
+    def forward(self, x: Map) -> Map:
+        return x + self.conv(torch.relu(x))
+
+
+class CNN(nn.Module):
+    """Residual convolutions at one resolution. `reach` is the receptive field to each side, in grid points."""
+
+    multiple = 1
+
+    def __init__(self, dim_x: int, dim_in: int, dim_out: int, width: int = 64, layers: int = 4, kernel: int = 5):
+        super().__init__()
+        self.into = _CONV[dim_x](dim_in, width, 1)
+        self.blocks = nn.Sequential(*(_Residual(dim_x, width, kernel) for _ in range(layers)))
+        self.out = _CONV[dim_x](width, dim_out, 1)
+        self.reach = layers * (kernel // 2)
+
+    def forward(self, x: Map) -> Map:
+        return self.out(torch.relu(self.blocks(self.into(x))))
+
+
+class UNet(nn.Module):
+    """Halve the grid level by level, then double it again, adding what was there on the way down.
+
+    Grids must start and end at multiples of `multiple` = 2^levels.
+    """
+
+    def __init__(self, dim_x: int, dim_in: int, dim_out: int, width: int = 64, levels: int = 3, kernel: int = 5):
+        super().__init__()
+        conv, half = _CONV[dim_x], kernel // 2
+        self.into = conv(dim_in, width, 1)
+        self.down = nn.ModuleList(conv(width, width, kernel, stride=2, padding=half) for _ in range(levels))
+        self.up = nn.ModuleList(conv(width, width, kernel, padding=half) for _ in range(levels))
+        self.middle = _Residual(dim_x, width, kernel)
+        self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
+        self.out = conv(width, dim_out, 1)
+        self.multiple = 2**levels
+        # going down, a convolution at level l reaches half·2^l further; coming up, as far at level l + 1, plus the
+        # place within its cell that a doubled point stands for
+        self.reach = sum(half * 2**level for level in range(levels)) + half * 2**levels
+        self.reach += sum(half * 2**level + 2**level for level in range(levels))
+
+    def forward(self, x: Map) -> Map:
+        x = self.into(x)
+        before = []
+        for conv in self.down:
+            before.append(x)
+            x = conv(torch.relu(x))
+        x = self.middle(x)
+        for conv, skip in zip(self.up, reversed(before), strict=True):
+            x = skip + conv(torch.relu(self.upsample(x)))
+        return self.out(torch.relu(x))

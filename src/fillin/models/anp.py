@@ -1,0 +1,115 @@
+"""Attentive neural processes (Kim et al. 2019): each target asks the context points that matter to it."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from fillin.attention import Block, Laplace, MultiHeadAttention, attend, over_keys
+from fillin.errors import choose
+from fillin.layers import mlp
+from fillin.models.base import LatentProcess, Process
+from fillin.models.cnp import Encoded, LatentDecoder, LatentPath
+from fillin.models.points import Points, Targets
+
+
+class SelfAttended(nn.Module):
+    """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention among them."""
+
+    def __init__(self, dim_x: int, dim_y: int, width: int, heads: int, layers: int, blocks: int):
+        super().__init__()
+        self.embed = mlp(dim_x + 2 * dim_y, width, width, layers)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
+
+    def forward(self, points: Points) -> Float[Tensor, "b n c"]:
+        tokens = self.embed(torch.cat([points.x, points.known], -1))
+        for block in self.blocks:
+            tokens = block(tokens, mask=over_keys(points.keep))
+        return tokens
+
+
+class CrossAttention(nn.Module):
+    """r(x) = Σ_j w_j r_j with weights from the places alone:
+
+    laplace    softmax(−‖x − x_j‖₁/ℓ)
+    dot        softmax(f(x)·f(x_j)/√d), f an MLP
+    multihead  the same with several heads and projections
+    """
+
+    def __init__(self, kind: str, dim_x: int, width: int, heads: int):
+        super().__init__()
+        self.kind = choose("cross", kind, ["laplace", "dot", "multihead"])
+        self.laplace = Laplace(1, dim_x, init=0.2) if kind == "laplace" else None
+        self.embed = None if kind == "laplace" else mlp(dim_x, width, width)
+        self.heads = MultiHeadAttention(width, heads) if kind == "multihead" else None
+
+    def forward(self, r: Float[Tensor, "b n c"], context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
+        mask = over_keys(context.keep)
+        if self.embed is None:
+            return attend(None, None, r[:, None], xq=targets.x, xk=context.x, score=self.laplace, mask=mask)[:, 0]
+        query, key = self.embed(targets.x), self.embed(context.x)
+        if self.heads is not None:
+            return self.heads(query, key, r, mask=mask)
+        return attend(query[:, None], key[:, None], r[:, None], mask=mask)[:, 0]
+
+
+class CANP(Process):
+    """The deterministic path alone: r(x) by cross-attention; features = MLP([x, r(x)])."""
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        heads: int = 8,
+        layers: int = 5,
+        cross: str = "multihead",
+        self_attention: int = 1,
+        head: str = "gaussian",
+        **head_options,
+    ):
+        super().__init__(dim_x, dim_y, width, head, **head_options)
+        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention)
+        self.cross = CrossAttention(cross, dim_x, width, heads)
+        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
+
+    def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
+        return self.cross(self.path(context), context, targets)
+
+    def decode(self, encoded, targets):
+        return self.decoder(torch.cat([encoded, targets.x], -1))
+
+
+class ANP(LatentProcess):
+    """Deterministic path by cross-attention, latent path by the mean, self-attention in both encoders."""
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        heads: int = 8,
+        layers: int = 5,
+        cross: str = "multihead",
+        self_attention: int = 1,
+        dim_z: int | None = None,
+        samples: int = 16,
+        seed: int = 0,
+        head: str = "gaussian",
+        **head_options,
+    ):
+        super().__init__(dim_x, dim_y, width, head, **head_options)
+        dim_z = dim_z or width
+        self.samples, self.seed = samples, seed
+        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention)
+        self.cross = CrossAttention(cross, dim_x, width, heads)
+        self.latent = LatentPath(SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention), width, dim_z)
+        self.decoder = LatentDecoder(dim_x, width + dim_z, width, layers - 1)
+
+    def encode(self, context: Points, targets: Targets) -> Encoded:
+        return Encoded(context, self.cross(self.path(context), context, targets))
+
+    def belief(self, points, encoded):
+        return self.latent(points)
+
+    def decode_latent(self, encoded, z, targets):
+        return self.decoder(encoded.r, z, targets.x)

@@ -1,0 +1,113 @@
+"""What every neural process is: an encoder of the context, a decoder at the targets, and a head."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.distributions import Distribution, Independent, Normal, kl_divergence
+
+from fillin.heads import LatentMixture, joint_log_prob, make_head
+from fillin.models.points import Points, Targets, origin, read
+
+Places = Float[Tensor, "b n dx"]
+Values = Float[Tensor, "b n dy"]
+Mask = Bool[Tensor, "b n"] | Bool[Tensor, "b n dy"]
+
+
+class Process(nn.Module, ABC):
+    """model(xc, yc, xt) → the distribution of yt.
+
+    `kind` is "marginal", "joint", "latent" or "autoregressive": what distribution comes out (see NOTATION.md).
+    An `equivariant` model sees places only relative to the context. `dim_x` is None where any number will do.
+    """
+
+    kind = "marginal"
+    equivariant = False
+
+    def __init__(self, dim_x: int | None, dim_y: int, features: int, head: str = "gaussian", **head_options):
+        super().__init__()
+        self.dim_x, self.dim_y = dim_x, dim_y
+        self.head = make_head(head, features, dim_y, **head_options)
+        if self.kind == "marginal" and self.head.joint:
+            self.kind = "joint"
+
+    def forward(
+        self, xc: Places, yc: Values, xt: Places, mask_c: Mask | None = None, mask_t: Mask | None = None
+    ) -> Distribution:
+        context, targets = self.read(xc, yc, xt, mask_c, mask_t)
+        return self.head(self.decode(self.encode(context, targets), targets), targets.keep)
+
+    def read(self, xc, yc, xt, mask_c=None, mask_t=None) -> tuple[Points, Targets]:
+        """The arguments, checked; places relative to the context where the model is equivariant."""
+        dtype = next(self.parameters()).dtype
+        context, targets = read(xc, yc, xt, mask_c, mask_t, self.dim_x, self.dim_y, dtype)
+        if not self.equivariant:
+            return context, targets
+        place = origin(context, targets)
+        return context.relative_to(place), targets.relative_to(place)
+
+    @abstractmethod
+    def encode(self, context: Points, targets: Targets) -> Any:
+        """All that the model wants to know of the context."""
+
+    @abstractmethod
+    def decode(self, encoded: Any, targets: Targets) -> Float[Tensor, "b nt c"]:
+        """Features at the targets."""
+
+
+class LatentProcess(Process):
+    """A process with a latent variable z: p(yt) = E_z Π_i p(yt_i | z), one z for a whole function.
+
+    `samples` latents make the predictive mixture; their noise is drawn from `seed` and shared by all tasks, so that
+    a prediction depends neither on what else is in the batch nor on how often it was asked for.
+    """
+
+    kind = "latent"
+    samples: int
+    seed: int
+
+    @abstractmethod
+    def belief(self, points: Points, encoded: Any) -> Normal:
+        """q(z | points), batch [b …]."""
+
+    @abstractmethod
+    def decode_latent(self, encoded: Any, z: Float[Tensor, "k b ..."], targets: Targets) -> Float[Tensor, "k b nt c"]:
+        """Features at the targets for each of k latents."""
+
+    def decode(self, encoded, targets):
+        z = self.latents(self.belief(encoded.context, encoded))
+        return self.decode_latent(encoded, z, targets)
+
+    def latents(self, belief: Normal, number: int | None = None) -> Float[Tensor, "k b ..."]:
+        """μ + σ ε for the model's own noise ε [k 1 …]."""
+        random = torch.Generator(device=belief.loc.device).manual_seed(self.seed)
+        shape = (number or self.samples, 1, *belief.loc.shape[1:])
+        noise = torch.randn(shape, generator=random, dtype=belief.loc.dtype, device=belief.loc.device)
+        return belief.loc + belief.scale * noise
+
+    def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> LatentMixture:
+        context, targets = self.read(xc, yc, xt, mask_c, mask_t)
+        features = self.decode(self.encode(context, targets), targets)
+        return LatentMixture(self.head(features), targets.keep)
+
+    def bound(
+        self, xc, yc, xt, yt, mask_c=None, mask_t=None, samples: int = 1, weighted: bool = False
+    ) -> Float[Tensor, "b"]:
+        """A lower bound on ln p(yt | context) with z ~ q(z | context and targets), from torch's random state.
+
+        ELBO:                E_q[ln p(yt | z)] − KL(q(z | all) ‖ q(z | context))
+        importance-weighted: ln (1/K) Σ_k p(yt | z_k) q(z_k | context) / q(z_k | all)
+        """
+        context, targets = self.read(xc, yc, xt, mask_c, mask_t)
+        encoded = self.encode(context, targets)
+        prior = self.belief(context, encoded)
+        posterior = self.belief(context.followed_by(targets.given(yt)), encoded)
+        z = posterior.rsample(torch.Size([samples]))
+        fit = joint_log_prob(self.head(self.decode_latent(encoded, z, targets)), yt, targets.keep)  # [k b]
+        whole = [Independent(q, q.loc.ndim - 1, validate_args=False) for q in (prior, posterior)]
+        if not weighted:
+            return fit.mean(0) - kl_divergence(whole[1], whole[0])
+        weights = fit + whole[0].log_prob(z) - whole[1].log_prob(z)
+        return weights.logsumexp(0) - torch.log(torch.tensor(float(samples), dtype=weights.dtype))

@@ -1,0 +1,110 @@
+"""Conditional and latent neural processes (Garnelo et al. 2018a, b): the context becomes one vector, its mean."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import softplus
+
+from fillin.attention import average
+from fillin.layers import mlp
+from fillin.models.base import LatentProcess, Process
+from fillin.models.points import Points, Targets
+
+
+class CNP(Process):
+    """r = mean_j MLP([x_j, y_j, flag_j]); features at x = MLP([r, x])."""
+
+    def __init__(
+        self, dim_x: int = 1, dim_y: int = 1, width: int = 128, layers: int = 5, head: str = "gaussian", **head_options
+    ):
+        super().__init__(dim_x, dim_y, width, head, **head_options)
+        self.encoder = mlp(dim_x + 2 * dim_y, width, width, layers)
+        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
+
+    def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
+        return average(self.encoder(torch.cat([context.x, context.known], -1)), context.keep)
+
+    def decode(self, encoded, targets):
+        return self.decoder(torch.cat([encoded.expand(-1, targets.x.shape[1], -1), targets.x], -1))
+
+
+class Encoded(NamedTuple):
+    context: Points
+    r: Float[Tensor, "b n c"] | None  # the deterministic path; n is 1 or the number of targets
+
+
+class LatentPath(nn.Module):
+    """q(z | points) = Normal(MLP(s)), s the mean of the encoded points (ANP, Kim et al. 2019, with self-attention)."""
+
+    def __init__(self, encoder: nn.Module, width: int, dim_z: int):
+        super().__init__()
+        self.encoder, self.out = encoder, mlp(width, 2 * dim_z, width)
+
+    def forward(self, points: Points) -> Normal:
+        mean, raw = self.out(average(self.encoder(points), points.keep)[:, 0]).chunk(2, -1)
+        return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
+
+
+class _Embedded(nn.Module):
+    """MLP([x, y, flag]) of every point."""
+
+    def __init__(self, dim_x: int, dim_y: int, width: int, layers: int):
+        super().__init__()
+        self.network = mlp(dim_x + 2 * dim_y, width, width, layers)
+
+    def forward(self, points: Points) -> Float[Tensor, "b n c"]:
+        return self.network(torch.cat([points.x, points.known], -1))
+
+
+class NP(LatentProcess):
+    """The latent neural process with a deterministic path beside the latent one: features = MLP([r, z, x])."""
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        layers: int = 5,
+        dim_z: int | None = None,
+        deterministic: bool = True,
+        samples: int = 16,
+        seed: int = 0,
+        head: str = "gaussian",
+        **head_options,
+    ):
+        super().__init__(dim_x, dim_y, width, head, **head_options)
+        dim_z = dim_z or width
+        self.samples, self.seed = samples, seed
+        self.path = _Embedded(dim_x, dim_y, width, layers) if deterministic else None
+        self.latent = LatentPath(_Embedded(dim_x, dim_y, width, layers), width, dim_z)
+        self.decoder = LatentDecoder(dim_x, (width if deterministic else 0) + dim_z, width, layers - 1)
+
+    def encode(self, context: Points, targets: Targets) -> Encoded:
+        return Encoded(context, None if self.path is None else average(self.path(context), context.keep))
+
+    def belief(self, points, encoded):
+        return self.latent(points)
+
+    def decode_latent(self, encoded, z, targets):
+        return self.decoder(encoded.r, z, targets.x)
+
+
+class LatentDecoder(nn.Module):
+    """MLP([x, r, z]) at every target, for each of k latents."""
+
+    def __init__(self, dim_x: int, given: int, width: int, layers: int):
+        super().__init__()
+        self.of_z = nn.Linear(given, width)
+        self.of_x = nn.Linear(dim_x, width, bias=False)
+        self.rest = nn.Sequential(nn.ReLU(), mlp(width, width, width, max(1, layers - 1)), nn.ReLU())
+
+    def forward(
+        self, r: Float[Tensor, "b n c"] | None, z: Float[Tensor, "k b z"], x: Float[Tensor, "b nt dx"]
+    ) -> Float[Tensor, "k b nt c"]:
+        # the first layer is linear, so what does not vary with k, or with the target, is computed once
+        split = self.of_z.weight.split([self.of_z.in_features - z.shape[-1], z.shape[-1]], 1)
+        first = (z @ split[1].T)[:, :, None] + self.of_x(x) + self.of_z.bias
+        return self.rest(first if r is None else first + r @ split[0].T)

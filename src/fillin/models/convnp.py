@@ -1,0 +1,132 @@
+"""Convolutional neural processes (Gordon et al. 2020, Foong et al. 2020): scatter to a grid, convolve, read off."""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Normal
+from torch.nn.functional import softplus
+
+from fillin.errors import InputError, choose
+from fillin.layers import CNN, Grid, SetConv, UNet
+from fillin.models.base import LatentProcess, Process
+from fillin.models.points import Points, Targets
+
+Map = Float[Tensor, "b c ..."]
+
+
+class OnGrid(nn.Module):
+    """Points to a map on a grid: per output a density channel Σ k and a data channel Σ k y / Σ k."""
+
+    def __init__(self, dim_x: int, spacing: float):
+        super().__init__()
+        self.setconv = SetConv(dim_x, init=spacing)
+
+    def forward(self, points: Points, grid: Grid) -> Map:
+        sums = self.setconv.to_grid(grid, points.x, points.known, points.keep)
+        data, density = sums.chunk(2, 1)
+        return torch.cat([data / (density + 1e-6), density], 1)
+
+
+def make_network(kind: str, dim_x: int, dim_in: int, dim_out: int, width: int, depth: int, kernel: int) -> CNN | UNet:
+    """The convolutional network of the given kind: `depth` layers of a CNN, or levels of a U-Net."""
+    if choose("network", kind, ["cnn", "unet"]) == "cnn":
+        return CNN(dim_x, dim_in, dim_out, width, depth, kernel)
+    return UNet(dim_x, dim_in, dim_out, width, depth, kernel)
+
+
+_TAIL = 6  # σ of the Gaussians that read the grid, in grid points at the start: their tails end within the margin
+
+
+def make_grid(context: Points, targets: Targets, spacing: float, *networks: CNN | UNet) -> Grid:
+    """A grid over context and targets with a margin of what the networks can see from its edge."""
+    margin = sum(n.reach for n in networks) + _TAIL
+    return Grid.over([(context.x, context.keep), (targets.x, targets.real)], spacing, margin, networks[0].multiple)
+
+
+def _check_dim(dim_x: int) -> None:
+    if dim_x not in (1, 2):
+        raise InputError(f"convolutional models take 1 or 2 input dimensions, got dim_x={dim_x}; use a te-* model")
+
+
+class ConvCNP(Process):
+    """SetConv → CNN or U-Net → SetConv. The grid is anchored to the context with a margin of the receptive field,
+    so a shift of all points shifts the prediction, whatever the shift."""
+
+    equivariant = True
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        network: str = "unet",
+        depth: int = 3,
+        kernel: int = 5,
+        points_per_unit: float = 16.0,
+        head: str = "gaussian",
+        **head_options,
+    ):
+        _check_dim(dim_x)
+        super().__init__(dim_x, dim_y, width // 2, head, **head_options)
+        self.spacing = 1 / points_per_unit
+        self.on_grid = OnGrid(dim_x, self.spacing)
+        self.network = make_network(network, dim_x, 2 * dim_y, width // 2, width // 2, depth, kernel)
+        self.off_grid = SetConv(dim_x, init=self.spacing)
+
+    def encode(self, context: Points, targets: Targets) -> tuple[Grid, Map]:
+        grid = make_grid(context, targets, self.spacing, self.network)
+        return grid, self.network(self.on_grid(context, grid))
+
+    def decode(self, encoded, targets):
+        grid, features = encoded
+        return torch.relu(self.off_grid.to_points(grid, features, targets.x))
+
+
+class ConvEncoded(NamedTuple):
+    context: Points
+    grid: Grid
+
+
+class ConvNP(LatentProcess):
+    """ConvCNP with a latent function: a convolutional belief over z on the grid, then a second network."""
+
+    equivariant = True
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        network: str = "unet",
+        depth: int = 3,
+        kernel: int = 5,
+        points_per_unit: float = 16.0,
+        dim_z: int = 8,
+        samples: int = 16,
+        seed: int = 0,
+        head: str = "gaussian",
+        **head_options,
+    ):
+        _check_dim(dim_x)
+        super().__init__(dim_x, dim_y, width // 2, head, **head_options)
+        self.samples, self.seed, self.spacing = samples, seed, 1 / points_per_unit
+        self.on_grid = OnGrid(dim_x, self.spacing)
+        self.into_latent = make_network(network, dim_x, 2 * dim_y, 2 * dim_z, width // 2, depth, kernel)
+        self.from_latent = make_network(network, dim_x, dim_z, width // 2, width // 2, depth, kernel)
+        self.off_grid = SetConv(dim_x, init=self.spacing)
+
+    def encode(self, context: Points, targets: Targets) -> ConvEncoded:
+        return ConvEncoded(context, make_grid(context, targets, self.spacing, self.into_latent, self.from_latent))
+
+    def belief(self, points, encoded):
+        mean, raw = self.into_latent(self.on_grid(points, encoded.grid)).chunk(2, 1)
+        return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
+
+    def decode_latent(self, encoded, z, targets):
+        k, b = z.shape[:2]
+        maps = self.from_latent(z.flatten(0, 1))
+        grid = Grid(tuple(axis.repeat(k, 1) for axis in encoded.grid.axes))
+        features = self.off_grid.to_points(grid, maps, targets.x.repeat(k, 1, 1))
+        return torch.relu(features).unflatten(0, (k, b))

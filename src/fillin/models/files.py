@@ -1,0 +1,63 @@
+"""A model as a folder: weights in model.safetensors, how to build it in config.json. Never a pickle."""
+
+import json
+import os
+from pathlib import Path
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from fillin.errors import InputError
+from fillin.models.base import Process
+from fillin.models.registry import create
+
+FORMAT = 1
+
+
+def save(model: Process, folder: str | os.PathLike) -> Path:
+    """Write the model to a folder. Each file is written beside its place and renamed, so none is ever half-written."""
+    folder = Path(folder)
+    if not getattr(model, "config", None):
+        raise InputError("save: only a model made by fillin.create knows how to be built again")
+    try:
+        config = json.dumps({"format": FORMAT, **model.config}, indent=2)
+    except TypeError as error:
+        raise InputError(f"save: {error}; give options by name or number, a score as 'mlp', not as a function") from error
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        weights = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+        _replace(folder / "model.safetensors", lambda path: save_file(weights, path))
+        _replace(folder / "config.json", lambda path: path.write_text(config + "\n"))
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"save: cannot write to {folder}: {error}") from error
+    return folder
+
+
+def load(folder: str | os.PathLike) -> Process:
+    """The model that `save` wrote there, with its weights and their dtype."""
+    folder = Path(folder)
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        weights = load_file(folder / "model.safetensors")
+    except (OSError, SafetensorError, ValueError) as error:
+        raise InputError(f"load: {folder} is not a readable model folder (config.json, model.safetensors): {error}") from error
+    if not isinstance(config, dict) or config.get("format") != FORMAT:
+        raise InputError(f"load: {folder}/config.json is not of format {FORMAT}; it was written by another program or version")
+    try:
+        model = create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])
+        dtype = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
+        if len(dtype) == 1:
+            model.to(dtype.pop())
+        model.load_state_dict(weights)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise InputError(f"load: the weights in {folder} do not fit its config.json: {error}") from error
+    return model
+
+
+def _replace(path: Path, write) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write(beside)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,102 @@
+"""Every model by name. A new one is a line here; the test battery, the benchmark and the command line then know it."""
+
+import inspect
+from dataclasses import dataclass, field
+from typing import Any
+
+from fillin.errors import InputError, UnknownName, choose
+from fillin.models.anp import ANP, CANP
+from fillin.models.base import Process
+from fillin.models.cnp import CNP, NP
+from fillin.models.convnp import ConvCNP, ConvNP
+from fillin.models.pseudo import CMANP, ISTNP, LBANP
+from fillin.models.tnp import TNP, AutoregressiveTNP, JointTNP
+
+# width, heads (of 16), layers, feed-forward width: alike for every transformer, so that models compare
+SIZES: dict[str, dict[str, int]] = {
+    "small": {"width": 64, "heads": 4, "layers": 4, "hidden": 128},
+    "base": {"width": 128, "heads": 8, "layers": 5, "hidden": 256},
+    "1m": {"width": 160, "heads": 10, "layers": 5, "hidden": 320},
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    build: type[Process]
+    line: str
+    paper: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+_TE = {"equivariant": True, "score": "fourier"}
+_NG, _ASHMAN = "Nguyen & Grover 2022", "Ashman et al. 2024"
+
+REGISTRY: dict[str, Entry] = {
+    "cnp": Entry(CNP, "the context as one mean vector", "Garnelo et al. 2018a"),
+    "np": Entry(NP, "a latent variable makes whole functions", "Garnelo et al. 2018b"),
+    "canp": Entry(CANP, "each target attends to the context", "Kim et al. 2019"),
+    "anp": Entry(ANP, "attention and a latent variable", "Kim et al. 2019"),
+    "convcnp": Entry(ConvCNP, "convolutions on a grid; translation equivariant", "Gordon et al. 2020"),
+    "convnp": Entry(ConvNP, "convolutions with a latent function", "Foong et al. 2020"),
+    "tnp-d": Entry(TNP, "transformer; independent targets", _NG),
+    "tnp-a": Entry(AutoregressiveTNP, "transformer; target after target", _NG),
+    "tnp-nd": Entry(JointTNP, "transformer; joint Gaussian over targets", _NG),
+    "te-tnp": Entry(TNP, "translation-equivariant transformer", _ASHMAN, _TE),
+    "te-tnp-a": Entry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
+    "te-tnp-nd": Entry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
+    "lbanp": Entry(LBANP, "latents read the context and one another", "Feng et al. 2023a"),
+    "te-lbanp": Entry(LBANP, "the same, translation equivariant", _ASHMAN, _TE),
+    "istnp": Entry(ISTNP, "induced set attention", "Lee et al. 2019"),
+    "te-istnp": Entry(ISTNP, "the same, translation equivariant", _ASHMAN, _TE),
+    "cmanp": Entry(CMANP, "constant memory: the context may come in chunks", "Feng et al. 2023b"),
+    "te-cmanp": Entry(CMANP, "the same, translation equivariant", "Feng et al. 2023b", _TE),
+}
+
+
+def names() -> list[str]:
+    """The names that `create` knows."""
+    return list(REGISTRY)
+
+
+def options_of(name: str) -> dict[str, Any]:
+    """Every option of a model with its default value (that of size="base")."""
+    entry = REGISTRY[choose("model", name, REGISTRY)]
+    found: dict[str, Any] = {}
+    for ancestor in reversed(entry.build.__mro__):  # constructors pass **options upwards
+        for parameter in inspect.signature(ancestor.__init__).parameters.values():
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and issubclass(ancestor, Process):
+                found[parameter.name] = None if parameter.default is parameter.empty else parameter.default
+    for name_ in ("self", "dim_x", "dim_y", "features", "equivariant"):
+        found.pop(name_, None)
+    size = {k: v for k, v in SIZES["base"].items() if k in found}
+    fixed = {k: v for k, v in entry.options.items() if k in found}
+    head = {"floor": 1e-3, "components": 4, "rank": 16}  # options of heads, handed on
+    return {**found, **size, **fixed, **head}
+
+
+def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process:
+    """A new model with random weights: `create("te-tnp", dim_x=2, size="small", score="mlp")`.
+
+    `size` is "small", "base" or "1m"; every option of `options_of(name)` is a keyword.
+
+    >>> create("cnp", dim_y=2, size="small").dim_y
+    2
+    """
+    entry = REGISTRY[choose("model", name, REGISTRY)]
+    for what, value in (("dim_x", dim_x), ("dim_y", dim_y)):
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{what} must be a whole number of at least 1, got {value!r}")
+    choose("size", size, SIZES)
+    known = options_of(name)
+    for option in options:
+        if option not in known:
+            raise UnknownName(f"option of {name}", option, known)
+    arguments = {**{k: v for k, v in SIZES[size].items() if k in known}, **entry.options, **options}
+    if arguments.get("width", 2) % 2 or min(v for k, v in arguments.items() if k in SIZES["base"]) < 1:
+        raise InputError(f"{name}: width must be even and width, heads, layers and hidden positive, got {arguments}")
+    try:
+        model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)
+    except TypeError as error:  # an option of another head
+        raise InputError(f"{name}: {error}; the head {arguments.get('head', 'gaussian')!r} does not take that") from error
+    model.config = {"model": name, "dim_x": dim_x, "dim_y": dim_y, "size": size, "options": options}
+    return model

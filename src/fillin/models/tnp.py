@@ -1,0 +1,210 @@
+"""Transformer neural processes (Nguyen & Grover 2022) and translation-equivariant ones (Ashman et al. 2024).
+
+One class serves both: a TNP's tokens carry their place, MLP([x, y, flag]), and are compared by content; a TE-TNP's
+do not, MLP([y, flag]), and places enter through the score of a pair alone.
+"""
+
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from fillin.attention import Block, Memory, Span, make_score, over_keys
+from fillin.attention.catalogue import Factory
+from fillin.errors import InputError
+from fillin.heads import Autoregressive, JointGaussian
+from fillin.layers import mlp
+from fillin.models.base import Process
+from fillin.models.points import Points, Targets
+
+Tokens = Float[Tensor, "b n c"]
+
+
+def make_span(span: float | dict | None, heads: int, dim_x: int | None) -> Span | None:
+    """A new window: None, its starting σ, or the arguments of `Span`. dim_x=None makes an isotropic ball."""
+    if span is None:
+        return None
+    options = dict(span) if isinstance(span, dict) else {"init": float(span)}
+    if dim_x is None:
+        options = {"covariance": "isotropic", **options}
+    return Span(dim_x, **{"heads": heads, **options})
+
+
+class Tokenised(Process):
+    """A process over tokens: how points become tokens, and how a block of this model is made."""
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        heads: int = 8,
+        head_dim: int | None = None,
+        layers: int = 5,
+        hidden: int | None = None,
+        equivariant: bool = False,
+        score: str | Factory = "nothing",
+        span: float | dict | None = None,
+        radial: bool = False,
+        backend: str = "auto",
+        head: str = "gaussian",
+        **head_options,
+    ):
+        if radial and not equivariant:
+            raise InputError("radial=True needs a translation-equivariant model: use te-*")
+        super().__init__(None if radial else dim_x, dim_y, width, head, **head_options)
+        self.equivariant, self.layers = equivariant, layers
+        self.embed = mlp((0 if equivariant else dim_x) + 2 * dim_y, width, width)
+        self.make_block = partial(
+            _make_block, heads=heads, head_dim=head_dim or max(1, width // heads), hidden=hidden, backend=backend,
+            score=score if equivariant else "nothing", span=span, dim_x=dim_x, radial=radial,
+        )  # fmt: skip
+        self.norm = nn.LayerNorm(width)
+        self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU())
+
+    def tokens(self, points: Points) -> Tokens:
+        return self.embed(points.known if self.equivariant else torch.cat([points.x, points.known], -1))
+
+    def features(self, tokens: Tokens) -> Tokens:
+        return self.out(self.norm(tokens))
+
+    def where(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dx"] | None:
+        """Places as attention sees them: not at all where tokens carry them."""
+        return x if self.equivariant else None
+
+
+def _make_block(dim: int, *, cross: bool = False, heads, head_dim, hidden, backend, score, span, dim_x, radial) -> Block:
+    return Block(
+        dim, heads, head_dim, hidden=hidden, cross=cross, backend=backend,
+        score=make_score(score, heads, head_dim, dim_x, radial), span=make_span(span, heads, None if radial else dim_x),
+    )  # fmt: skip
+
+
+class TNP(Tokenised):
+    """All tokens attend to the context tokens, layer by layer; the head reads the targets (TNP-D, TE-TNP)."""
+
+    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
+        super().__init__(dim_x, dim_y, width, **options)
+        self.blocks = nn.ModuleList(self.make_block(width) for _ in range(self.layers))
+
+    def encode(self, context: Points, targets: Targets) -> tuple[Points, Tokens]:
+        return context, self.tokens(context)
+
+    def decode(self, encoded: tuple[Points, Tokens], targets: Targets) -> Tokens:
+        context, memory = encoded
+        n, mask = len(context), over_keys(context.keep)
+        tokens = torch.cat([memory, self.tokens(targets.unknown(self.dim_y))], 1)
+        xc, xt, xa = self.where(context.x), self.where(targets.x), self.where(torch.cat([context.x, targets.x], 1))
+        for block in self.blocks[:-1]:
+            tokens = block(tokens, tokens[:, :n], xq=xa, xk=xc, mask=mask)
+        # the last layer's context tokens would be read by nobody
+        return self.features(self.blocks[-1](tokens[:, n:], tokens[:, :n], xq=xt, xk=xc, mask=mask))
+
+
+class JointTNP(TNP):
+    """TNP-ND: the head's covariance comes from target tokens that have attended to one another."""
+
+    kind = "joint"
+
+    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, head: str = "lowrank", **options):
+        super().__init__(dim_x, dim_y, width, head=head, **options)
+        if not self.head.joint:
+            raise InputError(f"head={head!r} is marginal; a *-nd model takes 'lowrank' or 'cholesky'")
+        self.between = self.make_block(width)
+
+    def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> JointGaussian:
+        context, targets = self.read(xc, yc, xt, mask_c, mask_t)
+        features = self.decode(self.encode(context, targets), targets)
+        spread = self.between(features, xq=self.where(targets.x), mask=over_keys(targets.real))
+        return self.head(features, targets.keep, spread)
+
+
+class AutoregressiveTNP(TNP):
+    """TNP-A: the joint likelihood as a product of conditionals, all computed in one pass (equation 9 of the report).
+
+    Tokens: [context | targets with their y | targets without]. All see the context; a target with y sees those
+    with y up to itself; a target without sees those before it, and predicts.
+    """
+
+    kind = "autoregressive"
+
+    def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Autoregressive:
+        context, targets = self.read(xc, yc, xt, mask_c, mask_t)
+        if self.head.joint:
+            raise InputError("an autoregressive model needs a marginal head: 'gaussian', 'mixture' or 'categorical'")
+        return Autoregressive(
+            torch.Size([*xt.shape[:2], self.dim_y]),
+            targets.keep,
+            marginals=lambda: self.head(self.decode(self.encode(context, targets), targets)),
+            conditionals=lambda y: self.head(self.teacher_forced(context, targets, y)),
+            draw=lambda n: self.draw(context, targets, n),
+        )
+
+    def teacher_forced(self, context: Points, targets: Targets, yt: Float[Tensor, "b nt dy"]) -> Tokens:
+        """Features of p(y_i | context, y_1 … y_{i−1}) for all i at once."""
+        nc, nt = len(context), targets.x.shape[1]
+        known = context.followed_by(targets.given(yt))
+        tokens = torch.cat([self.tokens(known), self.tokens(targets.unknown(self.dim_y))], 1)
+        xk, xq = self.where(known.x), self.where(torch.cat([known.x, targets.x], 1))
+        mask = _order(nc, nt, known.x.device)
+        if known.keep is not None:
+            mask = mask & over_keys(known.keep)
+        for block in self.blocks[:-1]:
+            tokens = block(tokens, tokens[:, : nc + nt], xq=xq, xk=xk, mask=mask)
+        asked = tokens[:, nc + nt :]
+        return self.features(
+            self.blocks[-1](asked, tokens[:, : nc + nt], xq=self.where(targets.x), xk=xk, mask=mask[..., nc + nt :, :])
+        )
+
+    @torch.no_grad()
+    def draw(self, context: Points, targets: Targets, n: int) -> Float[Tensor, "n b nt dy"]:
+        """n coherent functions, target by target. Keys and values of all that was seen are kept, so that a step costs
+        two tokens: the target just drawn, with its y, and the next one, without."""
+        b, nt = targets.x.shape[:2]
+        known = context.followed_by(targets.unknown(self.dim_y))
+        keep, x = known.real.repeat(n, 1), known.x.repeat(n, 1, 1)
+        xt, caches, y = targets.x.repeat(n, 1, 1), self._remember(context, n, nt), []
+        previous: Points | None = None
+        for i in range(nt):
+            here = Targets(xt[:, i : i + 1], None)
+            asked = here.unknown(self.dim_y)
+            step = asked if previous is None else previous.followed_by(asked)
+            tokens, length = self.tokens(step), len(context) + i
+            for block, cache in zip(self.blocks, caches, strict=True):
+                if previous is not None:
+                    _append(cache, block.remember(tokens[:, :1]), length - 1)  # type: ignore[operator]
+                memory = Memory(None if cache.k is None else cache.k[:, :, :length], cache.v[:, :, :length])
+                tokens = block(
+                    tokens, memory, xq=self.where(step.x), xk=self.where(x[:, :length]), mask=over_keys(keep[:, :length])
+                )
+            drawn = self.head(self.features(tokens[:, -1:])).sample()
+            y.append(drawn)
+            previous = here.given(drawn)
+        samples = torch.cat(y, 1) if y else x.new_zeros(n * b, 0, self.dim_y)
+        return samples.view(n, b, nt, self.dim_y)
+
+    def _remember(self, context: Points, n: int, room: int) -> list[Memory]:
+        """Per layer, keys and values of the context for n functions, with room for the targets to come."""
+        tokens, caches = self.tokens(context), []
+        for block in self.blocks:
+            memory: Memory = block.remember(tokens)  # type: ignore[operator]
+            caches.append(Memory(*(None if t is None else nn.functional.pad(t.repeat(n, 1, 1, 1), (0, 0, 0, room)) for t in memory)))  # type: ignore[arg-type]
+            tokens = block(tokens, memory, xq=self.where(context.x), xk=self.where(context.x), mask=over_keys(context.keep))
+        return caches
+
+
+def _append(cache: Memory, new: Memory, at: int) -> None:
+    for kept, one in zip(cache, new, strict=True):
+        if kept is not None and one is not None:
+            kept[:, :, at : at + 1] = one
+
+
+def _order(nc: int, nt: int, device: torch.device) -> Bool[Tensor, "q k"]:
+    """Who may see whom in [context | targets with y | targets without]; the last are nobody's keys."""
+    before = torch.ones(nt, nt, dtype=torch.bool, device=device).tril(-1)
+    mask = torch.zeros(nc + 2 * nt, nc + nt, dtype=torch.bool, device=device)
+    mask[:, :nc] = True
+    mask[nc : nc + nt, nc:] = before | torch.eye(nt, dtype=torch.bool, device=device)
+    mask[nc + nt :, nc:] = before
+    return mask

@@ -1,0 +1,49 @@
+"""What a model is trained to raise: each objective maps (model, task) to a number per task, [b]."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from fillin.data.task import Task
+from fillin.errors import InputError
+from fillin.heads import joint_log_prob
+from fillin.models.base import LatentProcess, Process
+
+
+def _entries(task: Task) -> Float[Tensor, "b"]:
+    """How many targets each task has; a target of which half the outputs are missing counts half."""
+    if task.mask_t is None:
+        return task.yt.new_full((len(task.yt),), task.yt.shape[1])
+    per_point = task.mask_t.ndim == 2
+    return (task.mask_t.sum(1) if per_point else task.mask_t.float().mean(-1).sum(1)).to(task.yt.dtype)
+
+
+def _mask(task: Task):
+    if task.mask_t is None or task.mask_t.ndim == 3:
+        return task.mask_t
+    return task.mask_t[..., None].expand(task.yt.shape)
+
+
+def log_likelihood(model: Process, task: Task) -> Float[Tensor, "b"]:
+    """ln p(yt | context) per valid target: marginal, joint or autoregressive as the model is."""
+    total = joint_log_prob(model(*task.inputs), task.yt, _mask(task))
+    return total / _entries(task).clamp_min(1)
+
+
+def elbo(model: Process, task: Task, samples: int = 1) -> Float[Tensor, "b"]:
+    """(E_q[ln p(yt | z)] − KL(q(z | context, targets) ‖ q(z | context))) per valid target, q reparameterised."""
+    return _bound(model, task, samples, weighted=False)
+
+
+def importance_weighted(model: Process, task: Task, samples: int = 8) -> Float[Tensor, "b"]:
+    """ln (1/K) Σ_k p(yt | z_k) q(z_k | context)/q(z_k | context, targets) per valid target: tighter as K grows."""
+    return _bound(model, task, samples, weighted=True)
+
+
+def _bound(model: Process, task: Task, samples: int, weighted: bool) -> Float[Tensor, "b"]:
+    if not isinstance(model, LatentProcess):
+        raise InputError(f"{type(model).__name__} has no latent variable to bound over; train it with log_likelihood")
+    bound = model.bound(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t, samples, weighted)
+    return bound / _entries(task).clamp_min(1)
+
+
+OBJECTIVES = {"log_likelihood": log_likelihood, "elbo": elbo, "importance_weighted": importance_weighted}
