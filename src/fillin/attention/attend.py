@@ -12,6 +12,7 @@ from fillin.attention.backends import BACKENDS, fused, reference, streamed
 from fillin.attention.problem import Problem, Result
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
+from fillin.attention.table import tabulated
 from fillin.errors import InputError, choose
 
 # Above this many logits the pairs are no longer stored for the backward pass (see `fillin bench scores`).
@@ -102,15 +103,16 @@ def attend(
 
 
 def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool) -> Result:
-    """Weights are stored only when asked for; what folds goes to `fused`; many pairs that do not, to `streamed`."""
+    """Weights are kept only when asked for; what folds goes to `fused`; many pairs that do not, to `streamed`."""
     if p.n == 0 or p.m == 0 or weights or backend == "reference":
-        return reference.run(p)
+        return reference.run(p, lse)
     if backend == "streamed" or chunk is not None:
         return streamed.run(p, chunk, lse)
     if backend == "fused":
         return fused.run(p)
-    if not lse and fused.unfit(p) is None and p.span is None:
+    if not lse and p.span is None and fused.unfit(p) is None:
         folded = fused.folds(p)
-        if None not in folded or p.pairs <= _STORE:
+        if None not in folded:
             return fused.run(p, folded)
-    return reference.run(p) if p.pairs <= _STORE else streamed.run(p, None, lse)
+    p = tabulated(p)
+    return reference.run(p, lse) if p.pairs <= _STORE else streamed.run(p, None, lse)

@@ -1,6 +1,7 @@
 """Features of a place or of a displacement: what a score or a token is told about where it is."""
 
 import math
+from itertools import pairwise
 
 import torch
 from jaxtyping import Float
@@ -49,16 +50,69 @@ class Learned(nn.Module):
 
 
 class SIREN(nn.Module):
-    """z ← sin(ω₀ (W z + b)), layer by layer, then a linear map (Sitzmann et al. 2020)."""
+    """h ← sin(W₀x + b₀)·a,  h ← sin(Wh + b) (layers − 1 times),  then a linear map  (Sitzmann et al. 2020).
 
-    def __init__(self, dim_x: int, dim: int, hidden: int = 32, layers: int = 3, omega: float = 10.0, bias: bool = True):
+    stable=True (ours): a needs-no-tuning parameterisation. Row i of W₀ has a random direction and a length f_i (its
+    frequency) from a geometric grid between 1 and ω + 2π; its loudness is a_i = 1/(1 + (f_i/π)²), divided by the root
+    mean square over rows. A wrong ω does little harm:
+      too small  the band always reaches 2π, and the layers above make harmonics of it;
+      too large  fast units are there but faint, so the network starts smooth and does not fill the gaps between
+                 data with noise, and turns a fast unit up only where the error asks for it;
+      the step   ω multiplies no layer, so it does not multiply the learning rate.
+    Inputs should be of order one. Very fast functions (sin 60x) take more steps than with the usual one at its best ω.
+
+    stable=False (the usual): h ← sin(ω(Wh + b)), W ~ U(±1/dim_x) at first and U(±√(6/hidden)/ω) after: ω is at once
+    the bandwidth and a factor on the learning rate, and must be tuned.
+
+    `bias=False` leaves out the constant of the output, which a softmax over keys would cancel.
+    """
+
+    def __init__(
+        self,
+        dim_x: int,
+        dim: int,
+        hidden: int = 32,
+        layers: int = 3,
+        omega: float = 10.0,
+        stable: bool = True,
+        bias: bool = True,
+    ):
         super().__init__()
-        self.omega = omega
-        sizes = [dim_x, *[hidden] * (layers - 1)]
-        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(sizes, sizes[1:], strict=False))
+        if layers < 1 or not omega > 0:
+            raise InputError(f"SIREN: layers must be at least 1 and omega positive, got {layers} and {omega}")
+        self.stable = stable
+        self.register_buffer("omega", torch.tensor(float(omega)), persistent=False)
+        sizes = [dim_x, *[hidden] * layers]
+        self.sines = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(hidden, dim, bias=bias)
+        with torch.no_grad():
+            self._start(omega, hidden, dim_x)
+
+    omega: Tensor
+
+    def _start(self, omega: float, hidden: int, dim_x: int) -> None:
+        first, *others = self.sines
+        if self.stable:
+            place = (torch.arange(hidden) + torch.rand(hidden)) / hidden  # one row in each part of the band
+            direction = nn.functional.normalize(torch.randn(hidden, dim_x), dim=-1)
+            first.weight.copy_((omega + 2 * math.pi) ** place[:, None] * direction)
+            first.bias.uniform_(-math.pi, math.pi)
+        else:
+            first.weight.uniform_(-1 / dim_x, 1 / dim_x)
+        usual = math.sqrt(6 / hidden) / omega
+        for layer in others:
+            bound = math.sqrt(6 / hidden) if self.stable else usual
+            layer.weight.uniform_(-bound, bound)
+        bound = math.sqrt(1 / hidden) if self.stable else usual
+        self.out.weight.uniform_(-bound, bound)
 
     def forward(self, x: Float[Tensor, "*n dx"]) -> Float[Tensor, "*n dim"]:
-        for layer in self.layers:
-            x = torch.sin(self.omega * layer(x))
-        return self.out(x)
+        first, *others = self.sines
+        scale = 1 if self.stable else self.omega
+        h = torch.sin(scale * first(x))
+        if self.stable:
+            loudness = 1 / (1 + first.weight.square().sum(-1) / math.pi**2)
+            h = h * (loudness * loudness.square().mean().rsqrt())
+        for layer in others:
+            h = torch.sin(scale * layer(h))
+        return self.out(h)

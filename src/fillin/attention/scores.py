@@ -10,9 +10,10 @@ columns of q and k; then nothing pairwise is ever made outside the fused softmax
 
 import math
 from abc import ABC, abstractmethod
+from itertools import pairwise
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 Queries = Float[Tensor, "b h n d"]
@@ -61,10 +62,15 @@ class Sum(Score):
 
     def forward(self, q, k, delta):
         first, *rest = self.scores
-        logits = first(q, k, delta)
-        for score in rest:
-            logits = logits + score(q, k, delta)
-        return logits
+        added = rest[0](q, k, delta)
+        for score in rest[1:]:
+            added = added + score(q, k, delta)
+        if not isinstance(first, DotProduct):
+            return first(q, k, delta) + added
+        # q·k/√d + the rest in one pass over the pairs
+        added = added.expand(*q.shape[:3], k.shape[2]).flatten(0, 1)
+        logits = torch.baddbmm(added, first.scaled(q).flatten(0, 1), k.flatten(0, 1).mT)
+        return logits.unflatten(0, q.shape[:2])
 
 
 class Uniform(Score):
@@ -86,11 +92,15 @@ class DotProduct(Score):
 
     content = True
 
+    @staticmethod
+    def scaled(q: Queries) -> Queries:
+        return q / math.sqrt(q.shape[-1])
+
     def forward(self, q, k, delta):
-        return (q / math.sqrt(q.shape[-1])) @ k.mT
+        return self.scaled(q) @ k.mT
 
     def fold(self, q, k, xq, xk):
-        return q / math.sqrt(q.shape[-1]), k
+        return self.scaled(q), k
 
 
 class Cosine(Score):
@@ -115,7 +125,6 @@ class PlaceScore(Score):
     """A score of Δ, or of ‖Δ‖ where `radial`: then one set of weights serves any number of dimensions."""
 
     places = True
-
     def __init__(self, heads: int = 1, dim_x: int = 1, radial: bool = False):
         super().__init__()
         self.heads, self.radial = heads, radial
@@ -124,6 +133,10 @@ class PlaceScore(Score):
     def seen(self, delta: Delta) -> Delta:
         """Δ as this score sees it: [b dx n m], or ‖Δ‖ [b 1 n m]."""
         return torch.linalg.vector_norm(delta, dim=1, keepdim=True) if self.radial else delta
+
+    def grain(self) -> float:
+        """The coarsest step of a table that still resolves this score; 0 where it is evaluated on every pair."""
+        return 0.0
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, dim={self.dim}, radial={self.radial}"
@@ -138,7 +151,7 @@ def _spread(low: float, high: float, heads: int, dim: int) -> Tensor:
 class _Scaled(PlaceScore):
     """A place score with a length scale ℓ per head (and per dimension unless radial)."""
 
-    def __init__(self, heads=1, dim_x=1, radial=False, init: float | tuple[float, float] = (0.1, 1.0)):
+    def __init__(self, heads=1, dim_x=1, radial=False, init: float | tuple[float, float] = (0.2, 2.0)):
         super().__init__(heads, dim_x, radial)
         low, high = init if isinstance(init, tuple) else (init, init)
         self.log_scale = nn.Parameter(_spread(low, high, heads, self.dim))
@@ -183,12 +196,15 @@ class Gaussian(_Scaled):
 class RBF(_Scaled):
     """logit = a · exp(−½‖Δ/ℓ‖²): the *logit* is an RBF (document 000)."""
 
-    def __init__(self, heads=1, dim_x=1, radial=False, init=(0.1, 1.0), amplitude: float = 2.0):
+    def __init__(self, heads=1, dim_x=1, radial=False, init=(0.2, 2.0), amplitude: float = 2.0):
         super().__init__(heads, dim_x, radial, init)
         self.amplitude = nn.Parameter(torch.full((heads,), amplitude))
 
     def forward(self, q, k, delta):
         return self.amplitude[:, None, None] * torch.exp(-0.5 * self.squared(delta))
+
+    def grain(self):
+        return 0.02 * float(self.scale.detach().min())  # interpolated, the RBF then errs by 5e-5 of its amplitude
 
 
 class Linear(PlaceScore):
@@ -238,12 +254,15 @@ class Fourier(PlaceScore):
 
 
 class _Pairwise(nn.Module):
-    """An MLP over channels of [b c n m], heads out, no output bias (it would cancel in the softmax)."""
+    """An MLP over channels of [b c n m], heads out, no output bias (it would cancel in the softmax).
+
+    It is smooth, so that a table of it interpolates well.
+    """
 
     def __init__(self, dim_in: int, hidden: tuple[int, ...], dim_out: int):
         super().__init__()
         sizes = [dim_in, *hidden]
-        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(sizes, sizes[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(sizes[-1], dim_out, bias=False)
 
     def forward(self, z: Float[Tensor, "b c n m"]) -> Float[Tensor, "b h n m"]:
@@ -251,7 +270,7 @@ class _Pairwise(nn.Module):
         z = z.flatten(2)  # channels first: the logits come out in the layout that attention wants
         for layer in self.layers:
             weight = layer.weight.expand(b, -1, -1)
-            z = torch.baddbmm(layer.bias[:, None], weight, z).relu_()
+            z = nn.functional.silu(torch.baddbmm(layer.bias[:, None], weight, z))
         return (self.out.weight @ z).view(b, -1, n, m)
 
 
@@ -265,6 +284,9 @@ class MLP(PlaceScore):
     def forward(self, q, k, delta):
         return self.network(self.seen(delta))
 
+    def grain(self):
+        return math.inf
+
 
 class Joint(PlaceScore):
     """logit = MLP([Δ, q·k/√d of every head]): the released form of TE-TNP (Ashman et al. 2024)."""
@@ -276,7 +298,7 @@ class Joint(PlaceScore):
         self.network = _Pairwise(self.dim + heads, tuple(hidden), heads)
 
     def forward(self, q, k, delta):
-        content = (q / math.sqrt(q.shape[-1])) @ k.mT
+        content = DotProduct.scaled(q) @ k.mT
         return self.network(torch.cat([self.seen(delta), content], 1))
 
 
@@ -290,5 +312,5 @@ class Bias(PlaceScore):
     def forward(self, q, k, delta):
         return self.network(self.seen(delta).movedim(1, -1)).movedim(-1, 1)
 
-
-Mask = Bool[Tensor, "#b #h #n m"]
+    def grain(self):
+        return math.inf

@@ -15,7 +15,7 @@ from fillin.models.tnp import TNP, AutoregressiveTNP, JointTNP
 # width, heads (of 16), layers, feed-forward width: alike for every transformer, so that models compare
 SIZES: dict[str, dict[str, int]] = {
     "small": {"width": 64, "heads": 4, "layers": 4, "hidden": 128},
-    "base": {"width": 128, "heads": 8, "layers": 5, "hidden": 256},
+    "base": {"width": 128, "heads": 8, "layers": 5, "hidden": 128},
     "1m": {"width": 160, "heads": 10, "layers": 5, "hidden": 320},
 }
 

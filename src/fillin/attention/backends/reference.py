@@ -9,7 +9,7 @@ def unfit(problem: Problem) -> str | None:
     return None
 
 
-def run(p: Problem) -> Result:
+def run(p: Problem, lse: bool = False) -> Result:
     """weight_ij = exp(logit_ij), out_i = Σ_j weight_ij v_j (/ Σ_j weight_ij where normalised)."""
     delta, keep = p.delta(), p.keep()
     logits = p.score(p.q, p.k, delta).expand(*p.v.shape[:2], p.n, p.m)
@@ -27,4 +27,4 @@ def run(p: Problem) -> Result:
     else:  # a query that may attend to nothing gets zeros: its row of logits is replaced before the softmax
         nothing = (logits == -torch.inf).all(-1, keepdim=True)
         weights = logits.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
-    return Result(weights @ p.v, logits.logsumexp(-1), weights)
+    return Result(weights @ p.v, logits.logsumexp(-1) if lse else None, weights)

@@ -9,8 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from fillin.attention.backends import reference
 from fillin.attention.problem import Problem, Result
 
-# Logits alive at once where the caller names no chunk: 2 M floats, 8 MB for each pairwise tensor.
-_LOGITS = 1 << 21
+# Logits alive at once where the caller names no chunk: half a million floats, 2 MB for each pairwise tensor.
+_LOGITS = 1 << 19
 
 
 def unfit(problem: Problem) -> str | None:
@@ -28,8 +28,8 @@ def run(p: Problem, chunk: int | None = None, lse: bool = False) -> Result:
 
 def _recomputed(p: Problem, lse: bool) -> Result:
     def forward(problem: Problem):
-        result = reference.run(problem)
-        return (result.out, result.lse) if lse else (result.out, None)
+        result = reference.run(problem, lse)
+        return result.out, result.lse
 
     if not torch.is_grad_enabled():
         return Result(*forward(p))

@@ -1,0 +1,111 @@
+"""F(Δ) from a table: evaluated on a grid of displacements instead of on every pair, and interpolated between.
+
+Exact in its gradients to the table, and so to F's parameters. Worth it once there are many more pairs than nodes.
+Linear interpolation errs by at most step²/8 · |F''|; `fillin bench scores` prints what that comes to.
+"""
+
+from dataclasses import replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from fillin.attention.problem import Problem
+from fillin.attention.scores import PlaceScore, Score, Sum
+
+NODES = {1: 2048, 2: 256}  # per dimension; three dimensions would need too many
+_WORTH = 4  # pairs per node from which on a table is faster than the network itself
+
+
+def tabulated(p: Problem) -> Problem:
+    """The same problem with every costly, smooth score of Δ read from a table, where that pays.
+
+    Places that want a gradient keep the exact score: the table knows Δ only to look it up.
+    """
+    if p.xq is None or p.xk is None or p.xq.requires_grad or p.xk.requires_grad or torch.compiler.is_compiling():
+        return p
+    pairs = p.xq.shape[0] * p.n * p.m
+    terms = [(_table(t, p) if _pays(t, pairs) else None) or t for t in p.score.terms]
+    changed = any(new is not old for new, old in zip(terms, p.score.terms, strict=True))
+    return replace(p, score=terms[0] if len(terms) == 1 else Sum(*terms)) if changed else p
+
+
+def _pays(score: Score, pairs: int) -> bool:
+    if not isinstance(score, PlaceScore) or score.content or score.grain() == 0:
+        return False
+    return score.dim in NODES and pairs >= _WORTH * NODES[score.dim] ** score.dim
+
+
+def _table(score: Score, p: Problem) -> "Table | None":
+    """A table of `score` over all displacements that occur; None where it would be too coarse."""
+    assert p.xq is not None and p.xk is not None and isinstance(score, PlaceScore)
+    low, high = p.xq.amin((0, 1)) - p.xk.amax((0, 1)), p.xq.amax((0, 1)) - p.xk.amin((0, 1))
+    if score.radial:
+        low, high = low.new_zeros(1), torch.linalg.vector_norm(torch.maximum(low.abs(), high.abs()), keepdim=True)
+    nodes = NODES[score.dim]
+    step = ((high - low) / (nodes - 1)).clamp_min(torch.finfo(low.dtype).tiny)
+    if step.max() > score.grain():
+        return None
+    axes = [low[i] + step[i] * torch.arange(nodes, dtype=low.dtype, device=low.device) for i in range(score.dim)]
+    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]  # [1 dim G (G)]
+    places = grid if score.dim == 2 else grid[..., None]  # a score wants [b dim n m]; a radial one takes ‖·‖ of it again
+    return Table(score(None, None, places).reshape(score.heads, -1), low, step, nodes, score.radial)
+
+
+class Table(Score):
+    """logit = Σ over the 2^dim corners around Δ of corner weight · table value."""
+
+    places = True
+
+    def __init__(self, values: Float[Tensor, "h t"], low: Tensor, step: Tensor, nodes: int, radial: bool):
+        super().__init__()
+        self.values, self.low, self.step, self.nodes, self.radial = values, low, step, nodes, radial
+
+    def forward(self, q, k, delta):
+        if self.radial:
+            delta = torch.linalg.vector_norm(delta, dim=1, keepdim=True)
+        return _Lookup.apply(self.values, delta, self.low, self.step, self.nodes)
+
+
+def _cells(delta: Tensor, low: Tensor, step: Tensor, nodes: int) -> tuple[list[Tensor], list[Tensor]]:
+    """Per dimension, the cell of each pair and how far into it the pair lies, each [pairs]."""
+    cells, parts = [], []
+    for i in range(len(low)):
+        at = ((delta[:, i].flatten() - low[i]) / step[i]).clamp_(0, nodes - 1)
+        cell = at.long().clamp_(max=nodes - 2)
+        cells.append(cell)
+        parts.append(at - cell)
+    return cells, parts
+
+
+def _corners(cells: list[Tensor], parts: list[Tensor], nodes: int) -> list[tuple[Tensor, Tensor]]:
+    """The 2^dim corners of each pair's cell: index into the table and weight."""
+    corners = [(cells[0], 1 - parts[0]), (cells[0] + 1, parts[0])]
+    for cell, part in zip(cells[1:], parts[1:], strict=True):
+        corners = [(j * nodes + c, w * a) for j, w in corners for c, a in ((cell, 1 - part), (cell + 1, part))]
+    return corners
+
+
+class _Lookup(torch.autograd.Function):
+    """[h t] table and [b dim n m] displacements → [b h n m]."""
+
+    @staticmethod
+    def forward(ctx, values, delta, low, step, nodes):
+        cells, parts = _cells(delta, low, step, nodes)
+        ctx.save_for_backward(*cells, *parts)
+        ctx.nodes, ctx.shape = nodes, values.shape
+        index, weight = (torch.stack(side, -1) for side in zip(*_corners(cells, parts, nodes), strict=True))
+        rows = embedding_bag(index, values.T.contiguous(), per_sample_weights=weight, mode="sum")  # [pairs h]
+        b, _, n, m = delta.shape
+        return rows.view(b, n * m, -1).mT.reshape(b, -1, n, m)
+
+    @staticmethod
+    def backward(ctx, grad):
+        saved = ctx.saved_tensors
+        cells, parts = saved[: len(saved) // 2], saved[len(saved) // 2 :]
+        flat = grad.transpose(0, 1).reshape(grad.shape[1], -1)  # [h pairs]
+        table, share = flat.new_zeros(ctx.shape), torch.empty_like(flat)
+        for index, weight in _corners(list(cells), list(parts), ctx.nodes):
+            table.index_add_(1, index, torch.mul(flat, weight, out=share))
+        return table, None, None, None, None
