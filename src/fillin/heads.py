@@ -69,14 +69,20 @@ class CategoricalHead(nn.Module):
         return OneHotCategorical(logits=self.out(features), validate_args=False)
 
 
-class JointGaussian(Distribution):
+class Joint(Distribution):
+    """A distribution over all target entries of a task at once: batch [b], event [nt dy]."""
+
+    @property
+    def arg_constraints(self):  # torch asks for it; what we build from is checked where it comes from
+        return {}
+
+
+class JointGaussian(Joint):
     """Normal over all target entries of a task at once: batch [b], event [nt dy].
 
     Built from a torch multivariate normal over the nt·dy entries in which the entries that are not kept are
     independent and standard normal; their share of the log-likelihood is taken out again.
     """
-
-    arg_constraints = {}  # noqa: RUF012  (torch's own name and type)
 
     def __init__(self, normal: Distribution, shape: tuple[int, int], keep: Keep | None):
         self.normal, self.keep = normal, None if keep is None else keep.flatten(1)
@@ -103,7 +109,7 @@ class JointGaussian(Distribution):
         if self.keep is None:
             return self.normal.log_prob(value)
         value = torch.where(self.keep, value, self.normal.mean)
-        return self.normal.log_prob(value) + 0.5 * math.log(2 * math.pi) * (~self.keep).sum(-1)
+        return self.normal.log_prob(value) + 0.5 * math.log(2 * math.pi) * (~self.keep).sum(-1).to(value.dtype)
 
 
 class _JointHead(nn.Module):
@@ -147,10 +153,8 @@ class CholeskyHead(_JointHead):
         return JointGaussian(normal, (features.shape[-2], mean.shape[-1] // features.shape[-2]), keep)
 
 
-class LatentMixture(Distribution):
+class LatentMixture(Joint):
     """(1/K) Σ_k Π_i p(y_i | z_k): batch [b], event [nt dy]. Each sample is of one z, so it is coherent."""
-
-    arg_constraints = {}  # noqa: RUF012
 
     def __init__(self, given: Distribution, keep: Keep | None):
         """`given` is p(y | z_k), a marginal distribution of batch [K b nt dy]."""
@@ -178,13 +182,11 @@ class LatentMixture(Distribution):
         return draws.gather(len(sample_shape), index).squeeze(len(sample_shape))
 
 
-class Autoregressive(Distribution):
+class Autoregressive(Joint):
     """Π_i p(y_i | context, y_1 … y_{i−1}) (equation 9 of the report): batch [b], event [nt dy].
 
     The mean and deviation are those of the one-step marginals p(y_i | context), all that does not depend on order.
     """
-
-    arg_constraints = {}  # noqa: RUF012
 
     def __init__(self, shape: torch.Size, keep: Keep | None, marginals, conditionals, draw):
         """`marginals()` and `conditionals(y)` give distributions of batch [b nt dy], `draw(n)` samples [n b nt dy]."""

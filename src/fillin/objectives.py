@@ -1,6 +1,7 @@
 """What a model is trained to raise: each objective maps (model, task) to a number per task, [b]."""
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fillin.data.task import Task
@@ -17,15 +18,31 @@ def _entries(task: Task) -> Float[Tensor, "b"]:
     return (task.mask_t.sum(1) if per_point else task.mask_t.float().mean(-1).sum(1)).to(task.yt.dtype)
 
 
-def _mask(task: Task):
-    if task.mask_t is None or task.mask_t.ndim == 3:
-        return task.mask_t
-    return task.mask_t[..., None].expand(task.yt.shape)
+def _per_entry(mask: Tensor | None, y: Float[Tensor, "b n dy"]) -> Bool[Tensor, "b n dy"]:
+    if mask is None:
+        return torch.ones_like(y, dtype=torch.bool)
+    return mask if mask.ndim == 3 else mask[..., None].expand(y.shape)
 
 
 def log_likelihood(model: Process, task: Task) -> Float[Tensor, "b"]:
     """ln p(yt | context) per valid target: marginal, joint or autoregressive as the model is."""
-    total = joint_log_prob(model(*task.inputs), task.yt, _mask(task))
+    keep = None if task.mask_t is None else _per_entry(task.mask_t, task.yt)
+    total = joint_log_prob(model(*task.inputs), task.yt, keep)
+    return total / _entries(task).clamp_min(1)
+
+
+def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
+    """Σ_i ln p(y_i | context, y_1 … y_{i−1}) per valid target, for any model: each target joins the context in turn.
+
+    One forward pass a target: for evaluation. A *-a model has it in one pass, as its log-likelihood.
+    """
+    dim_y, total = task.yt.shape[-1], task.yt.new_zeros(len(task.yt))
+    xc, yc, seen = task.xc, task.yc, _per_entry(task.mask_c, task.yc)
+    real = _per_entry(task.mask_t, task.yt)
+    for i in range(task.yt.shape[1]):
+        x, y, here = task.xt[:, i : i + 1], task.yt[:, i : i + 1], real[:, i : i + 1]
+        total = total + joint_log_prob(model(xc, yc, x, seen, here), y, here.expand(-1, -1, dim_y))
+        xc, yc, seen = torch.cat([xc, x], 1), torch.cat([yc, y], 1), torch.cat([seen, here], 1)
     return total / _entries(task).clamp_min(1)
 
 

@@ -29,8 +29,8 @@ from fillin.attention.scores import (
 from fillin.attention.span import Span, blocks
 
 __all__ = [
-    "BACKENDS", "CMAB", "CONTROLS", "ISAB", "MLP", "PMA", "RBF", "SCORES", "SIREN", "Bias", "Block", "CMABState", "Cosine", "DotProduct",
-    "FeedForward", "Fourier", "Gaussian", "Joint", "Laplace", "LatentBottleneck", "Learned", "Linear", "Memory",
-    "MultiHeadAttention", "PseudoTokens", "Relative", "Score", "Seen", "Sinusoid", "Span", "Sum", "Uniform",
-    "attend", "average", "blocks", "make_score", "over_keys", "watch",
+    "BACKENDS", "CMAB", "CONTROLS", "ISAB", "MLP", "PMA", "RBF", "SCORES", "SIREN", "Bias", "Block", "CMABState",
+    "Cosine", "DotProduct", "FeedForward", "Fourier", "Gaussian", "Joint", "Laplace", "LatentBottleneck", "Learned",
+    "Linear", "Memory", "MultiHeadAttention", "PseudoTokens", "Relative", "Score", "Seen", "Sinusoid", "Span", "Sum",
+    "Uniform", "attend", "average", "blocks", "make_score", "over_keys", "watch",
 ]  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -65,7 +65,7 @@ def attend(
     chunk: int | None = None,
     return_weights: bool = False,
     return_lse: bool = False,
-):
+) -> Any:
     """out_i = Σ_j w_ij v_j with w_ij = exp(logit_ij), divided by Σ_j w_ij where normalise="softmax".
 
     - `score` gives the logit of a pair from (q_i, k_j, Δ_ij = xq_i − xk_j); the default is q·k/√d. q and k may be
@@ -92,7 +92,9 @@ def attend(
         if reason:
             raise InputError(f"attend: backend {backend!r} cannot do this: {reason}; use backend='auto'")
         if backend == "streamed" and return_weights:
-            raise InputError("attend: backend 'streamed' never holds all weights; use 'reference' or 'auto' to see them")
+            raise InputError(
+                "attend: backend 'streamed' never holds all weights; use 'reference' or 'auto' to see them"
+            )
 
     watcher = _watcher.get()
     result = _solve(problem, backend, chunk, return_weights or watcher is not None, return_lse)

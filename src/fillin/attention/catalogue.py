@@ -32,8 +32,9 @@ SCORES: dict[str, Factory] = {
     "mlp": lambda heads, width, dim_x, radial: DotProduct() + MLP(heads, dim_x, radial),
     "fourier": lambda heads, width, dim_x, radial: DotProduct() + Fourier(heads, dim_x, radial),
     "joint": lambda heads, width, dim_x, radial: Joint(heads, dim_x, radial),
-    "siren": lambda heads, width, dim_x, radial: DotProduct()
-    + Bias(SIREN(1 if radial else dim_x, heads, bias=False), heads, dim_x, radial),
+    "siren": lambda heads, width, dim_x, radial: (
+        DotProduct() + Bias(SIREN(1 if radial else dim_x, heads, bias=False), heads, dim_x, radial)
+    ),
     "relative-siren": lambda heads, width, dim_x, radial: Relative(
         heads, width, SIREN(1 if radial else dim_x, 32, bias=False), 32, radial=radial
     ),

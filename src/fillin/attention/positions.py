@@ -1,7 +1,9 @@
 """Features of a place or of a displacement: what a score or a token is told about where it is."""
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -83,7 +85,7 @@ class SIREN(nn.Module):
         self.stable = stable
         self.register_buffer("omega", torch.tensor(float(omega)), persistent=False)
         sizes = [dim_x, *[hidden] * layers]
-        self.sines = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
+        self.sines: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(hidden, dim, bias=bias)
         with torch.no_grad():
             self._start(omega, hidden, dim_x)

@@ -77,9 +77,13 @@ class Problem:
     def check(self) -> "Problem":
         """The problem itself, or an error that says which argument is wrong and how to mend it."""
         if self.score.content and (self.q is None or self.k is None):
-            raise InputError(f"attend: the score {type(self.score).__name__} compares q and k, but one is None; pass both")
+            raise InputError(
+                f"attend: the score {type(self.score).__name__} compares q and k, but one is None; pass both"
+            )
         if (self.score.places or self.span is not None) and (self.xq is None or self.xk is None):
-            raise InputError("attend: the score or span needs places, but xq or xk is None; pass both, [b n dx] and [b m dx]")
+            raise InputError(
+                "attend: the score or span needs places, but xq or xk is None; pass both, [b n dx] and [b m dx]"
+            )
         if self.q is None and self.xq is None:
             raise InputError("attend: neither q nor xq is given, so there are no queries; pass one of them")
         b, h, m, _ = _shape("v", self.v, "b h m e")
@@ -94,15 +98,21 @@ class Problem:
             shape = _shape(name, tensor, "b h n d" if len(wanted) == 4 else "b n dx")
             if any(w is not None and w != s for w, s in zip(wanted, shape, strict=True)):
                 want = ", ".join("any" if w is None else str(w) for w in wanted)
-                raise InputError(f"attend: {name} has shape {tuple(shape)}, expected ({want}) to fit v {tuple(self.v.shape)}")
+                raise InputError(
+                    f"attend: {name} has shape {tuple(shape)}, expected ({want}) to fit v {tuple(self.v.shape)}"
+                )
             if tensor.dtype != self.v.dtype:
                 raise InputTypeError(f"attend: {name} is {tensor.dtype} but v is {self.v.dtype}; convert one of them")
         if self.mask is not None:
             _check_mask(self.mask, (b, h, self.n, m))
         if self.causal and self.n != m:
-            raise InputError(f"attend: causal order needs as many queries as keys, got {self.n} and {m}; pass a mask instead")
+            raise InputError(
+                f"attend: causal order needs as many queries as keys, got {self.n} and {m}; pass a mask instead"
+            )
         if self.span is not None and self.xq is not None and self.span.dim_x not in (None, self.xq.shape[-1]):
-            raise InputError(f"attend: the span is for dim_x={self.span.dim_x}, but places have {self.xq.shape[-1]} dimensions")
+            raise InputError(
+                f"attend: the span is for dim_x={self.span.dim_x}, but places have {self.xq.shape[-1]} dimensions"
+            )
         choose("normalise", self.normalise, ["softmax", "none"])
         return self
 

@@ -18,6 +18,8 @@ from fillin.errors import InputError, choose
 
 Tokens = Float[Tensor, "b n c"]
 Places = Float[Tensor, "b n dx"]
+Latents = Float[Tensor, "b M c"]
+LatentPlaces = Float[Tensor, "b M dx"]
 KeyMask = Bool[Tensor, "b n"]
 
 
@@ -29,7 +31,9 @@ def over_keys(mask: KeyMask | None) -> Bool[Tensor, "b 1 1 n"] | None:
 def average(values: Tokens, mask: KeyMask | None = None) -> Float[Tensor, "b 1 c"]:
     """The mean over points: attention with uniform weights. Zeros where there is no point."""
     at = values.new_zeros(len(values), 1, 1, 1)
-    return attend(at, at.expand(-1, -1, values.shape[1], -1), values[:, None], score=Uniform(), mask=over_keys(mask))[:, 0]
+    return attend(at, at.expand(-1, -1, values.shape[1], -1), values[:, None], score=Uniform(), mask=over_keys(mask))[
+        :, 0
+    ]
 
 
 class PseudoTokens(nn.Module):
@@ -49,11 +53,13 @@ class PseudoTokens(nn.Module):
             self.seeds = nn.Parameter(torch.randn(number, dim))
             self.to_k = nn.Linear(dim, dim, bias=False)
 
-    def forward(self, tokens: Tokens, x: Places | None = None, mask: KeyMask | None = None) -> tuple[Tokens, Places | None]:
+    def forward(
+        self, tokens: Tokens, x: Places | None = None, mask: KeyMask | None = None
+    ) -> tuple[Latents, LatentPlaces | None]:
         """The pseudo-tokens [b M c] and their places [b M dx] for the given tokens at x."""
         return self.tokens.expand(len(tokens), -1, -1), self.locate(tokens, x, mask)
 
-    def locate(self, tokens: Tokens, x: Places | None, mask: KeyMask | None) -> Places | None:
+    def locate(self, tokens: Tokens, x: Places | None, mask: KeyMask | None) -> LatentPlaces | None:
         if self.kind is None:
             return None
         if x is None:
@@ -75,7 +81,7 @@ class PMA(nn.Module):
         self.pseudo = PseudoTokens(seeds, dim)
         self.read = make(dim, cross=True)
 
-    def forward(self, tokens: Tokens, *, mask: KeyMask | None = None) -> Tokens:
+    def forward(self, tokens: Tokens, *, mask: KeyMask | None = None) -> Latents:
         seeds, _ = self.pseudo(tokens)
         return self.read(seeds, tokens, mask=over_keys(mask))
 
@@ -89,13 +95,13 @@ class LatentBottleneck(nn.Module):
 
     def forward(
         self,
-        latents: Tokens,
+        latents: Latents,
         context: Tokens,
         *,
-        xl: Places | None = None,
+        xl: LatentPlaces | None = None,
         xc: Places | None = None,
         mask: KeyMask | None = None,
-    ) -> Tokens:
+    ) -> Latents:
         latents = self.read(latents, context, xq=xl, xk=xc, mask=over_keys(mask))
         return self.mix(latents, xq=xl)
 
@@ -112,13 +118,13 @@ class ISAB(nn.Module):
 
     def forward(
         self,
-        latents: Tokens,
+        latents: Latents,
         tokens: Tokens,
         *,
-        xl: Places | None = None,
+        xl: LatentPlaces | None = None,
         x: Places | None = None,
         mask: KeyMask | None = None,
-    ) -> tuple[Tokens, Tokens]:
+    ) -> tuple[Tokens, Latents]:
         latents = self.gather(latents, tokens, xq=xl, xk=x, mask=over_keys(mask))
         return self.spread(tokens, latents, xq=x, xk=xl), latents
 
@@ -156,7 +162,7 @@ class CMAB(nn.Module):
         state: CMABState,
         tokens: Tokens,
         *,
-        xl: Places | None = None,
+        xl: LatentPlaces | None = None,
         x: Places | None = None,
         mask: KeyMask | None = None,
     ) -> CMABState:
@@ -174,7 +180,7 @@ class CMAB(nn.Module):
         old, new = (state.lse - safe).exp()[..., None], (lse - safe).exp()[..., None]
         return CMABState(old * state.out + new * out, total)
 
-    def forward(self, latents: Tokens, state: CMABState, *, xl: Places | None = None) -> Tokens:
+    def forward(self, latents: Latents, state: CMABState, *, xl: LatentPlaces | None = None) -> Latents:
         """The stack's latents after reading what this layer's own latents have gathered."""
         block = self.read
         gathered = self.latents + block.attention.join(state.out)

@@ -24,7 +24,7 @@ class Relative(Score):
         self, heads: int, head_dim: int, positions: nn.Module, dim: int, biases: bool = True, radial: bool = False
     ):
         super().__init__()
-        self.radial = radial
+        self.radial, self.channels = radial, dim
         self.positions = positions
         self.weight = nn.Parameter(torch.randn(heads, dim, head_dim) / math.sqrt(dim))
         self.u = nn.Parameter(torch.zeros(heads, 1, head_dim)) if biases else None

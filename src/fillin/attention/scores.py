@@ -10,17 +10,18 @@ columns of q and k; then nothing pairwise is ever made outside the fused softmax
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 Queries = Float[Tensor, "b h n d"]
-Keys = Float[Tensor, "b h m d"]
 Delta = Float[Tensor, "b dx n m"]
 Logits = Float[Tensor, "#b #h n m"]
-Folded = tuple[Float[Tensor, "#b #h n c"], Float[Tensor, "#b #h m c"]]
+Folded = tuple[Float[Tensor, "#b #h n _"], Float[Tensor, "#b #h m _"]]
 
 # A folded −½‖Δ/ℓ‖² is a small difference of large squares: beyond this the digits of float32 are gone.
 _FOLD_LIMIT = 400.0
@@ -31,11 +32,13 @@ class Score(nn.Module, ABC):
 
     content = False
     places = False
+    channels = 1  # numbers held for each pair while it is scored, over all heads
 
     @abstractmethod
-    def forward(self, q: Queries | None, k: Keys | None, delta: Delta | None) -> Logits: ...
+    def forward(self, q: Any, k: Any, delta: Any) -> Logits:
+        """Logits [b h n m] from q [b h n d], k [b h m d] and Δ [b dx n m]; what the score does not read may be None."""
 
-    def fold(self, q: Queries | None, k: Keys | None, xq: Tensor | None, xk: Tensor | None) -> Folded | None:
+    def fold(self, q: Any, k: Any, xq: Any, xk: Any) -> Folded | None:
         """Columns (q', k') with q'_i · k'_j = logit_ij exactly, or None where there are none (or too few digits)."""
         return None
 
@@ -54,6 +57,7 @@ class Sum(Score):
         super().__init__()
         self.scores = nn.ModuleList(scores)
         self.content = any(s.content for s in scores)
+        self.channels = max(s.channels for s in scores)
         self.places = any(s.places for s in scores)
 
     @property
@@ -79,7 +83,6 @@ class Uniform(Score):
     def forward(self, q, k, delta):
         if delta is not None:
             return torch.zeros_like(delta[:, :1])
-        assert q is not None and k is not None
         return q.new_zeros(1, 1, q.shape[-2], k.shape[-2])
 
     def fold(self, q, k, xq, xk):
@@ -125,12 +128,13 @@ class PlaceScore(Score):
     """A score of Δ, or of ‖Δ‖ where `radial`: then one set of weights serves any number of dimensions."""
 
     places = True
+
     def __init__(self, heads: int = 1, dim_x: int = 1, radial: bool = False):
         super().__init__()
         self.heads, self.radial = heads, radial
         self.dim = 1 if radial else dim_x
 
-    def seen(self, delta: Delta) -> Delta:
+    def seen(self, delta: Delta) -> Float[Tensor, "b _ n m"]:
         """Δ as this score sees it: [b dx n m], or ‖Δ‖ [b 1 n m]."""
         return torch.linalg.vector_norm(delta, dim=1, keepdim=True) if self.radial else delta
 
@@ -185,7 +189,9 @@ class Gaussian(_Scaled):
             return None
         scale = self.scale[:, None, :]  # [h 1 dim]
         query, key = xq[:, None] / scale, xk[:, None] / scale  # [b h n dx]
-        far = torch.maximum(query.detach().abs().amax(), key.detach().abs().amax()) if xk.shape[1] and xq.shape[1] else 0
+        far = (
+            torch.maximum(query.detach().abs().amax(), key.detach().abs().amax()) if xk.shape[1] and xq.shape[1] else 0
+        )
         if far**2 > _FOLD_LIMIT:
             return None
         one_q, one_k = torch.ones_like(query[..., :1]), torch.ones_like(key[..., :1])
@@ -254,15 +260,13 @@ class Fourier(PlaceScore):
 
 
 class _Pairwise(nn.Module):
-    """An MLP over channels of [b c n m], heads out, no output bias (it would cancel in the softmax).
+    """An MLP over channels of [b c n m], heads out, no output bias (it would cancel in the softmax)."""
 
-    It is smooth, so that a table of it interpolates well.
-    """
-
-    def __init__(self, dim_in: int, hidden: tuple[int, ...], dim_out: int):
+    def __init__(self, dim_in: int, hidden: tuple[int, ...], dim_out: int, activation=nn.functional.silu):
         super().__init__()
+        self.activation = activation
         sizes = [dim_in, *hidden]
-        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
+        self.layers: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(sizes[-1], dim_out, bias=False)
 
     def forward(self, z: Float[Tensor, "b c n m"]) -> Float[Tensor, "b h n m"]:
@@ -270,8 +274,8 @@ class _Pairwise(nn.Module):
         z = z.flatten(2)  # channels first: the logits come out in the layout that attention wants
         for layer in self.layers:
             weight = layer.weight.expand(b, -1, -1)
-            z = nn.functional.silu(torch.baddbmm(layer.bias[:, None], weight, z))
-        return (self.out.weight @ z).view(b, -1, n, m)
+            z = self.activation(torch.baddbmm(layer.bias[:, None], weight, z))
+        return (self.out.weight @ z).view(b, self.out.out_features, n, m)
 
 
 class MLP(PlaceScore):
@@ -279,7 +283,8 @@ class MLP(PlaceScore):
 
     def __init__(self, heads=1, dim_x=1, radial=False, hidden: tuple[int, ...] = (32, 32)):
         super().__init__(heads, dim_x, radial)
-        self.network = _Pairwise(self.dim, tuple(hidden), heads)
+        self.network = _Pairwise(self.dim, tuple(hidden), heads)  # smooth, so that a table of it interpolates well
+        self.channels = max(hidden)
 
     def forward(self, q, k, delta):
         return self.network(self.seen(delta))
@@ -295,7 +300,8 @@ class Joint(PlaceScore):
 
     def __init__(self, heads=1, dim_x=1, radial=False, hidden: tuple[int, ...] = (128, 128)):
         super().__init__(heads, dim_x, radial)
-        self.network = _Pairwise(self.dim + heads, tuple(hidden), heads)
+        self.network = _Pairwise(self.dim + heads, tuple(hidden), heads, torch.relu_)
+        self.channels = max(hidden)
 
     def forward(self, q, k, delta):
         content = DotProduct.scaled(q) @ k.mT

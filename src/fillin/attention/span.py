@@ -21,8 +21,9 @@ class Span(nn.Module):
     """A window per head over displacements of `dim_x` dimensions; `init` is its starting σ.
 
     shape="ball" cuts where G = t, "box" where any one dimension's G_i = t (then W is the product over dimensions).
-    dim_x=None, an isotropic ball, serves any number of dimensions. covariance="diagonal" has one σ per dimension, "isotropic" one in all, "full" a log-Cholesky factor: C = L Lᵀ
-    with L's diagonal an exponential, so C is positive definite whatever the parameters are.
+    covariance="diagonal" has one σ per dimension, "isotropic" one in all, "full" a log-Cholesky factor: C = L Lᵀ
+    with L's diagonal an exponential, so C is positive definite whatever the parameters are. dim_x=None serves any
+    number of dimensions, with an isotropic ball.
 
     >>> Span(2, heads=4, init=0.5, threshold=0.1).reach().shape
     torch.Size([4, 2])
@@ -53,7 +54,9 @@ class Span(nn.Module):
             raise InputError(f"span: threshold must be in [0, 1) (0 = no cut), got {threshold}")
         if not init > 0:
             raise InputError(f"span: init is the starting σ and must be positive, got {init}")
-        self.log_sigma = nn.Parameter(torch.full((heads, 1 if covariance == "isotropic" else dim_x or 1), math.log(init)))
+        self.log_sigma = nn.Parameter(
+            torch.full((heads, 1 if covariance == "isotropic" else dim_x or 1), math.log(init))
+        )
         if covariance == "full" and dim_x is not None:
             self.lower = nn.Parameter(torch.zeros(heads, dim_x * (dim_x - 1) // 2))
 
@@ -80,7 +83,9 @@ class Span(nn.Module):
         inverse = self.log_sigma.neg().exp()[:, :, None, None]
         return -0.5 * (delta[:, None] * inverse).square()
 
-    def forward(self, logits: Tensor, delta: Float[Tensor, "b dx n m"]) -> tuple[Tensor, Bool[Tensor, "b h n m"] | None]:
+    def forward(
+        self, logits: Tensor, delta: Float[Tensor, "b dx n m"]
+    ) -> tuple[Tensor, Bool[Tensor, "b h n m"] | None]:
         """The modulated logits, and which pairs are inside (None: all)."""
         exponents, t = self.exponents(delta), self.threshold
         log_g = exponents.sum(2)  # [b h n m]

@@ -23,10 +23,11 @@ def tabulated(p: Problem) -> Problem:
 
     Places that want a gradient keep the exact score: the table knows Δ only to look it up.
     """
-    if p.xq is None or p.xk is None or p.xq.requires_grad or p.xk.requires_grad or torch.compiler.is_compiling():
+    xq, xk = p.xq, p.xk
+    if xq is None or xk is None or xq.requires_grad or xk.requires_grad or torch.compiler.is_compiling():
         return p
-    pairs = p.xq.shape[0] * p.n * p.m
-    terms = [(_table(t, p) if _pays(t, pairs) else None) or t for t in p.score.terms]
+    pairs = len(xq) * p.n * p.m
+    terms = [(_table(t, xq, xk) if _pays(t, pairs) else None) or t for t in p.score.terms]
     changed = any(new is not old for new, old in zip(terms, p.score.terms, strict=True))
     return replace(p, score=terms[0] if len(terms) == 1 else Sum(*terms)) if changed else p
 
@@ -37,10 +38,10 @@ def _pays(score: Score, pairs: int) -> bool:
     return score.dim in NODES and pairs >= _WORTH * NODES[score.dim] ** score.dim
 
 
-def _table(score: Score, p: Problem) -> "Table | None":
+def _table(score: Score, xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> "Table | None":
     """A table of `score` over all displacements that occur; None where it would be too coarse."""
-    assert p.xq is not None and p.xk is not None and isinstance(score, PlaceScore)
-    low, high = p.xq.amin((0, 1)) - p.xk.amax((0, 1)), p.xq.amax((0, 1)) - p.xk.amin((0, 1))
+    assert isinstance(score, PlaceScore)
+    low, high = xq.amin((0, 1)) - xk.amax((0, 1)), xq.amax((0, 1)) - xk.amin((0, 1))
     if score.radial:
         low, high = low.new_zeros(1), torch.linalg.vector_norm(torch.maximum(low.abs(), high.abs()), keepdim=True)
     nodes = NODES[score.dim]
@@ -49,7 +50,9 @@ def _table(score: Score, p: Problem) -> "Table | None":
         return None
     axes = [low[i] + step[i] * torch.arange(nodes, dtype=low.dtype, device=low.device) for i in range(score.dim)]
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]  # [1 dim G (G)]
-    places = grid if score.dim == 2 else grid[..., None]  # a score wants [b dim n m]; a radial one takes ‖·‖ of it again
+    places = (
+        grid if score.dim == 2 else grid[..., None]
+    )  # a score wants [b dim n m]; a radial one takes ‖·‖ of it again
     return Table(score(None, None, places).reshape(score.heads, -1), low, step, nodes, score.radial)
 
 
@@ -101,7 +104,7 @@ class _Lookup(torch.autograd.Function):
         return rows.view(b, n * m, -1).mT.reshape(b, -1, n, m)
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         saved = ctx.saved_tensors
         cells, parts = saved[: len(saved) // 2], saved[len(saved) // 2 :]
         flat = grad.transpose(0, 1).reshape(grad.shape[1], -1)  # [h pairs]

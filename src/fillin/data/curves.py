@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -11,7 +12,9 @@ from torch.distributions import MultivariateNormal
 from fillin.data.task import Task
 
 
-def rbf(xa: Float[Tensor, "b n dx"], xb: Float[Tensor, "b m dx"], length: Tensor, scale: Tensor) -> Float[Tensor, "b n m"]:
+def rbf(
+    xa: Float[Tensor, "b n dx"], xb: Float[Tensor, "b m dx"], length: Tensor, scale: Tensor
+) -> Float[Tensor, "b n m"]:
     """scale² · exp(−½‖xa − xb‖²/length²), length and scale [b 1 1]."""
     return scale**2 * torch.exp(-0.5 * (torch.cdist(xa, xb) / length).square())
 
@@ -35,7 +38,8 @@ class GaussianProcess:
 
     def task(self, step: int) -> Task:
         """Batch `step`: Nc ~ U[3, 47), Nt ~ U[3, 50 − Nc), alike for the tasks of a batch."""
-        random = torch.Generator().manual_seed((self.seed << 32) + step)
+        # torch keeps 32 bits of a seed: both numbers are mixed into them
+        random = torch.Generator().manual_seed(int(np.random.SeedSequence([self.seed, step]).generate_state(1)[0]))
         nc = int(torch.randint(3, self.points - 3, (), generator=random))
         nt = int(torch.randint(3, max(4, self.points - nc), (), generator=random))
 
@@ -59,7 +63,7 @@ def posterior(
     scale: float,
     noise: float,
 ) -> MultivariateNormal:
-    """The exact answer, observation noise included: batch [b], event [nt] (Rasmussen & Williams, equation 2.22–2.24)."""
+    """The exact answer, observation noise included: batch [b], event [nt] (Rasmussen & Williams, 2.22–2.24)."""
     xc, yc, xt = xc.double(), yc.double(), xt.double()
     ell, amplitude = torch.tensor(length).double(), torch.tensor(scale).double()
     gram = rbf(xc, xc, ell, amplitude) + noise**2 * torch.eye(xc.shape[1], dtype=xc.dtype)

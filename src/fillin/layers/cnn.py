@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 _CONV = {1: nn.Conv1d, 2: nn.Conv2d}
-Map = Float[Tensor, "b c ..."]
+Map = Float[Tensor, "b _ ..."]
 
 
 class _Residual(nn.Module):

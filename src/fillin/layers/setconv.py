@@ -19,7 +19,13 @@ class Grid(NamedTuple):
     axes: tuple[Float[Tensor, "b _"], ...]
 
     @classmethod
-    def over(cls, x: list[tuple[Float[Tensor, "b n dx"], Bool[Tensor, "b n"] | None]], spacing: float, margin: int, multiple: int):
+    def over(
+        cls,
+        x: list[tuple[Float[Tensor, "b n dx"], Bool[Tensor, "b n"] | None]],
+        spacing: float,
+        margin: int,
+        multiple: int,
+    ):
         """A grid over all the given points with `margin` grid points beyond them on either side.
 
         Give places relative to a point of the data (the smallest, say): then the grid moves with the data, whatever
@@ -33,8 +39,8 @@ class Grid(NamedTuple):
         sizes = [int(c) for c in (count / multiple).ceil() * multiple]
         if torch.tensor(sizes, dtype=torch.float64).prod() * len(low) > _LARGEST:
             raise InputError(
-                f"convolutional model: the points span a grid of {' × '.join(map(str, sizes))} points, {len(low)} times "
-                f"over, more than {_LARGEST}; scale x down, lower points_per_unit, or use a te-tnp"
+                f"convolutional model: the points span a grid of {' × '.join(map(str, sizes))} points, {len(low)} "
+                f"times over, more than {_LARGEST}; scale x down, lower points_per_unit, or use a te-tnp"
             )
         steps = [torch.arange(s, device=low.device, dtype=low.dtype) for s in sizes]
         return cls(tuple(spacing * (start[:, i, None] + step) for i, step in enumerate(steps)))

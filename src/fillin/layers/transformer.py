@@ -8,12 +8,15 @@ from fillin.attention import Block, MultiHeadAttention, Sinusoid
 from fillin.attention.pseudo import over_keys
 
 Sequence = Float[Tensor, "b n c"]
+Read = Float[Tensor, "b m c"]
 
 
 class Encoder(nn.Module):
     """A stack of `Block`s, every token seeing every token; a last norm where the blocks norm before they act."""
 
-    def __init__(self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0):
+    def __init__(
+        self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0
+    ):
         super().__init__()
         self.blocks = nn.ModuleList(Block(dim, heads, hidden=hidden, norm=norm, dropout=dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
@@ -34,7 +37,7 @@ class DecoderLayer(nn.Module):
         self.cross = Block(dim, heads, hidden=hidden, norm=norm, cross=True, dropout=dropout)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Sequence, memory: Sequence, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
+    def forward(self, x: Sequence, memory: Read, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
         if self.pre:
             x = x + self.dropout(self.past(self.norm(x), causal=True))
         else:
@@ -45,12 +48,14 @@ class DecoderLayer(nn.Module):
 class Decoder(nn.Module):
     """A stack of `DecoderLayer`s: token i sees tokens ≤ i and the whole memory."""
 
-    def __init__(self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0):
+    def __init__(
+        self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0
+    ):
         super().__init__()
         self.layers = nn.ModuleList(DecoderLayer(dim, heads, hidden, norm, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
-    def forward(self, x: Sequence, memory: Sequence, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
+    def forward(self, x: Sequence, memory: Read, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
         for layer in self.layers:
             x = layer(x, memory, mask)
         return self.norm(x)

@@ -15,10 +15,10 @@ from fillin.models.points import Points, Targets
 class SelfAttended(nn.Module):
     """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention among them."""
 
-    def __init__(self, dim_x: int, dim_y: int, width: int, heads: int, layers: int, blocks: int):
+    def __init__(self, dim_x: int, dim_y: int, width: int, heads: int, layers: int, blocks: int, hidden: int | None):
         super().__init__()
         self.embed = mlp(dim_x + 2 * dim_y, width, width, layers)
-        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(blocks))
+        self.blocks = nn.ModuleList(Block(width, heads, hidden=hidden) for _ in range(blocks))
 
     def forward(self, points: Points) -> Float[Tensor, "b n c"]:
         tokens = self.embed(torch.cat([points.x, points.known], -1))
@@ -62,13 +62,14 @@ class CANP(Process):
         width: int = 128,
         heads: int = 8,
         layers: int = 5,
+        hidden: int | None = None,
         cross: str = "multihead",
         self_attention: int = 1,
         head: str = "gaussian",
         **head_options,
     ):
         super().__init__(dim_x, dim_y, width, head, **head_options)
-        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention)
+        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden)
         self.cross = CrossAttention(cross, dim_x, width, heads)
         self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
 
@@ -89,6 +90,7 @@ class ANP(LatentProcess):
         width: int = 128,
         heads: int = 8,
         layers: int = 5,
+        hidden: int | None = None,
         cross: str = "multihead",
         self_attention: int = 1,
         dim_z: int | None = None,
@@ -100,9 +102,11 @@ class ANP(LatentProcess):
         super().__init__(dim_x, dim_y, width, head, **head_options)
         dim_z = dim_z or width
         self.samples, self.seed = samples, seed
-        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention)
+        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden)
         self.cross = CrossAttention(cross, dim_x, width, heads)
-        self.latent = LatentPath(SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention), width, dim_z)
+        self.latent = LatentPath(
+            SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden), width, dim_z
+        )
         self.decoder = LatentDecoder(dim_x, width + dim_z, width, layers - 1)
 
     def encode(self, context: Points, targets: Targets) -> Encoded:

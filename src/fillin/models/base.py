@@ -11,9 +11,8 @@ from torch.distributions import Distribution, Independent, Normal, kl_divergence
 from fillin.heads import LatentMixture, joint_log_prob, make_head
 from fillin.models.points import Points, Targets, origin, read
 
-Places = Float[Tensor, "b n dx"]
-Values = Float[Tensor, "b n dy"]
-Mask = Bool[Tensor, "b n"] | Bool[Tensor, "b n dy"]
+MaskC = Bool[Tensor, "b nc"] | Bool[Tensor, "b nc dy"] | None
+MaskT = Bool[Tensor, "b nt"] | Bool[Tensor, "b nt dy"] | None
 
 
 class Process(nn.Module, ABC):
@@ -28,13 +27,19 @@ class Process(nn.Module, ABC):
 
     def __init__(self, dim_x: int | None, dim_y: int, features: int, head: str = "gaussian", **head_options):
         super().__init__()
+        self.config: dict[str, Any] = {}  # how `create` made it
         self.dim_x, self.dim_y = dim_x, dim_y
         self.head = make_head(head, features, dim_y, **head_options)
         if self.kind == "marginal" and self.head.joint:
             self.kind = "joint"
 
     def forward(
-        self, xc: Places, yc: Values, xt: Places, mask_c: Mask | None = None, mask_t: Mask | None = None
+        self,
+        xc: Float[Tensor, "b nc dx"],
+        yc: Float[Tensor, "b nc dy"],
+        xt: Float[Tensor, "b nt dx"],
+        mask_c: MaskC = None,
+        mask_t: MaskT = None,
     ) -> Distribution:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
         return self.head(self.decode(self.encode(context, targets), targets), targets.keep)

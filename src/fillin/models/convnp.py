@@ -13,7 +13,7 @@ from fillin.layers import CNN, Grid, SetConv, UNet
 from fillin.models.base import LatentProcess, Process
 from fillin.models.points import Points, Targets
 
-Map = Float[Tensor, "b c ..."]
+Map = Float[Tensor, "b _ ..."]
 
 
 class OnGrid(nn.Module):

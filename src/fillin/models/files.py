@@ -22,7 +22,9 @@ def save(model: Process, folder: str | os.PathLike) -> Path:
     try:
         config = json.dumps({"format": FORMAT, **model.config}, indent=2)
     except TypeError as error:
-        raise InputError(f"save: {error}; give options by name or number, a score as 'mlp', not as a function") from error
+        raise InputError(
+            f"save: {error}; give options by name or number, a score as 'mlp', not as a function"
+        ) from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
@@ -40,9 +42,13 @@ def load(folder: str | os.PathLike) -> Process:
         config = json.loads((folder / "config.json").read_text())
         weights = load_file(folder / "model.safetensors")
     except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(f"load: {folder} is not a readable model folder (config.json, model.safetensors): {error}") from error
+        raise InputError(
+            f"load: {folder} is not a readable model folder (config.json, model.safetensors): {error}"
+        ) from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise InputError(f"load: {folder}/config.json is not of format {FORMAT}; it was written by another program or version")
+        raise InputError(
+            f"load: {folder}/config.json is not of format {FORMAT}; it was written by another program or version"
+        )
     try:
         model = create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])
         dtype = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}

@@ -22,7 +22,7 @@ class Points:
         return self.x.shape[1]
 
     @property
-    def known(self) -> Float[Tensor, "b n 2dy"]:
+    def known(self) -> Float[Tensor, "b n _"]:
         """[y, flag]: the value of each output, and whether there is one. All zeros at a target."""
         return torch.cat([self.y, self.seen.to(self.y.dtype)], -1)
 
@@ -68,7 +68,9 @@ def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch
     """Context and targets, or an error that names the argument, what came, what was expected, and the remedy."""
     for name, tensor in (("xc", xc), ("yc", yc), ("xt", xt)):
         if not isinstance(tensor, Tensor):
-            raise InputTypeError(f"{name} must be a torch tensor, got {type(tensor).__name__}; use torch.as_tensor(...)")
+            raise InputTypeError(
+                f"{name} must be a torch tensor, got {type(tensor).__name__}; use torch.as_tensor(...)"
+            )
         if not tensor.is_floating_point():
             raise InputTypeError(f"{name} must be floating point, got {tensor.dtype}; use {name}.float()")
         if tensor.dtype != dtype:
@@ -76,7 +78,11 @@ def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch
         if tensor.ndim != 3:
             letters = {"xc": "b nc dim_x", "yc": "b nc dim_y", "xt": "b nt dim_x"}[name]
             raise InputError(f"{name} must be [{letters}], got shape {tuple(tensor.shape)}; a single task has b = 1")
-    for name, tensor, width, what in (("xc", xc, dim_x, "dim_x"), ("xt", xt, dim_x, "dim_x"), ("yc", yc, dim_y, "dim_y")):
+    for name, tensor, width, what in (
+        ("xc", xc, dim_x, "dim_x"),
+        ("xt", xt, dim_x, "dim_x"),
+        ("yc", yc, dim_y, "dim_y"),
+    ):
         if width is not None and tensor.shape[-1] != width:
             raise InputError(f"{name} has {tensor.shape[-1]} columns, but the model was made with {what}={width}")
     if xc.shape[-1] != xt.shape[-1]:
@@ -120,7 +126,9 @@ def _mask(name: str, mask, shape: tuple[int, int, int]) -> Bool[Tensor, "b n dy"
         return None
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise InputTypeError(f"{name} must be boolean, True = this point (or entry) is there, got {kind}; use {name}.bool()")
+        raise InputTypeError(
+            f"{name} must be boolean, True = this point (or entry) is there, got {kind}; use {name}.bool()"
+        )
     if tuple(mask.shape) not in (shape[:2], shape):
         raise InputError(f"{name} has shape {tuple(mask.shape)}, expected {shape[:2]} (points) or {shape} (entries)")
     if mask.all():

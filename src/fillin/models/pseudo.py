@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from fillin.attention import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens, over_keys
-from fillin.models.base import Mask
+from fillin.models.base import MaskC, MaskT
 from fillin.models.points import Points, Targets, origin, read
 from fillin.models.tnp import Tokenised, Tokens
 
@@ -105,13 +105,17 @@ class CMANP(PseudoProcess):
         return self._pass_on(self._see(self._nothing(context.x), context))
 
     def update(
-        self, state: CMANPState | None, xc: Places, yc: Float[Tensor, "b n dy"], mask_c: Mask | None = None
+        self,
+        state: CMANPState | None,
+        xc: Float[Tensor, "b nc dx"],
+        yc: Float[Tensor, "b nc dy"],
+        mask_c: MaskC = None,
     ) -> CMANPState:
         """What is kept after seeing these points too. Begin with None."""
         context, _ = read(xc, yc, xc[:, :0], mask_c, None, self.dim_x, self.dim_y, self.norm.weight.dtype)
         return self._see(self._nothing(xc) if state is None else state, context)
 
-    def predict(self, state: CMANPState, xt: Places, mask_t: Mask | None = None) -> Distribution:
+    def predict(self, state: CMANPState, xt: Float[Tensor, "b nt dx"], mask_t: MaskT = None) -> Distribution:
         """The distribution at xt given all points seen."""
         nothing = xt.new_zeros(len(xt), 0, self.dim_y)
         _, targets = read(xt[:, :0], nothing, xt, None, mask_t, self.dim_x, self.dim_y, self.norm.weight.dtype)
@@ -132,8 +136,9 @@ class CMANP(PseudoProcess):
         if self.equivariant:
             context = context.relative_to(place)
         tokens, xl = self.tokens(context), state.x
-        if xl is not None:
-            xl = torch.where(fresh, self.pseudo.locate(tokens, context.x, context.keep), xl)
+        here = self.pseudo.locate(tokens, context.x, context.keep)
+        if here is not None and xl is not None:
+            xl = torch.where(fresh, here, xl)
         layers = [
             block.update(layer, tokens, xl=xl, x=self.where(context.x), mask=context.keep)  # type: ignore[operator]
             for block, layer in zip(self.blocks, state.layers, strict=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fillin.errors import InputError, UnknownName, choose
+from fillin.heads import HEADS
 from fillin.models.anp import ANP, CANP
 from fillin.models.base import Process
 from fillin.models.cnp import CNP, NP
@@ -45,11 +46,11 @@ REGISTRY: dict[str, Entry] = {
     "te-tnp-a": Entry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
     "te-tnp-nd": Entry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
     "lbanp": Entry(LBANP, "latents read the context and one another", "Feng et al. 2023a"),
-    "te-lbanp": Entry(LBANP, "the same, translation equivariant", _ASHMAN, _TE),
+    "te-lbanp": Entry(LBANP, "latents with places read the context; translation equivariant", _ASHMAN, _TE),
     "istnp": Entry(ISTNP, "induced set attention", "Lee et al. 2019"),
-    "te-istnp": Entry(ISTNP, "the same, translation equivariant", _ASHMAN, _TE),
+    "te-istnp": Entry(ISTNP, "induced set attention, translation equivariant", _ASHMAN, _TE),
     "cmanp": Entry(CMANP, "constant memory: the context may come in chunks", "Feng et al. 2023b"),
-    "te-cmanp": Entry(CMANP, "the same, translation equivariant", "Feng et al. 2023b", _TE),
+    "te-cmanp": Entry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
 }
 
 
@@ -58,20 +59,29 @@ def names() -> list[str]:
     return list(REGISTRY)
 
 
-def options_of(name: str) -> dict[str, Any]:
-    """Every option of a model with its default value (that of size="base")."""
+_GIVEN = ("self", "dim_x", "dim_y", "features", "equivariant")
+_OF_PLACES = ("score", "span", "radial")  # options of models that see places through attention
+
+
+def options_of(name: str, head: str | None = None) -> dict[str, Any]:
+    """Every option of a model with its default value (that of size="base"), those of its head among them."""
     entry = REGISTRY[choose("model", name, REGISTRY)]
     found: dict[str, Any] = {}
     for ancestor in reversed(entry.build.__mro__):  # constructors pass **options upwards
-        for parameter in inspect.signature(ancestor.__init__).parameters.values():
-            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY) and issubclass(ancestor, Process):
-                found[parameter.name] = None if parameter.default is parameter.empty else parameter.default
-    for name_ in ("self", "dim_x", "dim_y", "features", "equivariant"):
-        found.pop(name_, None)
-    size = {k: v for k, v in SIZES["base"].items() if k in found}
-    fixed = {k: v for k, v in entry.options.items() if k in found}
-    head = {"floor": 1e-3, "components": 4, "rank": 16}  # options of heads, handed on
-    return {**found, **size, **fixed, **head}
+        if issubclass(ancestor, Process):
+            found |= _keywords(ancestor)
+    unused = _GIVEN if entry.options.get("equivariant") else (*_GIVEN, *_OF_PLACES)
+    found = {k: v for k, v in found.items() if k not in unused}
+    head = head or found["head"]
+    if head in HEADS:
+        found |= {k: v for k, v in _keywords(HEADS[head]).items() if k not in ("self", "dim", "dim_y")}
+    return {**found, **{k: v for k, v in {**SIZES["base"], **entry.options}.items() if k in found}}
+
+
+def _keywords(build: type) -> dict[str, Any]:
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(build.__init__).parameters.values()
+    return {p.name: None if p.default is p.empty else p.default for p in parameters if p.kind in named}
 
 
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process:
@@ -87,16 +97,13 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{what} must be a whole number of at least 1, got {value!r}")
     choose("size", size, SIZES)
-    known = options_of(name)
+    known = options_of(name, options.get("head"))
     for option in options:
         if option not in known:
             raise UnknownName(f"option of {name}", option, known)
     arguments = {**{k: v for k, v in SIZES[size].items() if k in known}, **entry.options, **options}
     if arguments.get("width", 2) % 2 or min(v for k, v in arguments.items() if k in SIZES["base"]) < 1:
         raise InputError(f"{name}: width must be even and width, heads, layers and hidden positive, got {arguments}")
-    try:
-        model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)
-    except TypeError as error:  # an option of another head
-        raise InputError(f"{name}: {error}; the head {arguments.get('head', 'gaussian')!r} does not take that") from error
+    model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)
     model.config = {"model": name, "dim_x": dim_x, "dim_y": dim_y, "size": size, "options": options}
     return model

@@ -18,7 +18,7 @@ from fillin.layers import mlp
 from fillin.models.base import Process
 from fillin.models.points import Points, Targets
 
-Tokens = Float[Tensor, "b n c"]
+Tokens = Float[Tensor, "b _ c"]  # of the context, of targets, or of both
 
 
 def make_span(span: float | dict | None, heads: int, dim_x: int | None) -> Span | None:
@@ -74,7 +74,9 @@ class Tokenised(Process):
         return x if self.equivariant else None
 
 
-def _make_block(dim: int, *, cross: bool = False, heads, head_dim, hidden, backend, score, span, dim_x, radial) -> Block:
+def _make_block(
+    dim: int, *, cross: bool = False, heads, head_dim, hidden, backend, score, span, dim_x, radial
+) -> Block:
     return Block(
         dim, heads, head_dim, hidden=hidden, cross=cross, backend=backend,
         score=make_score(score, heads, head_dim, dim_x, radial), span=make_span(span, heads, None if radial else dim_x),
@@ -129,10 +131,13 @@ class AutoregressiveTNP(TNP):
 
     kind = "autoregressive"
 
+    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, head: str = "gaussian", **options):
+        super().__init__(dim_x, dim_y, width, head=head, **options)
+        if self.head.joint:
+            raise InputError(f"head={head!r} is joint; a *-a model needs a marginal head, for example 'gaussian'")
+
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Autoregressive:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
-        if self.head.joint:
-            raise InputError("an autoregressive model needs a marginal head: 'gaussian', 'mixture' or 'categorical'")
         return Autoregressive(
             torch.Size([*xt.shape[:2], self.dim_y]),
             targets.keep,
@@ -149,7 +154,7 @@ class AutoregressiveTNP(TNP):
         xk, xq = self.where(known.x), self.where(torch.cat([known.x, targets.x], 1))
         mask = _order(nc, nt, known.x.device)
         if known.keep is not None:
-            mask = mask & over_keys(known.keep)
+            mask = mask & known.keep[:, None, None, :]
         for block in self.blocks[:-1]:
             tokens = block(tokens, tokens[:, : nc + nt], xq=xq, xk=xk, mask=mask)
         asked = tokens[:, nc + nt :]
@@ -176,7 +181,11 @@ class AutoregressiveTNP(TNP):
                     _append(cache, block.remember(tokens[:, :1]), length - 1)  # type: ignore[operator]
                 memory = Memory(None if cache.k is None else cache.k[:, :, :length], cache.v[:, :, :length])
                 tokens = block(
-                    tokens, memory, xq=self.where(step.x), xk=self.where(x[:, :length]), mask=over_keys(keep[:, :length])
+                    tokens,
+                    memory,
+                    xq=self.where(step.x),
+                    xk=self.where(x[:, :length]),
+                    mask=over_keys(keep[:, :length]),
                 )
             drawn = self.head(self.features(tokens[:, -1:])).sample()
             y.append(drawn)
@@ -187,10 +196,15 @@ class AutoregressiveTNP(TNP):
     def _remember(self, context: Points, n: int, room: int) -> list[Memory]:
         """Per layer, keys and values of the context for n functions, with room for the targets to come."""
         tokens, caches = self.tokens(context), []
+        x, mask = self.where(context.x), over_keys(context.keep)
+
+        def roomy(t: Tensor) -> Tensor:
+            return nn.functional.pad(t.repeat(n, 1, 1, 1), (0, 0, 0, room))
+
         for block in self.blocks:
             memory: Memory = block.remember(tokens)  # type: ignore[operator]
-            caches.append(Memory(*(None if t is None else nn.functional.pad(t.repeat(n, 1, 1, 1), (0, 0, 0, room)) for t in memory)))  # type: ignore[arg-type]
-            tokens = block(tokens, memory, xq=self.where(context.x), xk=self.where(context.x), mask=over_keys(context.keep))
+            caches.append(Memory(None if memory.k is None else roomy(memory.k), roomy(memory.v)))
+            tokens = block(tokens, memory, xq=x, xk=x, mask=mask)
         return caches
 
 

@@ -50,8 +50,8 @@ def run(p: Problem, folded: list[Folded | None] | None = None) -> Result:
         nothing = ~keep.any(-1, keepdim=True)
         keep = keep | nothing
         bias = keep if bias is None else bias.masked_fill(~keep, -torch.inf)
-    if bias is not None:
-        bias = bias.expand(b, h, p.n, m)
+    if bias is not None and bias.ndim < 2:
+        bias = bias.expand(p.n, m)
 
     # torch takes the path that stores nothing pairwise only where q, k and v are equally wide
     width = max(q.shape[-1], e)

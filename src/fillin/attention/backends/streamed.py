@@ -9,7 +9,8 @@ from torch.utils.checkpoint import checkpoint
 from fillin.attention.backends import reference
 from fillin.attention.problem import Problem, Result
 
-# Logits alive at once where the caller names no chunk: half a million floats, 2 MB for each pairwise tensor.
+# Numbers of one kind alive at once (logits, or hidden units of pairs) where the caller names no chunk: 2 MB in float32,
+# which stays in the cache between one pass over it and the next.
 _LOGITS = 1 << 19
 
 
@@ -18,7 +19,8 @@ def unfit(problem: Problem) -> str | None:
 
 
 def run(p: Problem, chunk: int | None = None, lse: bool = False) -> Result:
-    chunk = chunk or max(1, _LOGITS * p.n // max(1, p.pairs))
+    heads = p.v.shape[1]
+    chunk = chunk or max(1, _LOGITS * p.n * heads // max(1, p.pairs * max(heads, p.score.channels)))
     if chunk >= p.n:
         return _recomputed(p, lse)
     parts = [_recomputed(p.rows(start, min(start + chunk, p.n)), lse) for start in range(0, p.n, chunk)]

@@ -1,0 +1,118 @@
+"""`fillin bench`: what things cost on this machine."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from fillin.cli.options import console, describe, positive
+
+_EXAMPLES = """\
+  fillin bench models                     every model, in time and memory
+  fillin bench models cnp tnp-d te-tnp    only these
+  fillin bench models --peers             ours beside released code of the same size
+  fillin bench scores                     what translation equivariance costs, score by score
+"""
+_MODELS = """\
+  fillin bench models --threads 2 --repeats 20
+  fillin bench models te-tnp --json te-tnp.json
+  fillin bench models --peers --json - | jq '.rows[].ratio'
+
+Time is the least of --repeats rounds, in each of which every model runs once. A yardstick is forward + backward of
+torch.nn.TransformerEncoder (6 layers, width 64, 4 heads, feed-forward 128) on 16×96 tokens, timed in the same rounds.
+"""
+_SCORES = """\
+  fillin bench scores
+  fillin bench scores --all --json scores.json
+"""
+
+
+def add(commands) -> None:
+    bench = describe(commands, "bench", "measure time and memory on this machine", _EXAMPLES)
+    kinds = bench.add_subparsers(metavar="WHAT", title="what to measure")
+
+    models = describe(kinds, "models", "time and memory of a training step of every model", _MODELS)
+    models.add_argument("names", nargs="*", metavar="NAME", help="only these models (tnp-d is always measured)")
+    models.add_argument("--peers", action="store_true", help="compare with released code, at the size of each")
+    models.add_argument("--json", metavar="FILE", help="write the figures to FILE too; - prints them, without a table")
+    models.set_defaults(run=_models)
+
+    scores = describe(kinds, "scores", "time, memory and accuracy of every score of te-tnp", _SCORES)
+    scores.add_argument("--all", action="store_true", help="the joint score too, which takes long")
+    scores.add_argument(
+        "--json", nargs="?", const="-", metavar="FILE", help="write JSON to FILE, or instead of a table"
+    )
+    scores.set_defaults(run=_scores)
+
+    for command, repeats in ((models, 10), (scores, 3)):
+        command.add_argument("--threads", type=positive, default=1, metavar="N", help="threads (default: 1)")
+        command.add_argument(
+            "--repeats", type=positive, default=repeats, metavar="K", help=f"rounds to take the least of ({repeats})"
+        )
+        command.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
+
+
+def _models(arguments: argparse.Namespace) -> None:
+    from fillin.bench.measure import ticks
+    from fillin.bench.models import chosen, measure_models, sizes
+    from fillin.bench.show import models_table
+
+    if arguments.peers:
+        _peers(arguments)
+        return
+    names, at = chosen(arguments.names), sizes(arguments.repeats)
+    total = sum(ticks(len(names) + 1, size.rounds) for size in at)
+    budget = {"batch": at[0].batch, "rounds": {size.label: size.rounds for size in at}}
+
+    def measure(tick):
+        return measure_models(names, at, seed=arguments.seed, tick=tick)
+
+    _report(arguments, "models", measure, models_table, total, budget)
+
+
+def _peers(arguments: argparse.Namespace) -> None:
+    from fillin.bench.measure import ticks
+    from fillin.bench.peers import AT, measure_peers, peers_of
+    from fillin.bench.show import peers_table
+
+    peers, at = peers_of(arguments.names), replace(AT, rounds=arguments.repeats)
+    budget = {"batch": at.batch, "rounds": {at.label: at.rounds}}
+
+    def measure(tick):
+        return measure_peers(peers, at, seed=arguments.seed, tick=tick)
+
+    _report(arguments, "peers", measure, peers_table, ticks(len(peers) + 1, at.rounds), budget)
+
+
+def _scores(arguments: argparse.Namespace) -> None:
+    from fillin.bench.measure import ticks
+    from fillin.bench.scores import AT, measure_scores, names
+    from fillin.bench.show import scores_table
+
+    wanted, at = names(arguments.all), replace(AT, rounds=arguments.repeats)
+    total = ticks(len(wanted) + 2, at.rounds)
+
+    def measure(tick):
+        return measure_scores(wanted, at, seed=arguments.seed, tick=tick)
+
+    budget = {"batch": at.batch, "rounds": {at.label: at.rounds}}
+    _report(arguments, "scores", measure, scores_table, total, budget)
+
+
+def _report(
+    arguments: argparse.Namespace, what: str, measure: Callable, table: Callable, total: int, budget: dict[str, Any]
+) -> None:
+    """Measure under a progress bar, then the table, the file, or both."""
+    from fillin.bench.measure import threads
+    from fillin.bench.report import prepare, report, write
+    from fillin.bench.show import progress
+
+    if arguments.json:
+        prepare(arguments.json)
+    with threads(arguments.threads), progress(f"bench {what}", total, console(stderr=True)) as tick:
+        rows = measure(tick)
+    if arguments.json != "-":
+        console().print(table(rows, arguments.threads))
+    if arguments.json:
+        budget = {"threads": arguments.threads, **budget}
+        write(report(what, rows, arguments.command_line, arguments.seed, budget), arguments.json)

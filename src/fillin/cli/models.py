@@ -1,0 +1,95 @@
+"""`fillin models`: what there is, and what can be set."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from fillin.cli.options import console, describe
+
+_EXAMPLES = """\
+  fillin models                 every model: what it is, what comes out, whether it is translation equivariant
+  fillin models te-tnp          its options with their defaults, and how many parameters each size has
+  fillin models te-tnp --json   the same, to be read by a program
+"""
+
+
+def add(commands) -> None:
+    command = describe(commands, "models", "list the models, or the options of one", _EXAMPLES)
+    command.add_argument("name", nargs="?", metavar="NAME", help="a model, to see its options and sizes")
+    command.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    content = _all() if arguments.name is None else _one(arguments.name)
+    if arguments.json:
+        sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
+    elif isinstance(content, list):
+        _show_all(content)
+    else:
+        _show_one(content)
+
+
+def _about(name: str) -> dict[str, Any]:
+    from fillin.models import REGISTRY
+
+    entry = REGISTRY[name]
+    equivariant = bool(entry.options.get("equivariant", entry.build.equivariant))
+    about = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
+    return {**about, "paper": entry.paper}
+
+
+def _all() -> list[dict[str, Any]]:
+    from fillin.models import names
+
+    return [_about(name) for name in names()]
+
+
+def _one(name: str) -> dict[str, Any]:
+    from fillin.models import SIZES, create, options_of
+
+    options = options_of(name)  # first: an unknown name ends here
+    counts = {size: sum(p.numel() for p in create(name, size=size).parameters()) for size in SIZES}
+    sizes = {size: {k: v for k, v in SIZES[size].items() if k in options} for size in SIZES}
+    rows = {size: {"parameters": counts[size], **sizes[size]} for size in SIZES}
+    return {**_about(name), "options": options, "sizes": rows}
+
+
+def _show_all(content: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(caption="fillin models NAME shows the options of one.")
+    table.add_column("model", no_wrap=True)
+    table.add_column("what it is")
+    for column in ("kind", "equivariant", "paper"):
+        table.add_column(column, no_wrap=True)
+    for row in content:
+        equivariant = "yes" if row["translation_equivariant"] else "no"
+        table.add_row(row["model"], row["line"], row["kind"], equivariant, row["paper"])
+    console().print(table)
+
+
+def _show_one(content: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    out = console()
+    moves = "translation equivariant" if content["translation_equivariant"] else "not translation equivariant"
+    out.print(f"[bold]{content['model']}[/]: {content['line']} ({content['paper']})", highlight=False)
+    out.print(f"{content['kind']}, {moves}", highlight=False)
+    out.print("\noptions of create() and their defaults (size=base):", highlight=False)
+    options = Table()
+    options.add_column("option", no_wrap=True)
+    options.add_column("default")
+    for option, default in content["options"].items():
+        options.add_row(option, str(default))
+    out.print(options)
+    out.print("\nsizes (parameters at dim_x=1 and dim_y=1):", highlight=False)
+    sizes = Table()
+    sizes.add_column("size")
+    columns = list(next(iter(content["sizes"].values())))
+    for column in columns:
+        sizes.add_column(column, justify="right")
+    for size, row in content["sizes"].items():
+        sizes.add_row(size, *(f"{row[column]:,}" for column in columns))
+    out.print(sizes)

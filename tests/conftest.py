@@ -1,0 +1,27 @@
+"""One torch thread a worker, shapes checked at every call, and hypothesis the same on every machine."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import hypothesis
+import pytest
+import torch
+from jaxtyping import install_import_hook
+
+install_import_hook("fillin", "shapes.check")  # every public tensor function checks its shapes under test
+torch.set_num_threads(1)
+hypothesis.settings.register_profile(
+    "suite",
+    max_examples=6,
+    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+    deadline=None,
+    derandomize=True,
+    database=None,
+)
+hypothesis.settings.load_profile("suite")
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)

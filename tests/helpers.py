@@ -1,0 +1,62 @@
+"""What several tests need: small models, random tasks, a distance, and a process whose answer is known exactly."""
+
+import torch
+from torch.distributions import Normal
+
+from fillin.data import Task, posterior
+from fillin.models import Process, create, options_of
+
+TINY = {"width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3}
+
+
+def tiny(name: str, dim_x: int = 1, dim_y: int = 1, dtype=torch.float64, **options) -> Process:
+    """A small model of the given kind with weights large enough to matter."""
+    known = options_of(name)
+    model = create(name, dim_x, dim_y, **{**{k: v for k, v in TINY.items() if k in known}, **options}).to(dtype)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+def random_task(b=2, nc=5, nt=4, dim_x=1, dim_y=1, dtype=torch.float64, places=64) -> Task:
+    """Places are multiples of 1/64 in [−2, 2], so that they and their shifts are exact in float32."""
+    x = torch.randint(-2 * places, 2 * places + 1, (b, nc + nt, dim_x)).to(dtype) / places
+    y = torch.randn(b, nc + nt, dim_y, dtype=dtype)
+    return Task(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
+
+
+def distance(a: torch.Tensor, b: torch.Tensor, floor: float = 1e-3) -> float:
+    """‖a − b‖ over the norm of b (at least `floor` per entry, so that a zero may be almost zero)."""
+    a, b = a.detach(), b.detach()
+    if a.numel() == 0:
+        return 0.0
+    return float((a - b).norm() / torch.maximum(b.norm(), torch.tensor(floor * b.numel() ** 0.5, dtype=b.dtype)))
+
+
+def close(got, wanted, tolerance: float) -> None:
+    """Means and deviations of two predictions agree."""
+    assert distance(got.mean, wanted.mean) < tolerance
+    assert distance(got.stddev, wanted.stddev) < tolerance
+
+
+class ExactProcess(Process):
+    """A Gaussian process with an RBF kernel as a marginal model: every figure about it is known in closed form."""
+
+    def __init__(self, length=0.5, scale=1.0, noise=0.1):
+        super().__init__(1, 1, 1)
+        self.hyper = (length, scale, noise)
+
+    def joint(self, xc, yc, xt):
+        return posterior(xc, yc, xt, *self.hyper)
+
+    def forward(self, xc, yc, xt, mask_c=None, mask_t=None):
+        assert mask_c is None or mask_c.all()
+        exact = self.joint(xc, yc, xt)
+        return Normal(exact.mean[..., None].to(xc.dtype), exact.stddev[..., None].to(xc.dtype))
+
+    def encode(self, context, targets):
+        return None
+
+    def decode(self, encoded, targets):
+        return targets.x

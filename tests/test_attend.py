@@ -1,0 +1,222 @@
+"""The seam: every back end computes what the reference computes, in value and in every gradient."""
+
+import pytest
+import torch
+from helpers import distance
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fillin.attention import (
+    BACKENDS,
+    MLP,
+    SCORES,
+    DotProduct,
+    Gaussian,
+    Laplace,
+    Span,
+    Uniform,
+    attend,
+    blocks,
+    make_score,
+    watch,
+)
+
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+OTHERS = sorted(set(BACKENDS) - {"reference"})
+SPANS = [
+    None,
+    {"init": 1.5},
+    {"init": 1.5, "threshold": 0.0},
+    {"init": 2.0, "cut": "hard", "shape": "box"},
+    {"init": 1.5, "modulate": "scores"},
+    {"init": 1.0, "covariance": "isotropic", "modulate": "scores", "cut": "hard"},
+    {"init": 1.5, "covariance": "full"},
+]
+
+
+def problem(b, h, n, m, dim_x, dtype, d=4, e=3):
+    def leaf(*shape):
+        return torch.randn(*shape, dtype=dtype, requires_grad=True)
+
+    return leaf(b, h, n, d), leaf(b, h, m, d), leaf(b, h, m, e), leaf(b, n, dim_x), leaf(b, m, dim_x)
+
+
+def solve(backend, leaves, score, span, mask, causal=False):
+    """Output and gradients to q, k, v, xq, xk and all parameters."""
+    q, k, v, xq, xk = leaves
+    out = attend(
+        q, k, v, xq=xq, xk=xk, score=score, span=span, mask=mask, causal=causal, backend=backend,
+        chunk=2 if backend == "streamed" else None,
+    )  # fmt: skip
+    wanted = [*leaves, *score.parameters(), *([] if span is None else span.parameters())]
+    leaves = [leaf for leaf in wanted if leaf.requires_grad]
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view(out.shape)
+    if not out.requires_grad:
+        return out, [torch.zeros_like(leaf) for leaf in leaves]
+    grads = torch.autograd.grad((out * weight).sum(), leaves, allow_unused=True)
+    return out, [torch.zeros_like(w) if g is None else g for g, w in zip(grads, leaves, strict=True)]
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+@pytest.mark.parametrize("name", sorted(SCORES))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@given(
+    shape=st.tuples(st.integers(1, 2), st.integers(1, 3), st.integers(0, 5), st.integers(0, 6), st.integers(1, 3)),
+    span=st.sampled_from(SPANS), masked=st.booleans(), radial=st.booleans(),
+)  # fmt: skip
+def test_back_ends_agree_with_the_reference(backend, name, dtype, shape, span, masked, radial):
+    b, h, n, m, dim_x = shape
+    score = make_score(name, h, 4, dim_x, radial).to(dtype)
+    window = None if span is None else Span(dim_x, h, **span).to(dtype)
+    if backend == "fused" and window is not None and window.modulate == "scores":
+        return
+    leaves, mask = problem(b, h, n, m, dim_x, dtype), None
+    if masked:
+        mask = torch.rand(b, 1, n, m) > 0.4
+        mask[:, :, :1] = False  # and one query that may attend to nothing
+    out, grads = solve(backend, leaves, score, window, mask)
+    true_out, true_grads = solve("reference", leaves, score, window, mask)
+    assert distance(out, true_out) < TOLERANCE[dtype]
+    for got, wanted in zip(grads, true_grads, strict=True):
+        assert got.isfinite().all()
+        assert distance(got, wanted, floor=0.1) < TOLERANCE[dtype]  # q, k, v and x are of order one
+    if masked and n:
+        assert (out[:, :, 0] == 0).all()
+
+
+@pytest.mark.parametrize("backend", sorted(BACKENDS))
+def test_causal_order(backend):
+    leaves, score = problem(2, 2, 5, 5, 1, torch.float64), DotProduct()
+    out, grads = solve(backend, leaves, score, None, None, causal=True)
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()
+    true_out, true_grads = solve("reference", leaves, score, None, mask)
+    assert distance(out, true_out) < 1e-12
+    assert all(distance(g, t) < 1e-10 for g, t in zip(grads, true_grads, strict=True))
+
+
+def test_equation_7_with_its_true_values():
+    """Document 001 prints other numbers; these are the softmax of its masked inputs (errata)."""
+    logits = torch.tensor([[0.2, 0.3, 0.5, 0.1], [0.1, 0.2, 0.7, 0.0], [0.3, 0.4, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4]])
+    eye = torch.eye(4)[None, None]
+    # q·k/√d with d = 4 and k = I: q = 2·logits gives exactly these logits
+    out, weights = attend(2 * logits[None, None], eye, eye, causal=True, return_weights=True)
+    true = torch.tensor(
+        [[1, 0, 0, 0], [0.4750, 0.5250, 0, 0], [0.3322, 0.3672, 0.3006, 0], [0.2138, 0.2363, 0.2612, 0.2887]]
+    )
+    assert (weights[0, 0] - true).abs().max() < 1e-4
+    assert torch.equal(out, weights)  # the values are the identity
+
+
+def test_uniform_attention_is_the_mean_and_none_is_the_sum():
+    v = torch.randn(2, 1, 5, 3)
+    at = torch.zeros(2, 1, 1, 1)
+    mean = attend(at, torch.zeros(2, 1, 5, 1), v, score=Uniform())
+    total = attend(at, torch.zeros(2, 1, 5, 1), v, score=Uniform(), normalise="none")
+    assert torch.allclose(mean, v.mean(2, keepdim=True), atol=1e-6)
+    assert torch.allclose(total, v.sum(2, keepdim=True), atol=1e-5)
+
+
+def test_kernels_as_weights_themselves():
+    """normalise="none": w = K. Laplace is −‖Δ‖₁ in the exponent, Gaussian −½‖Δ/ℓ‖²."""
+    xq, xk, v = torch.randn(1, 4, 2), torch.randn(1, 6, 2), torch.randn(1, 1, 6, 3)
+    delta = xq[0, :, None] - xk[0, None]
+    for score, kernel in (
+        (Laplace(1, 2, init=1.0), (-delta.abs().sum(-1)).exp()),
+        (Laplace(1, 2, radial=True, init=1.0), (-delta.norm(dim=-1)).exp()),
+        (Gaussian(1, 2, init=0.5), (-0.5 * (delta / 0.5).square().sum(-1)).exp()),
+    ):
+        out, weights = attend(None, None, v, xq=xq, xk=xk, score=score, normalise="none", return_weights=True)
+        assert torch.allclose(weights[0, 0], kernel, atol=1e-6)
+        assert torch.allclose(out[0, 0], kernel @ v[0, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["reference", "streamed"])
+def test_log_sum_exp(backend):
+    q, k, v, *_ = problem(2, 2, 5, 6, 1, torch.float64)
+    out, lse = attend(q, k, v, backend=backend, chunk=2 if backend == "streamed" else None, return_lse=True)
+    assert distance(lse, (q @ k.mT / 2).logsumexp(-1)) < 1e-12
+    assert out.shape == (2, 2, 5, 3)
+
+
+@pytest.mark.parametrize("name", ["rbf", "mlp", "joint", "laplace"])
+def test_streamed_never_keeps_the_pairs(name):
+    """Forward and backward together, no tensor as large as n × m is ever made: a chunk is the largest."""
+    n, largest = 256, 0
+    q, k, v, xq, xk = problem(1, 2, n, n, 1, torch.float32)
+
+    class Largest(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal largest
+            out = func(*args, **(kwargs or {}))
+            largest = max(largest, *(t.numel() for t in tree_leaves(out) if isinstance(t, torch.Tensor)), 0)
+            return out
+
+    score = make_score(name, 2, 4, 1)
+    with Largest():
+        attend(q, k, v, xq=xq, xk=xk, score=score, backend="streamed", chunk=1).sum().backward()
+    channels = {"mlp": 32, "joint": 128}.get(name, 8)  # of a pair; q itself has 8
+    assert largest <= channels * n < 2 * n * n
+
+
+def test_folded_scores_keep_no_pairs_either():
+    q, k, v, xq, xk = problem(1, 2, 512, 512, 1, torch.float32, d=16, e=16)
+    for name in ("fourier", "gaussian", "linear", "relative-sinusoid"):
+        kept = []
+        score = make_score(name, 2, 16, 1)
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.numel()) or t, lambda t: t):  # noqa: B023
+            attend(q, k, v, xq=xq, xk=xk, score=score)
+        assert max(kept) < 512 * 512
+
+
+def test_a_gaussian_far_too_narrow_to_fold_is_still_right():
+    """(half range/ℓ)² beyond 400: the fold would lose its digits, so it is not taken."""
+    q, k, v, xq, xk = (t.detach() for t in problem(1, 2, 40, 40, 1, torch.float32))
+    score = DotProduct() + Gaussian(2, 1, init=0.004)
+    assert score.terms[1].fold(q, k, xq, xk) is None
+    exact = attend(
+        *(t.double() for t in (q, k, v)), xq=xq.double(), xk=xk.double(), score=score.double(), backend="reference"
+    )
+    got = attend(q, k, v, xq=xq, xk=xk, score=score.float())
+    assert distance(got.double(), exact) < 1e-5
+
+
+@pytest.mark.parametrize("dim_x", [1, 2])
+@pytest.mark.parametrize("radial", [False, True])
+def test_tables_come_close_to_the_function_itself(dim_x, radial):
+    """Interpolated on a grid of Δ: value to 5e-5, gradients to F's parameters to 1e-3 of their norm."""
+    n = 600
+    leaves = [t.detach() for t in problem(1, 2, n, n, dim_x, torch.float32)]
+    score = DotProduct() + MLP(2, dim_x, radial)
+    out, grads = solve("auto", leaves, score, None, None)
+    true, true_grads = solve("reference", leaves, score, None, None)
+    assert 0 < distance(out, true) < 5e-5  # a table was used, and it is good
+    for got, wanted in zip(grads, true_grads, strict=True):
+        assert distance(got, wanted) < 1e-3
+
+
+def test_no_table_where_places_want_a_gradient():
+    leaves = problem(1, 2, 200, 200, 1, torch.float64)
+    score = (DotProduct() + MLP(2, 1)).double()
+    out, grads = solve("auto", leaves, score, None, None)
+    true, true_grads = solve("reference", leaves, score, None, None)
+    assert distance(out, true) < 1e-12
+    assert distance(grads[3], true_grads[3]) < 1e-10
+
+
+def test_weights_are_seen_only_when_watched():
+    q, k, v, xq, xk = problem(1, 2, 3, 4, 1, torch.float32)
+    with watch() as seen:
+        attend(q, k, v, xq=xq, xk=xk)
+    attend(q, k, v)
+    assert len(seen) == 1
+    assert torch.allclose(seen[0].weights.sum(-1), torch.ones(1, 2, 3))
+    assert not seen[0].weights.requires_grad
+
+
+def test_fixed_blocks_keep_queries_in_their_own_block():
+    x = torch.tensor([[[0.2, 0.2], [0.8, 0.4], [1.2, 0.2], [0.2, 1.7]]])
+    mask = blocks(x, x, 1.0)
+    assert mask.shape == (1, 1, 4, 4)
+    assert mask[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]

@@ -1,0 +1,130 @@
+"""The command line: what it prints, how it fails, and that help never waits for torch."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import fillin
+from fillin.cli import main
+from fillin.models import SIZES, names
+
+COMMANDS = [[], ["models"], ["bench"], ["bench", "models"], ["bench", "scores"]]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_describes_and_gives_examples(command, capsys):
+    assert main([*command, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: fillin")
+    assert "examples:" in out
+    assert " ".join(["fillin", *command]) in out
+
+
+@pytest.mark.parametrize("command", [["--help"], ["bench", "--help"], ["bench", "models", "--help"], ["--version"], []])
+def test_help_does_not_import_torch(command):
+    code = "import sys; from fillin.cli import main; code = main(); assert 'torch' not in sys.modules; sys.exit(code)"
+    assert subprocess.run([sys.executable, "-c", code, *command], capture_output=True).returncode == 0
+
+
+def test_import_fillin_does_not_import_torch():
+    subprocess.run([sys.executable, "-c", "import fillin, sys; assert 'torch' not in sys.modules"], check=True)
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == f"fillin {fillin.__version__}"
+
+
+@pytest.mark.parametrize("command", [[], ["bench"]])
+def test_without_a_command_help_is_shown(command, capsys):
+    assert main(command) == 0
+    assert "examples:" in capsys.readouterr().out
+
+
+def test_models_lists_every_model(capsys):
+    assert main(["models"]) == 0
+    out = capsys.readouterr().out
+    assert all(f" {name} " in out for name in names())
+    assert "autoregressive" in out
+    assert "Garnelo" in out
+
+
+def test_models_json(capsys):
+    assert main(["models", "--json"]) == 0
+    rows = {row["model"]: row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == names()
+    assert rows["te-tnp"]["translation_equivariant"]
+    assert not rows["tnp-d"]["translation_equivariant"]
+    kinds = {"cnp": "marginal", "np": "latent", "tnp-a": "autoregressive", "tnp-nd": "joint"}
+    assert {name: rows[name]["kind"] for name in kinds} == kinds
+
+
+@pytest.mark.parametrize("name", names())
+def test_registry_says_what_a_model_is(name, capsys):
+    """The list is read off the classes, without building anything; what is built must agree."""
+    main(["models", name, "--json"])
+    about, model = json.loads(capsys.readouterr().out), fillin.create(name, size="small")
+    assert (about["kind"], about["translation_equivariant"]) == (model.kind, model.equivariant)
+    assert about["sizes"]["small"]["parameters"] == sum(p.numel() for p in model.parameters())
+
+
+def test_one_model_shows_options_and_sizes(capsys):
+    assert main(["models", "te-tnp"]) == 0
+    out = capsys.readouterr().out
+    assert "score" in out
+    assert "fourier" in out
+    assert all(size in out for size in SIZES)
+
+
+@pytest.mark.parametrize(
+    "command", [["models", "te-tpn"], ["bench", "models", "te-tpn"], ["bench", "models", "--peers", "te-tpn"]]
+)
+def test_unknown_model_suggests_the_nearest(command, capsys):
+    assert main(command) == 2
+    said = capsys.readouterr()
+    assert "did you mean 'te-tnp'?" in said.err
+    assert not said.out
+    assert "Traceback" not in said.err
+
+
+def test_peers_of_a_model_without_any(capsys):
+    assert main(["bench", "models", "--peers", "cnp"]) == 2
+    assert "peers of anp, canp" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "wrong", [["nonsense"], ["bench", "models", "--threads", "0"], ["bench", "models", "--repeats", "x"]]
+)
+def test_wrong_usage_is_exit_2(wrong, capsys):
+    assert main(wrong) == 2
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_json_file_that_cannot_be_is_refused_before_measuring(tmp_path, capsys):
+    assert main(["bench", "models", "cnp", "--json", str(tmp_path)]) == 2
+    assert "is a folder" in capsys.readouterr().err
+
+
+def test_interrupt_is_exit_130(monkeypatch, capsys):
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fillin.cli.models._all", interrupted)
+    assert main(["models"]) == 130
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["models"], ["models", "--json"], ["--help"]])
+def test_a_reader_that_left_is_no_traceback(command):
+    code = "import sys; from fillin.cli import main; sys.exit(main())"
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        done = subprocess.run([sys.executable, "-c", code, *command], stdout=write, stderr=subprocess.PIPE)
+    finally:
+        os.close(write)
+    assert done.stderr == b""
+    assert done.returncode in (0, 141)  # argparse swallows the error where output is not buffered

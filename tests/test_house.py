@@ -1,0 +1,67 @@
+"""The order of the house: who imports whom, what is loaded when, and that the examples in docstrings run."""
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fillin
+
+ROOT = Path(fillin.__file__).parent
+# each part may import those before it, and itself
+ORDER = ["errors", "attention", "layers", "heads", "data", "models", "objectives", "sampling", "plots", "bench", "cli"]
+MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "fillin.") if not m.name.endswith("__main__"))
+
+
+def part(module: str) -> str:
+    return module.split(".")[1] if "." in module else "fillin"
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_go_one_way(path):
+    here = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    if here in ("__init__", "__main__"):
+        return
+    assert here in ORDER, f"{here} has no place in the order of the house"
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            if name.startswith("fillin."):
+                assert ORDER.index(part(name)) <= ORDER.index(here), f"{path} imports {name}"
+
+
+def run(code: str) -> str:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_importing_fillin_does_not_import_torch():
+    assert run("import fillin, sys; print('torch' in sys.modules)").strip() == "False"
+    assert run("import fillin, sys; fillin.attend; print('torch' in sys.modules)").strip() == "True"
+
+
+def test_public_names_exist_and_are_few():
+    assert all(getattr(fillin, name) is not None for name in fillin.__all__)
+    assert set(fillin.__all__) <= set(dir(fillin))
+    with pytest.raises(AttributeError):
+        fillin.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["fillin", *MODULES])
+def test_examples_in_docstrings(name):
+    module = importlib.import_module(name)
+    assert doctest.testmod(module, extraglobs={"torch": importlib.import_module("torch")}).failed == 0
+
+
+def test_nothing_but_attend_takes_a_softmax_over_points():
+    for path in ROOT.rglob("*.py"):
+        if "backends" not in path.parts:
+            assert "softmax(" not in path.read_text().replace("log_softmax(", "").split('"""')[2::2].__str__(), path
