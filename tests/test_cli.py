@@ -75,7 +75,7 @@ def test_one_model_shows_options_and_sizes(capsys):
     assert main(["models", "te-tnp"]) == 0
     out = capsys.readouterr().out
     assert "score" in out
-    assert "fourier" in out
+    assert "rbf" in out
     assert all(size in out for size in SIZES)
 
 

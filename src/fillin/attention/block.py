@@ -1,5 +1,7 @@
 """The transformer's unit: attention, then a feed-forward network, each with a residual and a layer norm."""
 
+from typing import Literal
+
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
@@ -38,21 +40,24 @@ class Block(nn.Module):
         dropout: float = 0.0,
         score: Score | None = None,
         span: Span | None = None,
+        offsets: int | Literal["radial"] | None = None,
         backend: str = "auto",
     ):
         super().__init__()
         self.pre = choose("norm", norm, ["pre", "post"]) == "pre"
-        self.attention = MultiHeadAttention(dim, heads, head_dim, score=score, span=span, backend=backend)
+        self.attention = MultiHeadAttention(
+            dim, heads, head_dim, score=score, span=span, offsets=offsets, backend=backend
+        )
         self.feed_forward = FeedForward(dim, hidden or 2 * dim, dropout)
         self.norm_attention, self.norm_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.norm_context = nn.LayerNorm(dim) if cross and self.pre else None
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
-    def remember(self, context: Float[Tensor, "b m c"]) -> Memory:
+    def remember(self, context: Float[Tensor, "b m c"], xk: Float[Tensor, "b m dx"] | None = None) -> Memory:
         """Keys and values of `context`, as this block will see them: kept while decoding step by step."""
         if self.pre:
             context = (self.norm_context or self.norm_attention)(context)
-        return self.attention.memory(context)
+        return self.attention.memory(context, xk=xk)
 
     def forward(
         self,
@@ -66,9 +71,10 @@ class Block(nn.Module):
     ) -> Float[Tensor, "b n c"]:
         z = self.norm_attention(x) if self.pre else x
         if context is None:
-            memory, xk = self.attention.memory(z), xq if xk is None else xk
+            xk = xq if xk is None else xk
+            memory = self.attention.memory(z, xk=xk)
         else:
-            memory = context if isinstance(context, Memory) else self.remember(context)
+            memory = context if isinstance(context, Memory) else self.remember(context, xk)
         x = x + self.dropout(self.attention(z, memory, xq=xq, xk=xk, mask=mask, causal=causal))
         if self.pre:
             return x + self.dropout(self.feed_forward(self.norm_feed(x)))

@@ -151,10 +151,11 @@ class CMAB(nn.Module):
         self.latents = nn.Parameter(torch.randn(number, dim))
         self.read, self.pass_on, self.mix = make(dim, cross=True), make(dim, cross=True), make(dim)
 
-    def start(self, batch: int) -> CMABState:
-        """Nothing seen yet."""
-        heads, width = self.read.attention.heads, self.read.attention.head_dim
-        empty = self.latents.new_zeros(batch, heads, len(self.latents), width)
+    def start(self, batch: int, dim_x: int | None = None) -> CMABState:
+        """Nothing seen yet; `dim_x` where tokens have places."""
+        attention = self.read.attention
+        width = attention.head_dim + (0 if dim_x is None or attention.offsets is None else dim_x + 1)
+        empty = self.latents.new_zeros(batch, attention.heads, len(self.latents), width)
         return CMABState(empty, torch.full_like(empty[..., 0], -torch.inf))
 
     def update(
@@ -169,7 +170,7 @@ class CMAB(nn.Module):
         """The state after seeing `tokens` too."""
         if tokens.shape[1] == 0:
             return state
-        attention, memory = self.read.attention, self.read.remember(tokens)
+        attention, memory = self.read.attention, self.read.remember(tokens, x)
         latents = self.read.norm_attention(self.latents).expand(len(tokens), -1, -1)
         out, lse = attend(
             attention.queries(latents), memory.k, memory.v, xq=xl, xk=x, score=attention.score, span=attention.span,
@@ -183,7 +184,7 @@ class CMAB(nn.Module):
     def forward(self, latents: Latents, state: CMABState, *, xl: LatentPlaces | None = None) -> Latents:
         """The stack's latents after reading what this layer's own latents have gathered."""
         block = self.read
-        gathered = self.latents + block.attention.join(state.out)
+        gathered = self.latents + block.attention.join(state.out, xl)
         gathered = gathered + block.feed_forward(block.norm_feed(gathered))
         latents = self.pass_on(latents, gathered, xq=xl, xk=xl)
         return self.mix(latents, xq=xl)

@@ -128,6 +128,7 @@ class PlaceScore(Score):
     """A score of Δ, or of ‖Δ‖ where `radial`: then one set of weights serves any number of dimensions."""
 
     places = True
+    tabulates = False  # smooth, and costly on every pair: may be read from a table where pairs are many
 
     def __init__(self, heads: int = 1, dim_x: int = 1, radial: bool = False):
         super().__init__()
@@ -137,10 +138,6 @@ class PlaceScore(Score):
     def seen(self, delta: Delta) -> Float[Tensor, "b _ n m"]:
         """Δ as this score sees it: [b dx n m], or ‖Δ‖ [b 1 n m]."""
         return torch.linalg.vector_norm(delta, dim=1, keepdim=True) if self.radial else delta
-
-    def grain(self) -> float:
-        """The coarsest step of a table that still resolves this score; 0 where it is evaluated on every pair."""
-        return 0.0
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, dim={self.dim}, radial={self.radial}"
@@ -202,15 +199,14 @@ class Gaussian(_Scaled):
 class RBF(_Scaled):
     """logit = a · exp(−½‖Δ/ℓ‖²): the *logit* is an RBF (document 000)."""
 
-    def __init__(self, heads=1, dim_x=1, radial=False, init=(0.2, 2.0), amplitude: float = 2.0):
+    tabulates = True
+
+    def __init__(self, heads=1, dim_x=1, radial=False, init=(0.05, 1.0), amplitude: float = 4.0):
         super().__init__(heads, dim_x, radial, init)
         self.amplitude = nn.Parameter(torch.full((heads,), amplitude))
 
     def forward(self, q, k, delta):
         return self.amplitude[:, None, None] * torch.exp(-0.5 * self.squared(delta))
-
-    def grain(self):
-        return 0.02 * float(self.scale.detach().min())  # interpolated, the RBF then errs by 5e-5 of its amplitude
 
 
 class Linear(PlaceScore):
@@ -269,6 +265,16 @@ class _Pairwise(nn.Module):
         self.layers: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(sizes[-1], dim_out, bias=False)
 
+    @torch.no_grad()
+    def start(self, bandwidth: float) -> None:
+        """Weights that make the logits vary by about one over displacements of 1/bandwidth: from torch's own, which
+        are nearly constant there, places are learned only slowly."""
+        first, *others = self.layers
+        first.weight.normal_(0, bandwidth)
+        first.bias.uniform_(-2 * bandwidth, 2 * bandwidth)
+        for layer in (*others, self.out):
+            layer.weight.normal_(0, math.sqrt(2 / layer.in_features))
+
     def forward(self, z: Float[Tensor, "b c n m"]) -> Float[Tensor, "b h n m"]:
         b, _, n, m = z.shape
         z = z.flatten(2)  # channels first: the logits come out in the layout that attention wants
@@ -281,16 +287,16 @@ class _Pairwise(nn.Module):
 class MLP(PlaceScore):
     """logit = MLP(Δ): any function of the displacement, learned (documents 000, TE-TNP)."""
 
-    def __init__(self, heads=1, dim_x=1, radial=False, hidden: tuple[int, ...] = (32, 32)):
+    tabulates = True
+
+    def __init__(self, heads=1, dim_x=1, radial=False, hidden: tuple[int, ...] = (32, 32), bandwidth: float = 4.0):
         super().__init__(heads, dim_x, radial)
         self.network = _Pairwise(self.dim, tuple(hidden), heads)  # smooth, so that a table of it interpolates well
         self.channels = max(hidden)
+        self.network.start(bandwidth)
 
     def forward(self, q, k, delta):
         return self.network(self.seen(delta))
-
-    def grain(self):
-        return math.inf
 
 
 class Joint(PlaceScore):
@@ -311,12 +317,11 @@ class Joint(PlaceScore):
 class Bias(PlaceScore):
     """logit = F(Δ) for any network F from [… dx] to [… heads], for example a SIREN."""
 
+    tabulates = True
+
     def __init__(self, network: nn.Module, heads=1, dim_x=1, radial=False):
         super().__init__(heads, dim_x, radial)
         self.network = network
 
     def forward(self, q, k, delta):
         return self.network(self.seen(delta).movedim(1, -1)).movedim(-1, 1)
-
-    def grain(self):
-        return math.inf

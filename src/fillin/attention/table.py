@@ -1,7 +1,8 @@
 """F(Δ) from a table: evaluated on a grid of displacements instead of on every pair, and interpolated between.
 
-Exact in its gradients to the table, and so to F's parameters. Worth it once there are many more pairs than nodes.
-Linear interpolation errs by at most step²/8 · |F''|; `fillin bench scores` prints what that comes to.
+Exact in its gradients to the table, and so to F's parameters. Linear interpolation errs by step²/8 · |F''|, which the
+table itself shows in its second differences: it is made as fine as the tolerance asks, and not used where that would
+take nearly as many nodes as there are pairs.
 """
 
 from dataclasses import replace
@@ -14,7 +15,8 @@ from torch.nn.functional import embedding_bag
 from fillin.attention.problem import Problem
 from fillin.attention.scores import PlaceScore, Score, Sum
 
-NODES = {1: 2048, 2: 256}  # per dimension; three dimensions would need too many
+TOLERANCE = 5e-5  # root mean square error of a logit
+_FIRST = {1: 2048, 2: 192}  # nodes per dimension to begin with; three dimensions would take too many
 _WORTH = 4  # pairs per node from which on a table is faster than the network itself
 
 
@@ -26,34 +28,43 @@ def tabulated(p: Problem) -> Problem:
     xq, xk = p.xq, p.xk
     if xq is None or xk is None or xq.requires_grad or xk.requires_grad or torch.compiler.is_compiling():
         return p
-    pairs = len(xq) * p.n * p.m
-    terms = [(_table(t, xq, xk) if _pays(t, pairs) else None) or t for t in p.score.terms]
+    terms = [_table(t, xq, xk) or t for t in p.score.terms]
     changed = any(new is not old for new, old in zip(terms, p.score.terms, strict=True))
     return replace(p, score=terms[0] if len(terms) == 1 else Sum(*terms)) if changed else p
 
 
-def _pays(score: Score, pairs: int) -> bool:
-    if not isinstance(score, PlaceScore) or score.content or score.grain() == 0:
-        return False
-    return score.dim in NODES and pairs >= _WORTH * NODES[score.dim] ** score.dim
-
-
 def _table(score: Score, xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> "Table | None":
-    """A table of `score` over all displacements that occur; None where it would be too coarse."""
-    assert isinstance(score, PlaceScore)
+    """A table of `score` over all displacements that occur, fine enough; None where it would not pay."""
+    if not isinstance(score, PlaceScore) or not score.tabulates or score.dim not in _FIRST:
+        return None
     low, high = xq.amin((0, 1)) - xk.amax((0, 1)), xq.amax((0, 1)) - xk.amin((0, 1))
     if score.radial:
         low, high = low.new_zeros(1), torch.linalg.vector_norm(torch.maximum(low.abs(), high.abs()), keepdim=True)
-    nodes = NODES[score.dim]
-    step = ((high - low) / (nodes - 1)).clamp_min(torch.finfo(low.dtype).tiny)
-    if step.max() > score.grain():
-        return None
+    most = int((len(xq) * xq.shape[1] * xk.shape[1] / _WORTH) ** (1 / score.dim))
+    nodes = _FIRST[score.dim]
+    for _ in range(2):
+        if nodes > most:
+            return None
+        step = ((high - low) / (nodes - 1)).clamp_min(torch.finfo(low.dtype).tiny)
+        values = _evaluate(score, low, step, nodes)
+        error = _error(values)
+        if error <= TOLERANCE:
+            return Table(values.flatten(1), low, step, nodes, score.radial)
+        nodes = int(1.1 * nodes * (error / TOLERANCE) ** 0.5)  # the error falls as the square of the step
+    return None
+
+
+def _evaluate(score: PlaceScore, low: Tensor, step: Tensor, nodes: int) -> Float[Tensor, "h *nodes"]:
     axes = [low[i] + step[i] * torch.arange(nodes, dtype=low.dtype, device=low.device) for i in range(score.dim)]
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]  # [1 dim G (G)]
-    places = (
-        grid if score.dim == 2 else grid[..., None]
-    )  # a score wants [b dim n m]; a radial one takes ‖·‖ of it again
-    return Table(score(None, None, places).reshape(score.heads, -1), low, step, nodes, score.radial)
+    values = score(None, None, grid if score.dim == 2 else grid[..., None])[0]  # a score wants [b dim n m]
+    return values if score.dim == 2 else values[..., 0]
+
+
+def _error(values: Float[Tensor, "h *nodes"]) -> float:
+    """Root mean square error of interpolating between the nodes, Σ over dimensions of |second difference|/8."""
+    found = [values.detach().diff(n=2, dim=d).square().mean().sqrt() / 8 for d in range(1, values.ndim)]
+    return float(torch.stack(found).sum())
 
 
 class Table(Score):

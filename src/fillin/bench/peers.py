@@ -37,7 +37,7 @@ _TEN = {"width": 128, "heads": 8, "head_dim": 16, "layers": 5, "hidden": 128}
 # another for the targets where ours has one for both, hence half the parameters at the same work per token.
 PEERS: tuple[Peer, ...] = (
     Peer("CANP, TNP-pytorch", 332_000, 0.44, 34, "canp"),
-    Peer("ANP, TNP-pytorch", 348_000, 1.44, 93, "anp", {"width": 100, "heads": 5}, samples=4),
+    Peer("ANP, TNP-pytorch", 348_000, 1.44, 93, "anp", {"width": 104, "heads": 4}, samples=4),
     Peer("TNP-D, TNP-pytorch", 222_000, 0.97, 53, "tnp-d", _TNP),
     Peer("TNP-A, TNP-pytorch", 222_000, 1.83, 81, "tnp-a", _TNP),
     Peer("TNP-ND, TNP-pytorch", 333_000, 1.27, 57, "tnp-nd", {**_TNP, "layers": 8}),

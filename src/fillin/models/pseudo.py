@@ -127,7 +127,7 @@ class CMANP(PseudoProcess):
         """The state before any point."""
         b, zero = len(x), x.new_zeros(len(x), 1, x.shape[-1])
         xl = zero.expand(-1, len(self.pseudo.tokens), -1) if self.equivariant else None
-        layers = [block.start(b) for block in self.blocks]  # type: ignore[operator]
+        layers = [block.start(b, x.shape[-1] if self.equivariant else None) for block in self.blocks]  # type: ignore[operator]
         return CMANPState(layers, xl, zero, torch.zeros(b, 1, dtype=torch.bool, device=x.device))
 
     def _see(self, state: CMANPState, context: Points) -> CMANPState:

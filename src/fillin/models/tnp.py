@@ -47,6 +47,7 @@ class Tokenised(Process):
         score: str | Factory = "nothing",
         span: float | dict | None = None,
         radial: bool = False,
+        offsets: bool = True,
         backend: str = "auto",
         head: str = "gaussian",
         **head_options,
@@ -59,6 +60,7 @@ class Tokenised(Process):
         self.make_block = partial(
             _make_block, heads=heads, head_dim=head_dim or max(1, width // heads), hidden=hidden, backend=backend,
             score=score if equivariant else "nothing", span=span, dim_x=dim_x, radial=radial,
+            offsets=None if not (equivariant and offsets) else "radial" if radial else dim_x,
         )  # fmt: skip
         self.norm = nn.LayerNorm(width)
         self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU())
@@ -75,12 +77,11 @@ class Tokenised(Process):
 
 
 def _make_block(
-    dim: int, *, cross: bool = False, heads, head_dim, hidden, backend, score, span, dim_x, radial
+    dim: int, *, cross: bool = False, heads: int, head_dim: int, score, span, dim_x: int, radial: bool, **options
 ) -> Block:
-    return Block(
-        dim, heads, head_dim, hidden=hidden, cross=cross, backend=backend,
-        score=make_score(score, heads, head_dim, dim_x, radial), span=make_span(span, heads, None if radial else dim_x),
-    )  # fmt: skip
+    made = make_score(score, heads, head_dim, dim_x, radial)
+    window = make_span(span, heads, None if radial else dim_x)
+    return Block(dim, heads, head_dim, cross=cross, score=made, span=window, **options)
 
 
 class TNP(Tokenised):
@@ -178,7 +179,7 @@ class AutoregressiveTNP(TNP):
             tokens, length = self.tokens(step), len(context) + i
             for block, cache in zip(self.blocks, caches, strict=True):
                 if previous is not None:
-                    _append(cache, block.remember(tokens[:, :1]), length - 1)  # type: ignore[operator]
+                    _append(cache, block.remember(tokens[:, :1], self.where(step.x[:, :1])), length - 1)  # type: ignore[operator]
                 memory = Memory(None if cache.k is None else cache.k[:, :, :length], cache.v[:, :, :length])
                 tokens = block(
                     tokens,
@@ -202,7 +203,7 @@ class AutoregressiveTNP(TNP):
             return nn.functional.pad(t.repeat(n, 1, 1, 1), (0, 0, 0, room))
 
         for block in self.blocks:
-            memory: Memory = block.remember(tokens)  # type: ignore[operator]
+            memory: Memory = block.remember(tokens, x)  # type: ignore[operator]
             caches.append(Memory(None if memory.k is None else roomy(memory.k), roomy(memory.v)))
             tokens = block(tokens, memory, xq=x, xk=x, mask=mask)
         return caches
