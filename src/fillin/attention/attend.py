@@ -16,7 +16,7 @@ from fillin.attention.table import tabulated
 from fillin.errors import InputError, choose
 
 # Above this many logits the pairs are no longer stored for the backward pass (see `fillin bench scores`).
-_STORE = 1 << 20
+_STORE = 1 << 21
 
 _watcher: ContextVar[list["Seen"] | None] = ContextVar("watcher", default=None)
 

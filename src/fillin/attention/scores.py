@@ -46,6 +46,10 @@ class Score(nn.Module, ABC):
     def terms(self) -> tuple["Score", ...]:
         return (self,)
 
+    def tensors(self) -> list[Tensor]:
+        """What the score is made of, and so what gradients flow to."""
+        return list(self.parameters())
+
     def __add__(self, other: "Score") -> "Sum":
         return Sum(*self.terms, *other.terms)
 
@@ -63,6 +67,9 @@ class Sum(Score):
     @property
     def terms(self) -> tuple[Score, ...]:
         return tuple(self.scores)  # type: ignore[return-value]
+
+    def tensors(self) -> list[Tensor]:
+        return [tensor for term in self.terms for tensor in term.tensors()]
 
     def forward(self, q, k, delta):
         first, *rest = self.scores

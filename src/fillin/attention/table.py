@@ -76,6 +76,9 @@ class Table(Score):
         super().__init__()
         self.values, self.low, self.step, self.nodes, self.radial = values, low, step, nodes, radial
 
+    def tensors(self) -> list[Tensor]:
+        return [self.values]
+
     def forward(self, q, k, delta):
         if self.radial:
             delta = torch.linalg.vector_norm(delta, dim=1, keepdim=True)
