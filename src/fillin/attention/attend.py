@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Literal, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -15,7 +16,8 @@ from fillin.attention.span import Span
 from fillin.attention.table import tabulated
 from fillin.errors import InputError, choose
 
-# Above this many logits the pairs are no longer stored for the backward pass (see `fillin bench scores`).
+# Logits (or four times as many hidden units of pairs) up to which a call stores its pairs for the backward pass: the
+# fastest, as `fillin bench scores` shows. Above it they are made again, a chunk at a time.
 _STORE = 1 << 21
 
 _watcher: ContextVar[list["Seen"] | None] = ContextVar("watcher", default=None)
@@ -104,9 +106,17 @@ def attend(
     return (result.out, *extras) if extras else result.out
 
 
+def _nothing(p: Problem) -> Result:
+    """No queries, or nothing to attend to: zeros, a sum of nothing, no weights."""
+    b, h, m, e = p.v.shape
+    return Result(p.v.new_zeros(b, h, p.n, e), p.v.new_full((b, h, p.n), -torch.inf), p.v.new_zeros(b, h, p.n, m))
+
+
 def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool) -> Result:
     """Weights are kept only when asked for; what folds goes to `fused`; many pairs that do not, to `streamed`."""
-    if p.n == 0 or p.m == 0 or weights or backend == "reference":
+    if p.n == 0 or p.m == 0:
+        return _nothing(p)
+    if weights or backend == "reference":
         return reference.run(p, lse)
     if backend == "streamed" or chunk is not None:
         return streamed.run(p, chunk, lse)
@@ -117,4 +127,5 @@ def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool
         if None not in folded:
             return fused.run(p, folded)
     p = tabulated(p)
-    return reference.run(p, lse) if p.pairs <= _STORE else streamed.run(p, None, lse)
+    stored = p.pairs <= _STORE and p.held <= 4 * _STORE
+    return reference.run(p, lse) if stored else streamed.run(p, None, lse)

@@ -47,6 +47,12 @@ class Problem:
         """How many logits there are: b · h · n · m."""
         return self.v.shape[0] * self.v.shape[1] * self.n * self.m
 
+    @property
+    def held(self) -> int:
+        """How many numbers the pairs need while they are scored: logits, or hidden units where those are more."""
+        heads = self.v.shape[1]
+        return self.pairs // heads * max(heads, self.score.channels)
+
     def delta(self) -> Float[Tensor, "b dx n m"] | None:
         """Δ_ij = xq_i − xk_j, one matrix per dimension as the logits have one per head."""
         if self.xq is None or self.xk is None:

@@ -286,9 +286,8 @@ class _Pairwise(nn.Module):
         b, _, n, m = z.shape
         z = z.flatten(2)  # channels first: the logits come out in the layout that attention wants
         for layer in self.layers:
-            weight = layer.weight.expand(b, -1, -1)
-            z = self.activation(torch.baddbmm(layer.bias[:, None], weight, z))
-        return (self.out.weight @ z).view(b, self.out.out_features, n, m)
+            z = self.activation(nn.functional.conv1d(z, layer.weight[..., None], layer.bias))
+        return nn.functional.conv1d(z, self.out.weight[..., None]).view(b, self.out.out_features, n, m)
 
 
 class MLP(PlaceScore):

@@ -36,20 +36,20 @@ _TEN = {"width": 128, "heads": 8, "head_dim": 16, "layers": 5, "hidden": 128}
 # Same dimensions (width, heads, layers, feed-forward). Cambridge's TNP-D has one block a layer for the context and
 # another for the targets where ours has one for both, hence half the parameters at the same work per token.
 PEERS: tuple[Peer, ...] = (
-    Peer("CANP, TNP-pytorch", 332_000, 0.44, 34, "canp"),
+    Peer("CANP, TNP-pytorch", 332_000, 0.44, 34, "canp", {"hidden": 256, "layers": 7}),
     Peer("ANP, TNP-pytorch", 348_000, 1.44, 93, "anp", {"width": 104, "heads": 4}, samples=4),
     Peer("TNP-D, TNP-pytorch", 222_000, 0.97, 53, "tnp-d", _TNP),
     Peer("TNP-A, TNP-pytorch", 222_000, 1.83, 81, "tnp-a", _TNP),
     Peer("TNP-ND, TNP-pytorch", 333_000, 1.27, 57, "tnp-nd", {**_TNP, "layers": 8}),
     # Cambridge's ANP has no latent path: in our names it is a canp with five layers of self-attention
-    Peer("ANP, cambridge-mlg/tnp", 629_000, 0.87, 28, "canp", {"hidden": 128, "self_attention": 5, "layers": 3}),
+    Peer("ANP, cambridge-mlg/tnp", 629_000, 0.87, 28, "canp", {"self_attention": 5, "layers": 3}),
     Peer("TNP-D, cambridge-mlg/tnp", 1_060_000, 1.39, 60, "tnp-d", _TEN),
     Peer("LBANP-32, cambridge-mlg/tnp", 1_560_000, 1.75, 60, "lbanp", {**_TEN, "pseudo_tokens": 32}),
     Peer("LBANP-8, Borealis", 785_000, 1.14, 47, "lbanp", {**_TNP, "hidden": 200, "pseudo_tokens": 8}),
     # the peer's grid has 64 points a unit; with ours at 16 the comparison would flatter
     Peer("ConvCNP, neuralprocesses", 329_000, 1.02, 17, "convcnp", {"width": 192, "points_per_unit": 64.0}),
-    Peer("ConvCNP, cambridge-mlg/tnp", 51_000, 0.48, 8, "convcnp", {"width": 66, "depth": 4}),
-    Peer("AttnCNP, NPF", 335_000, 0.34, 28, "canp", {"layers": 9, "self_attention": 0}),
+    Peer("ConvCNP, cambridge-mlg/tnp", 51_000, 0.48, 8, "convcnp", {"width": 84, "kernel": 3, "depth": 4}),
+    Peer("AttnCNP, NPF", 335_000, 0.34, 28, "canp", {"layers": 15, "self_attention": 0}),
     Peer("TE-TNP, cambridge-mlg/tetnp", 657_000, 10.1, 650, "te-tnp", {**_TEN, "hidden": 224}),
     Peer("TE-TNP, cambridge-mlg/tetnp", 657_000, 10.1, 650, "te-tnp", {**_TEN, "score": "joint"}),
 )

@@ -11,6 +11,8 @@ from fillin.models.base import LatentProcess, Process
 from fillin.models.cnp import Encoded, LatentDecoder, LatentPath
 from fillin.models.points import Points, Targets
 
+_DECODER = 3  # linear maps from what was attended to, to the features that the head reads
+
 
 class SelfAttended(nn.Module):
     """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention among them."""
@@ -46,7 +48,8 @@ class CrossAttention(nn.Module):
         mask = over_keys(context.keep)
         if self.embed is None:
             return attend(None, None, r[:, None], xq=targets.x, xk=context.x, score=self.laplace, mask=mask)[:, 0]
-        query, key = self.embed(targets.x), self.embed(context.x)
+        embedded = self.embed(torch.cat([context.x, targets.x], 1))
+        key, query = embedded.split([len(context), targets.x.shape[1]], 1)
         if self.heads is not None:
             return self.heads(query, key, r, mask=mask)
         return attend(query[:, None], key[:, None], r[:, None], mask=mask)[:, 0]
@@ -71,7 +74,7 @@ class CANP(Process):
         super().__init__(dim_x, dim_y, width, head, **head_options)
         self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden)
         self.cross = CrossAttention(cross, dim_x, width, heads)
-        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
+        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, _DECODER - 1), nn.ReLU())
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
         return self.cross(self.path(context), context, targets)
@@ -107,7 +110,7 @@ class ANP(LatentProcess):
         self.latent = LatentPath(
             SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden), width, dim_z
         )
-        self.decoder = LatentDecoder(dim_x, width + dim_z, width, layers - 1)
+        self.decoder = LatentDecoder(dim_x, width + dim_z, width, _DECODER)
 
     def encode(self, context: Points, targets: Targets) -> Encoded:
         return Encoded(context, self.cross(self.path(context), context, targets))

@@ -29,7 +29,7 @@ def run(p: Problem, lse: bool = False) -> Result:
 
     if p.normalise == "none":
         weights = found.exp()
-    elif keep is None and p.m > 0:
+    elif keep is None:
         weights = found.softmax(-1)
     else:  # a query that may attend to nothing gets zeros: its row of logits is replaced before the softmax
         nothing = (found == -torch.inf).all(-1, keepdim=True)

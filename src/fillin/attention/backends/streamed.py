@@ -24,8 +24,7 @@ def unfit(problem: Problem) -> str | None:
 
 
 def run(p: Problem, chunk: int | None = None, lse: bool = False) -> Result:
-    heads = p.v.shape[1]
-    chunk = chunk or max(1, _LOGITS * p.n * heads // max(1, p.pairs * max(heads, p.score.channels)))
+    chunk = chunk or max(1, _LOGITS * p.n // max(1, p.held))
     inputs = [getattr(p, name) for name in _INPUTS]
     learned = [*p.score.tensors(), *(() if p.span is None else p.span.parameters())]
     out, sums = _Streamed.apply(p, chunk, *inputs, *learned)
