@@ -24,14 +24,14 @@ def logits(p: Problem) -> tuple[Tensor, Tensor | None]:
 def run(p: Problem, lse: bool = False) -> Result:
     """weight_ij = exp(logit_ij), out_i = Σ_j weight_ij v_j (/ Σ_j weight_ij where normalised)."""
     found, keep = logits(p)
-    if keep is not None:
-        found = found.masked_fill(~keep, -torch.inf)
-
+    if keep is None:
+        weights = found.softmax(-1) if p.normalise == "softmax" else found.exp()
+        return Result(weights @ p.v, found.logsumexp(-1) if lse else None, weights)
+    masked = found.masked_fill(~keep, -torch.inf)
+    sums = masked.logsumexp(-1) if lse else None
     if p.normalise == "none":
-        weights = found.exp()
-    elif keep is None:
-        weights = found.softmax(-1)
-    else:  # a query that may attend to nothing gets zeros: its row of logits is replaced before the softmax
-        nothing = (found == -torch.inf).all(-1, keepdim=True)
-        weights = found.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
-    return Result(weights @ p.v, found.logsumexp(-1) if lse else None, weights)
+        weights = masked.exp()
+    else:  # a query that may attend to nothing: a softmax of anything but −∞, then zeros
+        nothing = ~keep.any(-1, keepdim=True)
+        weights = masked.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
+    return Result(weights @ p.v, sums, weights)

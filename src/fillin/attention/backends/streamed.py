@@ -38,17 +38,17 @@ def _chunks(n: int, chunk: int) -> Iterator[slice]:
 def _forward(p: Problem) -> tuple[Tensor, Tensor]:
     """Output and lse of a few queries. A softmax's largest weight is exp(largest logit − lse), so lse comes free."""
     found, keep = reference.logits(p)
-    if keep is not None:
-        found = found.masked_fill(~keep, -torch.inf)
-    most = found.amax(-1)
-    if p.normalise == "none":
-        return found.exp() @ p.v, found.logsumexp(-1)
-    if keep is None:
+    if keep is None and p.normalise == "softmax":
         weights = found.softmax(-1)
-        return weights @ p.v, most - weights.amax(-1).log()
-    nothing = most == -torch.inf
-    weights = found.masked_fill(nothing[..., None], 0).softmax(-1).masked_fill(nothing[..., None], 0)
-    return weights @ p.v, torch.where(nothing, -torch.inf, most - weights.amax(-1).log())
+        return weights @ p.v, found.amax(-1) - weights.amax(-1).log()
+    if keep is None or p.normalise == "none":
+        result = reference.run(p, lse=True)
+        return result.out, result.lse  # type: ignore[return-value]
+    nothing = ~keep.any(-1, keepdim=True)  # such a query attends to all, and its output is dropped
+    found = found.masked_fill(~(keep | nothing), -torch.inf)
+    weights = found.softmax(-1)
+    lse = (found.amax(-1) - weights.amax(-1).log()).masked_fill(nothing[..., 0], -torch.inf)
+    return (weights @ p.v).masked_fill(nothing, 0), lse
 
 
 class _Streamed(torch.autograd.Function):
