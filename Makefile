@@ -33,9 +33,12 @@ bench: setup     ## time and memory of every model and of every score
 	$(BIN)/fillin bench models
 	$(BIN)/fillin bench scores
 
-results: bench   ## the measured tables of docs/results
-	$(BIN)/fillin bench models --json docs/results/models.json
-	$(BIN)/fillin bench scores --json docs/results/scores.json
+results: setup   ## the measured tables of docs/results (about six minutes; leave the machine alone meanwhile)
+	$(BIN)/fillin bench models --repeats 5 --json docs/results/models.json
+	$(BIN)/fillin bench models --peers --json docs/results/peers.json
+	$(BIN)/fillin bench scores --threads 1 --json docs/results/scores-1-thread.json
+	$(BIN)/fillin bench scores --threads 2 --json docs/results/scores-2-threads.json
+	$(BIN)/python -m fillin.bench.page docs/results
 
 clean:           ## remove what was made
 	rm -rf $(VENV) build dist out .pytest_cache .hypothesis .ruff_cache

@@ -7,25 +7,12 @@ from fillin.attention.attend import Seen, attend, watch
 from fillin.attention.backends import BACKENDS
 from fillin.attention.block import Block, FeedForward
 from fillin.attention.catalogue import CONTROLS, SCORES, make_score
+from fillin.attention.displacement import MLP, RBF, Bias, Fourier, Gaussian, Joint, Laplace, Linear
 from fillin.attention.multihead import Memory, MultiHeadAttention
 from fillin.attention.positions import SIREN, Learned, Sinusoid
 from fillin.attention.pseudo import CMAB, ISAB, PMA, CMABState, LatentBottleneck, PseudoTokens, average, over_keys
 from fillin.attention.relative import Relative
-from fillin.attention.scores import (
-    MLP,
-    RBF,
-    Bias,
-    Cosine,
-    DotProduct,
-    Fourier,
-    Gaussian,
-    Joint,
-    Laplace,
-    Linear,
-    Score,
-    Sum,
-    Uniform,
-)
+from fillin.attention.scores import Cosine, DotProduct, Score, Sum, Uniform
 from fillin.attention.span import Span, blocks
 
 __all__ = [

@@ -2,22 +2,10 @@
 
 from collections.abc import Callable
 
+from fillin.attention.displacement import MLP, RBF, Bias, Fourier, Gaussian, Joint, Laplace, Linear
 from fillin.attention.positions import SIREN, Sinusoid
 from fillin.attention.relative import Relative
-from fillin.attention.scores import (
-    MLP,
-    RBF,
-    Bias,
-    Cosine,
-    DotProduct,
-    Fourier,
-    Gaussian,
-    Joint,
-    Laplace,
-    Linear,
-    Score,
-    Uniform,
-)
+from fillin.attention.scores import Cosine, DotProduct, Score, Uniform
 from fillin.errors import InputError, UnknownName
 
 Factory = Callable[[int, int, int, bool], Score]  # (heads, head_dim, dim_x, radial) → a new score

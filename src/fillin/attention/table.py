@@ -12,8 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from fillin.attention.displacement import PlaceScore
 from fillin.attention.problem import Problem
-from fillin.attention.scores import PlaceScore, Score, Sum
+from fillin.attention.scores import Score, Sum
 
 TOLERANCE = 5e-5  # root mean square error of a logit
 _FIRST = {1: 2048, 2: 192}  # nodes per dimension to begin with; three dimensions would take too many
