@@ -18,9 +18,9 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt
 	@touch $(STAMP)
 
 demo: setup      ## train a small te-tnp on curves for a minute and draw what it learnt
-	$(BIN)/python examples/gp_curves.py --seconds 60 --out out
+	$(BIN)/python examples/gp_curves.py --seconds 60 --threads 1 --out out
 
-test: setup      ## lint, types and the whole test suite
+test: setup      ## style and the whole test suite (a minute)
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pytest -n 2
 

@@ -26,6 +26,7 @@ from fillin.objectives import log_likelihood
 
 NOISE = 0.02
 SHIFT = 100.0
+FEW = 1000  # steps below which the model has hardly begun
 FRESH = 1 << 30  # steps from here on are never trained on
 ORACLE = "exact posterior, told length and scale"
 console = Console()
@@ -57,6 +58,8 @@ def train(model: Process, seconds: float, rate: float, batch: int, seed: int) ->
         except KeyboardInterrupt:
             console.print("stopped early; drawing what was learnt so far")
     console.print(f"{step} steps of {batch} curves in {time.perf_counter() - began:.0f} s")
+    if step < FEW:
+        console.print(f"fewer than {FEW} steps: the machine was busy, or the time short; --seconds 300 learns more")
 
 
 def exact(task: Task, length: float, scale: float) -> Normal:
@@ -146,10 +149,14 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    model = fillin.create("te-tnp", size="small", score=options.score)
+    try:
+        model = fillin.create("te-tnp", size="small", score=options.score)
+    except fillin.FillinError as error:
+        parser.error(str(error))
     train(model, options.seconds, options.rate, options.batch, options.seed)
     model.eval()
     compare(model, options.seed)
+    console.print("drawing")
     draw_curves(model, options.out / "curves.png", options.seed)
     draw_attention(model, options.out / "attention.png", options.seed)
 

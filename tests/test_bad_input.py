@@ -6,9 +6,11 @@ import torch
 from helpers import random_task, tiny
 
 import fillin
+from fillin import Task
 from fillin.attention import Gaussian, Span, attend
+from fillin.data import GaussianProcess
 from fillin.errors import FillinError
-from fillin.objectives import elbo
+from fillin.objectives import elbo, log_likelihood
 
 
 @pytest.fixture(autouse=True)
@@ -40,11 +42,28 @@ CASES = {
     "NaN in xc": (lambda m: m(NAN, T.yc, T.xt), r"xc\[1, 2, 0\] is nan.*mask_c"),
     "infinity in xt": (lambda m: m(T.xc, T.yc, INF), r"xt\[0, 1, 0\] is inf.*mask_t"),
     "NaN in yc": (lambda m: m(T.xc, YNAN, T.xt), r"yc\[0, 3, 0\] is nan.*mask_c"),
-    "a float mask": (lambda m: m(T.xc, T.yc, T.xt, torch.ones(2, 5)), r"mask_c must be boolean, True = .*bool\(\)"),
-    "a list as mask": (lambda m: m(T.xc, T.yc, T.xt, None, [True]), "mask_t must be boolean"),
+    "a float mask": (
+        lambda m: m(T.xc, T.yc, T.xt, torch.ones(2, 5)),
+        r"mask_c must be a boolean tensor, True = .*bool\(\)",
+    ),
+    "a list as mask": (lambda m: m(T.xc, T.yc, T.xt, None, [True]), "mask_t must be a boolean tensor"),
     "a mask of the targets": (
         lambda m: m(T.xc, T.yc, T.xt, torch.ones(2, 4, dtype=torch.bool)),
         r"mask_c has shape \(2, 4\), expected \(2, 5\)",
+    ),
+    "yt of other length": (
+        lambda m: log_likelihood(m, Task(T.xc, T.yc, T.xt, T.yt[:, :3])),
+        r"yt has shape \(2, 3, 1\)",
+    ),
+    "yt without columns": (lambda m: log_likelihood(m, Task(T.xc, T.yc, T.xt, T.yt[..., 0])), "yt has shape"),
+    "yt of one task": (lambda m: log_likelihood(m, Task(T.xc, T.yc, T.xt, T.yt[:1])), "yt has shape"),
+    "yt as an array": (
+        lambda m: log_likelihood(m, Task(T.xc, T.yc, T.xt, T.yt.numpy())),
+        "yt must be a floating-point",
+    ),
+    "NaN in yt": (
+        lambda m: log_likelihood(m, Task(T.xc, T.yc, T.xt, T.yt * torch.nan)),
+        r"yt\[0, 0, 0\] is nan.*mask_t",
     ),
     "an unknown method": (
         lambda m: fillin.sample(m, *T.inputs[:3], method="autorgressive"),
@@ -84,7 +103,17 @@ CREATE = {
         lambda: fillin.create("te-tnp", dim_x=2, span={"shape": "box", "covariance": "full"}),
         "box.*full covariance.*ball",
     ),
-    "an odd width": (lambda: fillin.create("tnp-d", width=33), "width must be even"),
+    "samples": (lambda: fillin.create("np", samples=0), "samples must be a whole number of at least 1"),
+    "a spacing": (lambda: fillin.create("convcnp", points_per_unit=0), "points_per_unit must be a positive number"),
+    "an even kernel": (lambda: fillin.create("convcnp", kernel=4), "kernel must be an odd whole number"),
+    "a text for a number": (lambda: fillin.create("tnp-d", width="64"), "width must be an even whole number"),
+    "a back end": (lambda: fillin.create("tnp-d", backend="fusd"), "did you mean 'fused'"),
+    "a misspelt dim_x": (lambda: fillin.create("cnp", dimx=2), "did you mean 'dim_x'"),
+    "an option of the window": (lambda: fillin.create("te-tnp", span={"sigma": 1}), "unknown option of span 'sigma'"),
+    "a window": (lambda: fillin.create("te-tnp", span="wide"), "span must be None, the starting σ, or a dict"),
+    "a joint head on a latent model": (lambda: fillin.create("np", head="lowrank"), "needs a marginal head"),
+    "a range": (lambda: GaussianProcess(length=0.3), "length must be a range"),
+    "an odd width": (lambda: fillin.create("tnp-d", width=33), "width must be an even whole number"),
 }
 
 
@@ -116,6 +145,12 @@ ATTEND = {
     ),
     "causal cross-attention": (lambda: attend(Q, Q[:, :, :2], Q[:, :, :2], causal=True), "as many queries as keys"),
     "a window of other dimensions": (lambda: attend(Q, Q, Q, xq=X, xk=X, span=Span(2)), "the span is for dim_x=2"),
+    "a score of other heads": (lambda: attend(Q, Q, Q, xq=X, xk=X, score=Gaussian(2)), "Gaussian has heads=2.*are 3"),
+    "a score of other dimensions": (lambda: attend(Q, Q, Q, xq=X, xk=X, score=Gaussian(3, 2)), "dim_x=2, but.*1 dim"),
+    "a window of other heads": (lambda: attend(Q, Q, Q, xq=X, xk=X, span=Span(1, 2)), "span has heads=2"),
+    "a score by name": (lambda: attend(Q, Q, Q, score="rbf"), "score must be a Score"),
+    "a chunk of nothing": (lambda: attend(Q, Q, Q, chunk=0), "chunk=0"),
+    "a chunk of fused": (lambda: attend(Q, Q, Q, chunk=2, backend="fused"), "chunk=2 with backend='fused'"),
     "a back end": (lambda: attend(Q, Q, Q, backend="fusd"), "did you mean 'fused'"),
     "weights from fused": (lambda: attend(Q, Q, Q, backend="fused", return_weights=True), "returns neither"),
     "sums from fused": (lambda: attend(Q, Q, Q, backend="fused", normalise="none"), "always normalises"),

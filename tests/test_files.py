@@ -6,6 +6,7 @@ import os
 import pytest
 import torch
 from helpers import random_task
+from safetensors.torch import load_file, save_file
 
 import fillin
 from fillin.errors import FillinError
@@ -31,25 +32,40 @@ def test_options_come_back(tmp_path):
 
 
 def test_what_cannot_be_loaded(tmp_path):
-    with pytest.raises(FillinError, match="not a readable model folder"):
+    with pytest.raises(FillinError, match=r"model\.safetensors is not a readable model"):
         fillin.load(tmp_path / "nowhere")
     folder = fillin.save(fillin.create("cnp", size="small"), tmp_path / "m")
-    weights, config = folder / "model.safetensors", folder / "config.json"
-    good = weights.read_bytes()
-    weights.write_bytes(good[: len(good) // 2])
-    with pytest.raises(FillinError, match="not a readable model folder"):
+    path, config = folder / "model.safetensors", json.loads((folder / "config.json").read_text())
+    weights, good = {name: t.clone() for name, t in load_file(path).items()}, path.read_bytes()
+    path.write_bytes(good[: len(good) // 2])
+    with pytest.raises(FillinError, match="not a readable model"):
         fillin.load(folder)
-    weights.write_bytes(good)
-    foreign = json.loads(config.read_text())
-    config.write_text(json.dumps({**foreign, "size": "base"}))
-    with pytest.raises(FillinError, match="do not fit"):
-        fillin.load(folder)
-    config.write_text(json.dumps({**foreign, "format": 99}))
-    with pytest.raises(FillinError, match="another program or version"):
-        fillin.load(folder)
-    config.write_text("not json")
-    with pytest.raises(FillinError, match="not a readable"):
-        fillin.load(folder)
+    for metadata, message in (
+        ({**config, "size": "base"}, "do not fit"),
+        ({**config, "format": 99}, "another program or version"),
+        ({**config, "model": "cpn"}, "did you mean 'cnp'"),
+        (None, "another program or version"),
+    ):
+        save_file(weights, path, {"fillin": json.dumps(metadata)} if metadata else None)
+        with pytest.raises(FillinError, match=message):
+            fillin.load(folder)
+
+
+def test_weights_and_what_they_are_for_are_one_file(tmp_path, monkeypatch):
+    """Killed between the two files of a save, the folder holds one whole model: the new one."""
+    folder = fillin.save(fillin.create("cnp", size="small"), tmp_path / "m")
+    replaced, real = [], os.replace
+
+    def once(source, target):
+        if replaced:
+            raise OSError("killed")
+        replaced.append(target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", once)
+    with pytest.raises(FillinError, match="killed"):
+        fillin.save(fillin.create("tnp-d", size="small"), folder)
+    assert fillin.load(folder).config["model"] == "tnp-d"
 
 
 def test_what_cannot_be_saved(tmp_path):

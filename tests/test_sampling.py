@@ -70,6 +70,29 @@ def test_every_model_samples_both_ways(name):
         assert nothing.isfinite().all()
 
 
+@pytest.mark.parametrize("name", ["tnp-a", "te-tnp-a"])
+def test_drawing_knows_which_outputs_are_not_asked_for(name, monkeypatch):
+    monkeypatch.setattr(Normal, "sample", lambda self, shape=(): self.mean)
+    model, task = tiny(name, dim_y=2), random_task(nc=4, nt=5, dim_y=2)
+    mask = torch.rand(2, 5, 2) > 0.4
+    drawn = fillin.sample(model, task.xc, task.yc, task.xt, 1, mask_t=mask)[0]
+    context, targets = model.read(task.xc, task.yc, task.xt, None, mask)
+    forced = model.head(model.teacher_forced(context, targets, drawn))
+    there = mask.any(-1)  # a target of which nothing is asked for is padding
+    assert distance(forced.mean[there], drawn[there]) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["np", "anp", "convnp"])
+def test_every_function_has_a_latent_of_its_own(name):
+    """More functions than the predictive mixture has latents, and none is like another."""
+    model, task = tiny(name, samples=2, floor=0.0), random_task(b=1)
+    with torch.no_grad():  # next to no noise at the points
+        model.head.out.weight[1] = 0
+        model.head.out.bias[1] = -40
+    drawn = fillin.sample(model, task.xc, task.yc, task.xt, 8)[:, 0, :, 0]
+    assert torch.pdist(drawn).min() > 1e-6
+
+
 @pytest.mark.parametrize("name", ["tnp-nd", "te-tnp-nd", "np"])
 def test_samples_have_the_moments_of_the_distribution(name):
     model, task = tiny(name, **({"samples": 64} if name == "np" else {})), random_task(b=1)

@@ -69,7 +69,7 @@ class CategoricalHead(nn.Module):
         return OneHotCategorical(logits=self.out(features), validate_args=False)
 
 
-class Joint(Distribution):
+class OverTargets(Distribution):
     """A distribution over all target entries of a task at once: batch [b], event [nt dy]."""
 
     @property
@@ -77,7 +77,7 @@ class Joint(Distribution):
         return {}
 
 
-class JointGaussian(Joint):
+class JointGaussian(OverTargets):
     """Normal over all target entries of a task at once: batch [b], event [nt dy].
 
     Built from a torch multivariate normal over the nt·dy entries in which the entries that are not kept are
@@ -104,7 +104,7 @@ class JointGaussian(Joint):
     def rsample(self, sample_shape=()):
         return self.normal.rsample(torch.Size(sample_shape)).unflatten(-1, self.event_shape)
 
-    def log_prob(self, value: Float[Tensor, "b nt dy"]) -> Float[Tensor, "b"]:
+    def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
         value = value.flatten(-2)
         if self.keep is None:
             return self.normal.log_prob(value)
@@ -140,7 +140,7 @@ class LowRankHead(_JointHead):
     def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
         mean, deviation, factor = self.parts(features, spread, keep)
         normal = LowRankMultivariateNormal(mean, factor, deviation.square(), validate_args=False)
-        return JointGaussian(normal, (features.shape[-2], mean.shape[-1] // features.shape[-2]), keep)
+        return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
 
 class CholeskyHead(_JointHead):
@@ -150,10 +150,10 @@ class CholeskyHead(_JointHead):
         mean, deviation, factor = self.parts(features, spread, keep)
         lower = (factor @ factor.mT).tril(-1) + torch.diag_embed(deviation)
         normal = MultivariateNormal(mean, scale_tril=lower, validate_args=False)
-        return JointGaussian(normal, (features.shape[-2], mean.shape[-1] // features.shape[-2]), keep)
+        return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
 
-class LatentMixture(Joint):
+class LatentMixture(OverTargets):
     """(1/K) Σ_k Π_i p(y_i | z_k): batch [b], event [nt dy]. Each sample is of one z, so it is coherent."""
 
     def __init__(self, given: Distribution, keep: Keep | None):
@@ -170,9 +170,9 @@ class LatentMixture(Joint):
     def variance(self) -> Float[Tensor, "b nt dy"]:
         return self.given.variance.mean(0) + self.given.mean.var(0, correction=0)
 
-    def log_prob(self, value: Float[Tensor, "b nt dy"]) -> Float[Tensor, "b"]:
-        each = joint_log_prob(self.given, value, self.keep)  # [K b]
-        return each.logsumexp(0) - math.log(len(each))
+    def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
+        each = joint_log_prob(self.given, value[..., None, :, :, :], self.keep)  # [… K b]
+        return each.logsumexp(-2) - math.log(each.shape[-2])
 
     def sample(self, sample_shape=()):
         sample_shape = torch.Size(sample_shape)
@@ -182,7 +182,7 @@ class LatentMixture(Joint):
         return draws.gather(len(sample_shape), index).squeeze(len(sample_shape))
 
 
-class Autoregressive(Joint):
+class Autoregressive(OverTargets):
     """Π_i p(y_i | context, y_1 … y_{i−1}) (equation 9 of the report): batch [b], event [nt dy].
 
     The mean and deviation are those of the one-step marginals p(y_i | context), all that does not depend on order.
@@ -205,7 +205,10 @@ class Autoregressive(Joint):
     def variance(self) -> Float[Tensor, "b nt dy"]:
         return self.marginals.variance
 
-    def log_prob(self, value: Float[Tensor, "b nt dy"]) -> Float[Tensor, "b"]:
+    def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
+        if value.ndim > 3:  # each sample is a sequence of its own
+            each = [self.log_prob(one) for one in value.flatten(0, -4)]
+            return torch.stack(each).unflatten(0, value.shape[:-3])
         return joint_log_prob(self._conditionals(value), value, self.keep)
 
     @torch.no_grad()
@@ -214,8 +217,8 @@ class Autoregressive(Joint):
         return self._draw(sample_shape.numel()).view(*sample_shape, *self.batch_shape, *self.event_shape)
 
 
-def joint_log_prob(given: Distribution, value: Float[Tensor, "b nt dy"], keep: Keep | None) -> Float[Tensor, "*k b"]:
-    """ln p(y) of each task: Σ over its kept target entries for a marginal distribution, as it is for a joint one."""
+def joint_log_prob(given: Distribution, value: Float[Tensor, "*s nt dy"], keep: Keep | None) -> Tensor:
+    """ln p(y) of each task [… b]: Σ over its kept target entries for a marginal distribution; a joint one's own."""
     if len(given.event_shape) == 2:
         return given.log_prob(value)
     per_class = bool(given.event_shape)  # a categorical has one probability for all entries of a target

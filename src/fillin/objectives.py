@@ -1,13 +1,14 @@
 """What a model is trained to raise: each objective maps (model, task) to a number per task, [b]."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from fillin.data.task import Task
 from fillin.errors import InputError
 from fillin.heads import joint_log_prob
 from fillin.models.base import LatentProcess, Process
+from fillin.models.points import check_values, per_entry
 
 
 def _entries(task: Task) -> Float[Tensor, "b"]:
@@ -18,15 +19,10 @@ def _entries(task: Task) -> Float[Tensor, "b"]:
     return (task.mask_t.sum(1) if per_point else task.mask_t.float().mean(-1).sum(1)).to(task.yt.dtype)
 
 
-def _per_entry(mask: Tensor | None, y: Float[Tensor, "b n dy"]) -> Bool[Tensor, "b n dy"]:
-    if mask is None:
-        return torch.ones_like(y, dtype=torch.bool)
-    return mask if mask.ndim == 3 else mask[..., None].expand(y.shape)
-
-
 def log_likelihood(model: Process, task: Task) -> Float[Tensor, "b"]:
     """ln p(yt | context) per valid target: marginal, joint or autoregressive as the model is."""
-    keep = None if task.mask_t is None else _per_entry(task.mask_t, task.yt)
+    check_values(task.yt, task.xt, task.mask_t, model.dim_y)
+    keep = None if task.mask_t is None else per_entry(task.mask_t, task.yt)
     total = joint_log_prob(model(*task.inputs), task.yt, keep)
     return total / _entries(task).clamp_min(1)
 
@@ -36,12 +32,13 @@ def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
 
     One forward pass a target: for evaluation. A *-a model has it in one pass, as its log-likelihood.
     """
-    dim_y, total = task.yt.shape[-1], task.yt.new_zeros(len(task.yt))
-    xc, yc, seen = task.xc, task.yc, _per_entry(task.mask_c, task.yc)
-    real = _per_entry(task.mask_t, task.yt)
+    check_values(task.yt, task.xt, task.mask_t, model.dim_y)
+    total = task.yt.new_zeros(len(task.yt))
+    xc, yc, seen = task.xc, task.yc, per_entry(task.mask_c, task.yc)
+    real = per_entry(task.mask_t, task.yt)
     for i in range(task.yt.shape[1]):
         x, y, here = task.xt[:, i : i + 1], task.yt[:, i : i + 1], real[:, i : i + 1]
-        total = total + joint_log_prob(model(xc, yc, x, seen, here), y, here.expand(-1, -1, dim_y))
+        total = total + joint_log_prob(model(xc, yc, x, seen, here), y, here)
         xc, yc, seen = torch.cat([xc, x], 1), torch.cat([yc, y], 1), torch.cat([seen, here], 1)
     return total / _entries(task).clamp_min(1)
 
@@ -59,8 +56,6 @@ def importance_weighted(model: Process, task: Task, samples: int = 8) -> Float[T
 def _bound(model: Process, task: Task, samples: int, weighted: bool) -> Float[Tensor, "b"]:
     if not isinstance(model, LatentProcess):
         raise InputError(f"{type(model).__name__} has no latent variable to bound over; train it with log_likelihood")
+    check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     bound = model.bound(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t, samples, weighted)
     return bound / _entries(task).clamp_min(1)
-
-
-OBJECTIVES = {"log_likelihood": log_likelihood, "elbo": elbo, "importance_weighted": importance_weighted}

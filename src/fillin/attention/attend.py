@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -86,6 +87,10 @@ def attend(
     """
     problem = Problem(q, k, v, xq, xk, DotProduct() if score is None else score, span, mask, causal, normalise)
     problem.check()
+    if chunk is not None and (chunk < 1 or backend not in ("auto", "streamed")):
+        raise InputError(f"attend: chunk={chunk} with backend={backend!r}; it is a count of queries, for 'streamed'")
+    if mask is not None and mask.ndim == 0:
+        problem = replace(problem, mask=mask[None, None])
     if backend != "auto":
         choose("backend", backend, BACKENDS)
         reason = BACKENDS[backend].unfit(problem)

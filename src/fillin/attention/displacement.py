@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fillin.attention.scores import Delta, DotProduct, Score
+from fillin.errors import InputError
 
 # A folded −½‖Δ/ℓ‖² is a small difference of large squares: beyond this the digits of float32 are gone.
 _FOLD_LIMIT = 400.0
@@ -28,6 +29,12 @@ class PlaceScore(Score):
         super().__init__()
         self.heads, self.radial = heads, radial
         self.dim = 1 if radial else dim_x
+
+    def check(self, heads: int, dim_x: int) -> None:
+        if self.heads not in (1, heads):
+            raise InputError(f"attend: {type(self).__name__} has heads={self.heads}, but there are {heads}")
+        if not self.radial and self.dim != dim_x:
+            raise InputError(f"attend: {type(self).__name__} has dim_x={self.dim}, but places have {dim_x} dimensions")
 
     def seen(self, delta: Delta) -> Float[Tensor, "b _ n m"]:
         """Δ as this score sees it: [b dx n m], or ‖Δ‖ [b 1 n m]."""
@@ -108,16 +115,21 @@ class _Bump(torch.autograd.Function):
     """a_h exp(−½ Σ_d c_hd s_d) for a [h], c [h d] and s [b d n m]: autograd's, in half the passes over pairs."""
 
     @staticmethod
-    def forward(ctx, a, c, s):
+    def bump(c, s):
         # e^(−40) is nothing beside any logit; what lies further would be denormal numbers, and those are slow
-        bump = torch.einsum("hd,bdnm->bhnm", -0.5 * c, s).clamp_(min=-40).exp_()
+        return torch.einsum("hd,bdnm->bhnm", -0.5 * c, s).clamp(min=-40).exp()
+
+    @staticmethod
+    def forward(ctx, a, c, s):
+        bump = _Bump.bump(c, s)
         ctx.save_for_backward(a, c, s, bump)
         return a[:, None, None] * bump
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         a, c, s, bump = ctx.saved_tensors
+        if torch.is_grad_enabled():  # someone wants a second derivative: what was kept has no history
+            bump = _Bump.bump(c, s)
         by_head = grad * bump
         along = torch.einsum("bhnm,bdnm->hd", by_head, s)
         d_s = torch.einsum("hd,bhnm->bdnm", -0.5 * a[:, None] * c, by_head) if ctx.needs_input_grad[2] else None

@@ -82,6 +82,8 @@ class Problem:
 
     def check(self) -> "Problem":
         """The problem itself, or an error that says which argument is wrong and how to mend it."""
+        if not isinstance(self.score, Score):
+            raise InputTypeError(f"attend: score must be a Score such as DotProduct(), got {type(self.score).__name__}")
         if self.score.content and (self.q is None or self.k is None):
             raise InputError(
                 f"attend: the score {type(self.score).__name__} compares q and k, but one is None; pass both"
@@ -90,8 +92,8 @@ class Problem:
             raise InputError(
                 "attend: the score or span needs places, but xq or xk is None; pass both, [b n dx] and [b m dx]"
             )
-        if self.q is None and self.xq is None:
-            raise InputError("attend: neither q nor xq is given, so there are no queries; pass one of them")
+        if (self.q is None or self.k is None) and (self.xq is None or self.xk is None):
+            raise InputError("attend: there are no queries or no keys; pass q and k, or xq and xk, or all of them")
         b, h, m, _ = _shape("v", self.v, "b h m e")
         for name, tensor, wanted in (
             ("q", self.q, (b, h, None, None)),
@@ -119,6 +121,11 @@ class Problem:
             raise InputError(
                 f"attend: the span is for dim_x={self.span.dim_x}, but places have {self.xq.shape[-1]} dimensions"
             )
+        for term in self.score.terms:
+            if self.xq is not None:
+                term.check(h, self.xq.shape[-1])
+        if self.span is not None and self.span.heads not in (1, h):
+            raise InputError(f"attend: the span has heads={self.span.heads}, but there are {h}; use 1 or as many")
         choose("normalise", self.normalise, ["softmax", "none"])
         return self
 

@@ -171,10 +171,11 @@ class CMAB(nn.Module):
         if tokens.shape[1] == 0:
             return state
         attention, memory = self.read.attention, self.read.remember(tokens, x)
+        backend = "auto" if attention.backend == "fused" else attention.backend  # fused attention gives no sums
         latents = self.read.norm_attention(self.latents).expand(len(tokens), -1, -1)
         out, lse = attend(
             attention.queries(latents), memory.k, memory.v, xq=xl, xk=x, score=attention.score, span=attention.span,
-            mask=over_keys(mask), return_lse=True,
+            mask=over_keys(mask), backend=backend, return_lse=True,
         )  # fmt: skip
         total = torch.logaddexp(state.lse, lse)
         safe = total.masked_fill(total == -torch.inf, 0)  # nothing seen at all: e^(−∞ − 0) = 0, not NaN

@@ -41,6 +41,9 @@ class Score(nn.Module, ABC):
     def terms(self) -> tuple["Score", ...]:
         return (self,)
 
+    def check(self, heads: int, dim_x: int) -> None:
+        """An error where the score was made for another number of heads or dimensions."""
+
     def tensors(self) -> list[Tensor]:
         """What the score is made of, and so what gradients flow to."""
         return list(self.parameters())

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from fillin.data.task import Task
+from fillin.errors import InputError
 
 
 def rbf(
@@ -23,7 +24,8 @@ def rbf(
 class GaussianProcess:
     """RBF curves whose length and output scales are drawn anew each task: the 1-D protocol of TNP and its kin.
 
-    Batch s is a function of (seed, s) alone.
+    `length` and `scale` are the ranges they are drawn from, uniformly; places are uniform in [low, high]^dim_x; context
+    and targets together are at most `points`. Batch s is a function of (seed, s) alone.
     """
 
     batch: int = 16
@@ -35,6 +37,14 @@ class GaussianProcess:
     points: int = 50
     dim_x: int = 1
     seed: int = 0
+
+    def __post_init__(self):
+        for name in ("length", "scale"):
+            value = getattr(self, name)
+            if not (isinstance(value, tuple) and len(value) == 2 and 0 < value[0] <= value[1]):
+                raise InputError(f"GaussianProcess: {name} must be a range (low, high), 0 < low ≤ high, got {value!r}")
+        if self.batch < 1 or self.points < 7 or self.dim_x < 1 or not self.low < self.high or self.noise < 0:
+            raise InputError(f"GaussianProcess: needs batch, dim_x ≥ 1, points ≥ 7, low < high, noise ≥ 0; got {self}")
 
     def task(self, step: int) -> Task:
         """Batch `step`: Nc ~ U[3, 47), Nt ~ U[3, 50 − Nc), alike for the tasks of a batch."""

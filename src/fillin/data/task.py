@@ -6,7 +6,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Task:
     """Given (xc, yc), predict yt at xt: a batch of tasks, padded where counts differ.
 
@@ -19,6 +19,10 @@ class Task:
     yt: Float[Tensor, "b nt dy"]
     mask_c: Bool[Tensor, "b nc *dy"] | None = None
     mask_t: Bool[Tensor, "b nt *dy"] | None = None
+
+    def __repr__(self) -> str:
+        shapes = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return f"Task({', '.join(f'{k}={list(v.shape)}' for k, v in shapes.items() if v is not None)})"
 
     @property
     def inputs(self) -> tuple[Tensor | None, ...]:

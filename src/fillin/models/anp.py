@@ -4,29 +4,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fillin.attention import Block, Laplace, MultiHeadAttention, attend, over_keys
+from fillin.attention import Laplace, MultiHeadAttention, attend, over_keys
 from fillin.errors import choose
 from fillin.layers import mlp
 from fillin.models.base import LatentProcess, Process
-from fillin.models.cnp import Encoded, LatentDecoder, LatentPath
+from fillin.models.cnp import Encoded, LatentDecoder, LatentPath, PointEncoder
 from fillin.models.points import Points, Targets
 
 _DECODER = 3  # linear maps from what was attended to, to the features that the head reads
-
-
-class SelfAttended(nn.Module):
-    """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention among them."""
-
-    def __init__(self, dim_x: int, dim_y: int, width: int, heads: int, layers: int, blocks: int, hidden: int | None):
-        super().__init__()
-        self.embed = mlp(dim_x + 2 * dim_y, width, width, layers)
-        self.blocks = nn.ModuleList(Block(width, heads, hidden=hidden) for _ in range(blocks))
-
-    def forward(self, points: Points) -> Float[Tensor, "b n c"]:
-        tokens = self.embed(torch.cat([points.x, points.known], -1))
-        for block in self.blocks:
-            tokens = block(tokens, mask=over_keys(points.keep))
-        return tokens
 
 
 class CrossAttention(nn.Module):
@@ -72,7 +57,7 @@ class CANP(Process):
         **head_options,
     ):
         super().__init__(dim_x, dim_y, width, head, **head_options)
-        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden)
+        self.path = PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
         self.cross = CrossAttention(cross, dim_x, width, heads)
         self.decoder = nn.Sequential(mlp(width + dim_x, width, width, _DECODER - 1), nn.ReLU())
 
@@ -105,10 +90,10 @@ class ANP(LatentProcess):
         super().__init__(dim_x, dim_y, width, head, **head_options)
         dim_z = dim_z or width
         self.samples, self.seed = samples, seed
-        self.path = SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden)
+        self.path = PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
         self.cross = CrossAttention(cross, dim_x, width, heads)
         self.latent = LatentPath(
-            SelfAttended(dim_x, dim_y, width, heads, layers - 1, self_attention, hidden), width, dim_z
+            PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden), width, dim_z
         )
         self.decoder = LatentDecoder(dim_x, width + dim_z, width, _DECODER)
 

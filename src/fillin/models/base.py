@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal, kl_divergence
 
+from fillin.errors import InputError
 from fillin.heads import LatentMixture, joint_log_prob, make_head
 from fillin.models.points import Points, Targets, origin, read
 
@@ -30,7 +31,9 @@ class Process(nn.Module, ABC):
         self.config: dict[str, Any] = {}  # how `create` made it
         self.dim_x, self.dim_y = dim_x, dim_y
         self.head = make_head(head, features, dim_y, **head_options)
-        if self.kind == "marginal" and self.head.joint:
+        if self.head.joint and self.kind == "latent":
+            raise InputError(f"head={head!r} is joint; a latent model needs a marginal head, for example 'gaussian'")
+        if self.head.joint and self.kind == "marginal":
             self.kind = "joint"
 
     def forward(
@@ -82,20 +85,26 @@ class LatentProcess(Process):
         """Features at the targets for each of k latents."""
 
     def decode(self, encoded, targets):
-        z = self.latents(self.belief(encoded.context, encoded))
-        return self.decode_latent(encoded, z, targets)
+        belief = self.belief(encoded.context, encoded)
+        return self.decode_latent(encoded, belief.loc + belief.scale * self.noise(belief, encoded), targets)
 
-    def latents(self, belief: Normal, number: int | None = None) -> Float[Tensor, "k b ..."]:
-        """μ + σ ε for the model's own noise ε [k 1 …]."""
+    def noise(self, belief: Normal, encoded: Any) -> Float[Tensor, "k #b ..."]:
+        """The model's own ε: K draws from its seed, the same for every task."""
         random = torch.Generator(device=belief.loc.device).manual_seed(self.seed)
-        shape = (number or self.samples, 1, *belief.loc.shape[1:])
-        noise = torch.randn(shape, generator=random, dtype=belief.loc.dtype, device=belief.loc.device)
-        return belief.loc + belief.scale * noise
+        shape = (self.samples, 1, *belief.loc.shape[1:])
+        return torch.randn(shape, generator=random, dtype=belief.loc.dtype, device=belief.loc.device)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> LatentMixture:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
         features = self.decode(self.encode(context, targets), targets)
         return LatentMixture(self.head(features), targets.keep)
+
+    def draw(self, n: int, xc, yc, xt, mask_c=None, mask_t=None) -> Float[Tensor, "n b nt dy"]:
+        """n functions, each of a new z ~ q(z | context), from torch's random state."""
+        context, targets = self.read(xc, yc, xt, mask_c, mask_t)
+        encoded = self.encode(context, targets)
+        z = self.belief(context, encoded).sample(torch.Size([n]))
+        return self.head(self.decode_latent(encoded, z, targets)).sample()
 
     def bound(
         self, xc, yc, xt, yt, mask_c=None, mask_t=None, samples: int = 1, weighted: bool = False

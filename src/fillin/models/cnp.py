@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from fillin.attention import average
+from fillin.attention import Block, average, over_keys
 from fillin.layers import mlp
 from fillin.models.base import LatentProcess, Process
 from fillin.models.points import Points, Targets
@@ -21,11 +21,11 @@ class CNP(Process):
         self, dim_x: int = 1, dim_y: int = 1, width: int = 128, layers: int = 5, head: str = "gaussian", **head_options
     ):
         super().__init__(dim_x, dim_y, width, head, **head_options)
-        self.encoder = mlp(dim_x + 2 * dim_y, width, width, layers)
+        self.encoder = PointEncoder(dim_x, dim_y, width, layers)
         self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
-        return average(self.encoder(torch.cat([context.x, context.known], -1)), context.keep)
+        return average(self.encoder(context), context.keep)
 
     def decode(self, encoded, targets):
         return self.decoder(torch.cat([encoded.expand(-1, targets.x.shape[1], -1), targets.x], -1))
@@ -48,15 +48,28 @@ class LatentPath(nn.Module):
         return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
 
 
-class _Embedded(nn.Module):
-    """MLP([x, y, flag]) of every point."""
+class PointEncoder(nn.Module):
+    """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention among them."""
 
-    def __init__(self, dim_x: int, dim_y: int, width: int, layers: int):
+    def __init__(
+        self,
+        dim_x: int,
+        dim_y: int,
+        width: int,
+        layers: int,
+        heads: int = 1,
+        blocks: int = 0,
+        hidden: int | None = None,
+    ):
         super().__init__()
-        self.network = mlp(dim_x + 2 * dim_y, width, width, layers)
+        self.embed = mlp(dim_x + 2 * dim_y, width, width, layers)
+        self.blocks = nn.ModuleList(Block(width, heads, hidden=hidden) for _ in range(blocks))
 
     def forward(self, points: Points) -> Float[Tensor, "b n c"]:
-        return self.network(torch.cat([points.x, points.known], -1))
+        tokens = self.embed(torch.cat([points.x, points.known], -1))
+        for block in self.blocks:
+            tokens = block(tokens, mask=over_keys(points.keep))
+        return tokens
 
 
 class NP(LatentProcess):
@@ -78,8 +91,8 @@ class NP(LatentProcess):
         super().__init__(dim_x, dim_y, width, head, **head_options)
         dim_z = dim_z or width
         self.samples, self.seed = samples, seed
-        self.path = _Embedded(dim_x, dim_y, width, layers) if deterministic else None
-        self.latent = LatentPath(_Embedded(dim_x, dim_y, width, layers), width, dim_z)
+        self.path = PointEncoder(dim_x, dim_y, width, layers) if deterministic else None
+        self.latent = LatentPath(PointEncoder(dim_x, dim_y, width, layers), width, dim_z)
         self.decoder = LatentDecoder(dim_x, (width if deterministic else 0) + dim_z, width, layers - 1)
 
     def encode(self, context: Points, targets: Targets) -> Encoded:

@@ -1,5 +1,6 @@
 """Convolutional neural processes (Gordon et al. 2020, Foong et al. 2020): scatter to a grid, convolve, read off."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from fillin.models.base import LatentProcess, Process
 from fillin.models.points import Points, Targets
 
 Map = Float[Tensor, "b _ ..."]
+_PERIOD = {1: 4096, 2: 256}  # grid points of noise, per dimension, that a latent function draws on
 
 
 class OnGrid(nn.Module):
@@ -36,12 +38,11 @@ def make_network(kind: str, dim_x: int, dim_in: int, dim_out: int, width: int, d
     return UNet(dim_x, dim_in, dim_out, width, depth, kernel)
 
 
-_TAIL = 6  # σ of the Gaussians that read the grid, in grid points at the start: their tails end within the margin
-
-
-def make_grid(context: Points, targets: Targets, spacing: float, *networks: CNN | UNet) -> Grid:
-    """A grid over context and targets with a margin of what the networks can see from its edge."""
-    margin = sum(n.reach for n in networks) + _TAIL
+def make_grid(context: Points, targets: Targets, spacing: float, off_grid: SetConv, *networks: CNN | UNet) -> Grid:
+    """A grid over context and targets with a margin of what the networks can see from its edge, and of six length
+    scales of the Gaussians that read it: then its edge is nowhere felt."""
+    length = max(kernel.scale.max().item() for kernel in off_grid.kernels)  # type: ignore[operator]
+    margin = sum(n.reach for n in networks) + math.ceil(6 * length / spacing)
     return Grid.over([(context.x, context.keep), (targets.x, targets.real)], spacing, margin, networks[0].multiple)
 
 
@@ -76,7 +77,7 @@ class ConvCNP(Process):
         self.off_grid = SetConv(dim_x, init=self.spacing)
 
     def encode(self, context: Points, targets: Targets) -> tuple[Grid, Map]:
-        grid = make_grid(context, targets, self.spacing, self.network)
+        grid = make_grid(context, targets, self.spacing, self.off_grid, self.network)
         return grid, self.network(self.on_grid(context, grid))
 
     def decode(self, encoded, targets):
@@ -118,11 +119,24 @@ class ConvNP(LatentProcess):
         self.off_grid = SetConv(dim_x, init=self.spacing)
 
     def encode(self, context: Points, targets: Targets) -> ConvEncoded:
-        return ConvEncoded(context, make_grid(context, targets, self.spacing, self.into_latent, self.from_latent))
+        networks = self.into_latent, self.from_latent
+        return ConvEncoded(context, make_grid(context, targets, self.spacing, self.off_grid, *networks))
 
     def belief(self, points, encoded):
         mean, raw = self.into_latent(self.on_grid(points, encoded.grid)).chunk(2, 1)
         return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
+
+    def noise(self, belief, encoded):
+        """ε at a grid point depends on where the point is, counted from the context, and on nothing else: not on how
+        far the grid reaches, nor on what else is in the batch. It repeats after `_PERIOD` points."""
+        random = torch.Generator(device=belief.loc.device).manual_seed(self.seed)
+        dims, channels = len(encoded.grid.axes), belief.loc.shape[1]
+        shape = (self.samples, channels, *[_PERIOD[dims]] * dims)
+        block = torch.randn(shape, generator=random, dtype=belief.loc.dtype, device=belief.loc.device)
+        at = [(axis / self.spacing).round().long() % _PERIOD[dims] for axis in encoded.grid.axes]  # each [b G]
+        if dims == 1:
+            return block[:, :, at[0]].movedim(2, 1)
+        return block[:, :, at[0][:, :, None], at[1][:, None, :]].movedim(2, 1)
 
     def decode_latent(self, encoded, z, targets):
         k, b = z.shape[:2]

@@ -1,11 +1,12 @@
-"""A model as a folder: weights in model.safetensors, how to build it in config.json. Never a pickle."""
+"""A model as a folder: model.safetensors holds the weights and, as its metadata, how to build the model again, so that
+the two cannot come apart; config.json is the latter for people to read. Never a pickle."""
 
 import json
 import os
 from pathlib import Path
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from fillin.errors import InputError
 from fillin.models.base import Process
@@ -28,7 +29,7 @@ def save(model: Process, folder: str | os.PathLike) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
-        _replace(folder / "model.safetensors", lambda path: save_file(weights, path))
+        _replace(folder / "model.safetensors", lambda path: save_file(weights, path, {"fillin": config}))
         _replace(folder / "config.json", lambda path: path.write_text(config + "\n"))
     except (OSError, SafetensorError) as error:
         raise InputError(f"save: cannot write to {folder}: {error}") from error
@@ -37,18 +38,15 @@ def save(model: Process, folder: str | os.PathLike) -> Path:
 
 def load(folder: str | os.PathLike) -> Process:
     """The model that `save` wrote there, with its weights and their dtype."""
-    folder = Path(folder)
+    path = Path(folder) / "model.safetensors"
     try:
-        config = json.loads((folder / "config.json").read_text())
-        weights = load_file(folder / "model.safetensors")
+        with safe_open(path, "pt") as file:
+            config = json.loads((file.metadata() or {}).get("fillin", "null"))
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
     except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(
-            f"load: {folder} is not a readable model folder (config.json, model.safetensors): {error}"
-        ) from error
+        raise InputError(f"load: {path} is not a readable model: {error}") from error
     if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise InputError(
-            f"load: {folder}/config.json is not of format {FORMAT}; it was written by another program or version"
-        )
+        raise InputError(f"load: {path} is not a fillin model of format {FORMAT}; another program or version wrote it")
     try:
         model = create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])
         dtype = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
@@ -56,7 +54,7 @@ def load(folder: str | os.PathLike) -> Process:
             model.to(dtype.pop())
         model.load_state_dict(weights)
     except (KeyError, TypeError, RuntimeError) as error:
-        raise InputError(f"load: the weights in {folder} do not fit its config.json: {error}") from error
+        raise InputError(f"load: the weights in {path} do not fit the model they name: {error}") from error
     return model
 
 

@@ -27,7 +27,7 @@ class Points:
         return torch.cat([self.y, self.seen.to(self.y.dtype)], -1)
 
     def relative_to(self, place: Float[Tensor, "b 1 dx"]) -> "Points":
-        return replace(self, x=self.x - place)
+        return replace(self, x=_moved(self.x, place, self.keep))
 
     def followed_by(self, other: "Points") -> "Points":
         keep = None if self.keep is None and other.keep is None else torch.cat([self.real, other.real], 1)
@@ -51,7 +51,7 @@ class Targets:
         return None if self.keep is None else self.keep.any(-1)
 
     def relative_to(self, place: Float[Tensor, "b 1 dx"]) -> "Targets":
-        return replace(self, x=self.x - place)
+        return replace(self, x=_moved(self.x, place, self.real))
 
     def given(self, y: Float[Tensor, "b nt dy"]) -> Points:
         """The same points with their values known."""
@@ -62,6 +62,33 @@ class Targets:
         """The same points with nothing known about them."""
         y = self.x.new_zeros(*self.x.shape[:2], dim_y)
         return Points(self.x, y, torch.zeros_like(y, dtype=torch.bool), self.real)
+
+
+def _moved(x: Tensor, place: Tensor, keep: Tensor | None) -> Tensor:
+    """x − place; what is padding stays at 0, near the others, or it would cost them digits where x is large."""
+    return x - place if keep is None else torch.where(keep[..., None], x - place, 0)
+
+
+def per_entry(mask: Tensor | None, y: Float[Tensor, "b n dy"]) -> Bool[Tensor, "b n dy"]:
+    """A mask over points, over entries or of nothing, as one over entries."""
+    if mask is None:
+        return torch.ones_like(y, dtype=torch.bool)
+    return mask if mask.ndim == 3 else mask[..., None].expand(y.shape)
+
+
+def check_values(yt, xt: Tensor, mask_t: Tensor | None, dim_y: int) -> None:
+    """An error unless yt fits the targets and is finite wherever it is asked for."""
+    if not isinstance(yt, Tensor) or not yt.is_floating_point():
+        kind = yt.dtype if isinstance(yt, Tensor) else type(yt).__name__
+        raise InputTypeError(f"yt must be a floating-point tensor, got {kind}; use yt.float()")
+    if tuple(yt.shape) != (*xt.shape[:2], dim_y):
+        raise InputError(
+            f"yt has shape {tuple(yt.shape)}, expected {(*xt.shape[:2], dim_y)} to fit xt and dim_y={dim_y}"
+        )
+    if yt.dtype != xt.dtype:
+        raise InputTypeError(f"yt is {yt.dtype} but xt is {xt.dtype}; convert one of them")
+    b, nt = xt.shape[:2]
+    _finite("yt", yt, _mask("mask_t", mask_t, (b, nt, dim_y)), "missing values are masked with mask_t")
 
 
 def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch.dtype) -> tuple[Points, Targets]:
@@ -77,7 +104,10 @@ def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch
             raise InputTypeError(f"{name} is {tensor.dtype} but the model is {dtype}; convert one of them")
         if tensor.ndim != 3:
             letters = {"xc": "b nc dim_x", "yc": "b nc dim_y", "xt": "b nt dim_x"}[name]
-            raise InputError(f"{name} must be [{letters}], got shape {tuple(tensor.shape)}; a single task has b = 1")
+            shape = tuple(tensor.shape)
+            raise InputError(
+                f"{name} must be [{letters}], got {shape}; one task has b = 1, one column a last axis of 1"
+            )
     for name, tensor, width, what in (
         ("xc", xc, dim_x, "dim_x"),
         ("xt", xt, dim_x, "dim_x"),
@@ -127,7 +157,8 @@ def _mask(name: str, mask, shape: tuple[int, int, int]) -> Bool[Tensor, "b n dy"
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise InputTypeError(
-            f"{name} must be boolean, True = this point (or entry) is there, got {kind}; use {name}.bool()"
+            f"{name} must be a boolean tensor, True = this point (or entry) is there, got {kind}; "
+            f"use torch.as_tensor({name}).bool()"
         )
     if tuple(mask.shape) not in (shape[:2], shape):
         raise InputError(f"{name} has shape {tuple(mask.shape)}, expected {shape[:2]} (points) or {shape} (entries)")

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution
 
 from fillin.attention import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens, over_keys
+from fillin.errors import InputError
 from fillin.models.base import MaskC, MaskT
 from fillin.models.points import Points, Targets, origin, read
 from fillin.models.tnp import Tokenised, Tokens
@@ -22,7 +23,7 @@ from fillin.models.tnp import Tokenised, Tokens
 Places = Float[Tensor, "b n dx"]
 
 
-class Encoded(NamedTuple):
+class Stages(NamedTuple):
     latents: list[Tokens]  # one set a layer
     x: Places | None
     alive: Bool[Tensor, "b M"] | None  # False for a task without context, where latents stand nowhere
@@ -43,7 +44,7 @@ class PseudoProcess(Tokenised):
             return None
         return context.real.any(1, keepdim=True).expand(-1, len(self.pseudo.tokens))
 
-    def decode(self, encoded: Encoded, targets: Targets) -> Tokens:
+    def decode(self, encoded: Stages, targets: Targets) -> Tokens:
         tokens, mask = self.tokens(targets.unknown(self.dim_y)), over_keys(encoded.alive)
         for reader, latents in zip(self.readers, encoded.latents, strict=True):
             tokens = reader(tokens, latents, xq=self.where(targets.x), xk=encoded.x, mask=mask)
@@ -55,13 +56,13 @@ class LBANP(PseudoProcess):
         super().__init__(dim_x, dim_y, width, **options)
         self.blocks = nn.ModuleList(LatentBottleneck(width, self.make_block) for _ in range(self.layers))
 
-    def encode(self, context: Points, targets: Targets) -> Encoded:
+    def encode(self, context: Points, targets: Targets) -> Stages:
         tokens, stages = self.tokens(context), []
         latents, xl = self.pseudo(tokens, context.x, context.keep)
         for block in self.blocks:
             latents = block(latents, tokens, xl=xl, xc=self.where(context.x), mask=context.keep)
             stages.append(latents)
-        return Encoded(stages, xl, self.alive(context))
+        return Stages(stages, xl, self.alive(context))
 
 
 class ISTNP(PseudoProcess):
@@ -70,14 +71,14 @@ class ISTNP(PseudoProcess):
         self.blocks = nn.ModuleList(ISAB(width, self.make_block) for _ in range(self.layers - 1))
         self.gather = self.make_block(width, cross=True)  # the last layer's context tokens would be read by nobody
 
-    def encode(self, context: Points, targets: Targets) -> Encoded:
+    def encode(self, context: Points, targets: Targets) -> Stages:
         tokens, stages, xc = self.tokens(context), [], self.where(context.x)
         latents, xl = self.pseudo(tokens, context.x, context.keep)
         for block in self.blocks:
             tokens, latents = block(latents, tokens, xl=xl, x=xc, mask=context.keep)
             stages.append(latents)
         stages.append(self.gather(latents, tokens, xq=xl, xk=xc, mask=over_keys(context.keep)))
-        return Encoded(stages, xl, self.alive(context))
+        return Stages(stages, xl, self.alive(context))
 
 
 class CMANPState(NamedTuple):
@@ -93,7 +94,8 @@ class CMANPState(NamedTuple):
 class CMANP(PseudoProcess):
     """`model.update(None, xc, yc)` → state, `model.update(state, xc, yc)` → state, `model.predict(state, xt)`.
 
-    Reading a context in chunks is the same as reading it at once, at constant memory.
+    Reading a context in chunks is the same as reading it at once, at constant memory. (An equivariant model's latents
+    stand where the first chunk puts them, so there it is the same for a given first chunk.)
     """
 
     def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
@@ -101,7 +103,7 @@ class CMANP(PseudoProcess):
         number = len(self.pseudo.tokens)
         self.blocks = nn.ModuleList(CMAB(number, width, self.make_block) for _ in range(self.layers))
 
-    def encode(self, context: Points, targets: Targets) -> Encoded:
+    def encode(self, context: Points, targets: Targets) -> Stages:
         return self._pass_on(self._see(self._nothing(context.x), context))
 
     def update(
@@ -113,10 +115,14 @@ class CMANP(PseudoProcess):
     ) -> CMANPState:
         """What is kept after seeing these points too. Begin with None."""
         context, _ = read(xc, yc, xc[:, :0], mask_c, None, self.dim_x, self.dim_y, self.norm.weight.dtype)
+        if state is not None and len(xc) != len(state.alive):
+            raise InputError(f"xc has a batch of {len(xc)} tasks, but the state is of {len(state.alive)}")
         return self._see(self._nothing(xc) if state is None else state, context)
 
     def predict(self, state: CMANPState, xt: Float[Tensor, "b nt dx"], mask_t: MaskT = None) -> Distribution:
         """The distribution at xt given all points seen."""
+        if len(xt) != len(state.alive):
+            raise InputError(f"xt has a batch of {len(xt)} tasks, but the state is of {len(state.alive)}")
         nothing = xt.new_zeros(len(xt), 0, self.dim_y)
         _, targets = read(xt[:, :0], nothing, xt, None, mask_t, self.dim_x, self.dim_y, self.norm.weight.dtype)
         if self.equivariant:
@@ -145,10 +151,10 @@ class CMANP(PseudoProcess):
         ]
         return CMANPState(layers, xl, place, state.alive | context.real.any(1, keepdim=True))
 
-    def _pass_on(self, state: CMANPState) -> Encoded:
+    def _pass_on(self, state: CMANPState) -> Stages:
         latents, stages = self.pseudo.tokens.expand(len(state.alive), -1, -1), []
         for block, layer in zip(self.blocks, state.layers, strict=True):
             latents = block(latents, layer, xl=state.x)
             stages.append(latents)
         hidden = self.equivariant and not state.alive.all()
-        return Encoded(stages, state.x, state.alive.expand(-1, latents.shape[1]) if hidden else None)
+        return Stages(stages, state.x, state.alive.expand(-1, latents.shape[1]) if hidden else None)

@@ -4,6 +4,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import Any
 
+from fillin.attention import BACKENDS
 from fillin.errors import InputError, UnknownName, choose
 from fillin.heads import HEADS
 from fillin.models.anp import ANP, CANP
@@ -29,7 +30,7 @@ class Entry:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-_TE = {"equivariant": True, "score": "rbf"}  # what learnt fastest of all scores (`fillin bench scores`)
+_TE = {"equivariant": True, "score": "rbf"}  # learnt fastest of all scores: docs/results/te-scores.md
 _NG, _ASHMAN = "Nguyen & Grover 2022", "Ashman et al. 2024"
 
 REGISTRY: dict[str, Entry] = {
@@ -84,6 +85,35 @@ def _keywords(build: type) -> dict[str, Any]:
     return {p.name: None if p.default is p.empty else p.default for p in parameters if p.kind in named}
 
 
+_COUNTS = {"heads", "head_dim", "layers", "hidden", "dim_z", "samples", "pseudo_tokens", "depth", "components", "rank"}
+_OPTIONAL = {"head_dim", "hidden", "dim_z"}  # None: chosen from the width
+
+
+def _check(name: str, option: str, value) -> None:
+    """An error where a number is not of the kind that the option wants."""
+    if value is None and option in _OPTIONAL:
+        return
+    whole = type(value) is int  # True is no count
+    if option in _COUNTS and not (whole and value >= 1):
+        wanted = "a whole number of at least 1"
+    elif option == "width" and not (whole and value >= 2 and value % 2 == 0):
+        wanted = "an even whole number"
+    elif option == "kernel" and not (whole and value >= 1 and value % 2):
+        wanted = "an odd whole number"
+    elif option in ("self_attention", "seed") and not (whole and value >= 0):
+        wanted = "a whole number of at least 0"
+    elif option == "points_per_unit" and not (isinstance(value, int | float) and value > 0):
+        wanted = "a positive number"
+    elif option == "floor" and not (isinstance(value, int | float) and value >= 0):
+        wanted = "a number of at least 0"
+    elif option == "backend":
+        choose("backend", value, ["auto", *BACKENDS])
+        return
+    else:
+        return
+    raise InputError(f"{name}: {option} must be {wanted}, got {value!r}")
+
+
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process:
     """A new model with random weights: `create("te-tnp", dim_x=2, size="small", score="mlp")`.
 
@@ -100,10 +130,10 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
     known = options_of(name, options.get("head"))
     for option in options:
         if option not in known:
-            raise UnknownName(f"option of {name}", option, known)
+            raise UnknownName(f"option of {name}", option, [*known, "dim_x", "dim_y", "size"])
     arguments = {**{k: v for k, v in SIZES[size].items() if k in known}, **entry.options, **options}
-    if arguments.get("width", 2) % 2 or min(v for k, v in arguments.items() if k in SIZES["base"]) < 1:
-        raise InputError(f"{name}: width must be even and width, heads, layers and hidden positive, got {arguments}")
+    for option, value in arguments.items():
+        _check(name, option, value)
     model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)
     model.config = {"model": name, "dim_x": dim_x, "dim_y": dim_y, "size": size, "options": options}
     return model

@@ -11,8 +11,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from fillin.attention import Block, Memory, Span, make_score, over_keys
-from fillin.attention.catalogue import Factory
-from fillin.errors import InputError
+from fillin.attention.catalogue import CONTROLS, Factory
+from fillin.errors import InputError, choose
 from fillin.heads import Autoregressive, JointGaussian
 from fillin.layers import mlp
 from fillin.models.base import Process
@@ -25,7 +25,11 @@ def make_span(span: float | dict | None, heads: int, dim_x: int | None) -> Span 
     """A new window: None, its starting σ, or the arguments of `Span`. dim_x=None makes an isotropic ball."""
     if span is None:
         return None
+    if not isinstance(span, dict | int | float):
+        raise InputError(f"span must be None, the starting σ, or a dict of Span's arguments, got {span!r}")
     options = dict(span) if isinstance(span, dict) else {"init": float(span)}
+    for option in options:
+        choose("option of span", option, ["heads", "init", "threshold", "modulate", "cut", "shape", "covariance"])
     if dim_x is None:
         options = {"covariance": "isotropic", **options}
     return Span(dim_x, **{"heads": heads, **options})
@@ -47,7 +51,7 @@ class Tokenised(Process):
         score: str | Factory = "nothing",
         span: float | dict | None = None,
         radial: bool = False,
-        offsets: bool = True,
+        offsets: bool | None = None,
         backend: str = "auto",
         head: str = "gaussian",
         **head_options,
@@ -55,6 +59,8 @@ class Tokenised(Process):
         if radial and not equivariant:
             raise InputError("radial=True needs a translation-equivariant model: use te-*")
         super().__init__(None if radial else dim_x, dim_y, width, head, **head_options)
+        if offsets is None:  # on, but for the controls of document 000, which must not tell targets apart
+            offsets = score not in CONTROLS
         self.equivariant, self.layers = equivariant, layers
         self.embed = mlp((0 if equivariant else dim_x) + 2 * dim_y, width, width)
         self.make_block = partial(
@@ -171,11 +177,12 @@ class AutoregressiveTNP(TNP):
         known = context.followed_by(targets.unknown(self.dim_y))
         keep, x = known.real.repeat(n, 1), known.x.repeat(n, 1, 1)
         xt, caches, y = targets.x.repeat(n, 1, 1), self._remember(context, n, nt), []
+        asked = None if targets.keep is None else targets.keep.repeat(n, 1, 1)
         previous: Points | None = None
         for i in range(nt):
-            here = Targets(xt[:, i : i + 1], None)
-            asked = here.unknown(self.dim_y)
-            step = asked if previous is None else previous.followed_by(asked)
+            here = Targets(xt[:, i : i + 1], None if asked is None else asked[:, i : i + 1])
+            blank = here.unknown(self.dim_y)
+            step = blank if previous is None else previous.followed_by(blank)
             tokens, length = self.tokens(step), len(context) + i
             for block, cache in zip(self.blocks, caches, strict=True):
                 if previous is not None:

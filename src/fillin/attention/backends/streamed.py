@@ -41,9 +41,10 @@ def _forward(p: Problem) -> tuple[Tensor, Tensor]:
     if keep is None and p.normalise == "softmax":
         weights = found.softmax(-1)
         return weights @ p.v, found.amax(-1) - weights.amax(-1).log()
-    if keep is None or p.normalise == "none":
-        result = reference.run(p, lse=True)
-        return result.out, result.lse  # type: ignore[return-value]
+    if p.normalise == "none":
+        found = found if keep is None else found.masked_fill(~keep, -torch.inf)
+        return found.exp() @ p.v, found.logsumexp(-1)
+    assert keep is not None
     nothing = ~keep.any(-1, keepdim=True)  # such a query attends to all, and its output is dropped
     found = found.masked_fill(~(keep | nothing), -torch.inf)
     weights = found.softmax(-1)
