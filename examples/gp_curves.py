@@ -140,6 +140,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60, help="how long to train")
     parser.add_argument("--out", type=Path, default=Path("out"), help="where pictures and model go")
     parser.add_argument("--score", default="rbf", help="what a displacement is worth: rbf, fourier, mlp, …")
+    parser.add_argument(
+        "--offsets", action=argparse.BooleanOptionalAction, default=True, help="heads tell how far away they looked"
+    )
     parser.add_argument("--rate", type=float, default=3e-3, help="learning rate")
     parser.add_argument("--batch", type=int, default=16, help="curves a step")
     parser.add_argument("--seed", type=int, default=0)
@@ -150,7 +153,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     try:
-        model = fillin.create("te-tnp", size="small", score=options.score)
+        model = fillin.create("te-tnp", size="small", score=options.score, offsets=options.offsets)
     except fillin.FillinError as error:
         parser.error(str(error))
     train(model, options.seconds, options.rate, options.batch, options.seed)
