@@ -47,8 +47,10 @@ PEERS: tuple[Peer, ...] = (
     Peer("LBANP-32, cambridge-mlg/tnp", 1_560_000, 1.75, 60, "lbanp", {**_TEN, "pseudo_tokens": 32}),
     Peer("LBANP-8, Borealis", 785_000, 1.14, 47, "lbanp", {**_TNP, "hidden": 200, "pseudo_tokens": 8}),
     # the peer's grid has 64 points a unit; with ours at 16 the comparison would flatter
-    Peer("ConvCNP, neuralprocesses", 329_000, 1.02, 17, "convcnp", {"width": 192, "points_per_unit": 64.0}),
-    Peer("ConvCNP, cambridge-mlg/tnp", 51_000, 0.48, 8, "convcnp", {"width": 84, "kernel": 3, "depth": 4}),
+    Peer(
+        "ConvCNP, neuralprocesses", 329_000, 1.02, 17, "convcnp", {"width": 176, "kernel": 3, "points_per_unit": 64.0}
+    ),
+    Peer("ConvCNP, cambridge-mlg/tnp", 51_000, 0.48, 8, "convcnp", {"width": 68, "kernel": 3}),
     Peer("AttnCNP, NPF", 335_000, 0.34, 28, "canp", {"layers": 15, "self_attention": 0}),
     Peer("TE-TNP, cambridge-mlg/tetnp", 657_000, 10.1, 650, "te-tnp", {**_TEN, "hidden": 224}),
     Peer("TE-TNP, cambridge-mlg/tetnp", 657_000, 10.1, 650, "te-tnp", {**_TEN, "score": "joint"}),

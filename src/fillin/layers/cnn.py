@@ -1,5 +1,7 @@
 """Convolutions on grids, in one and two dimensions. Each knows its receptive field, so that grids can have margins."""
 
+from itertools import pairwise
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -38,16 +40,18 @@ class CNN(nn.Module):
 class UNet(nn.Module):
     """Halve the grid level by level, then double it again, adding what was there on the way down.
 
-    Grids must start and end at multiples of `multiple` = 2^levels.
+    Level l has (l + 1)·width channels: most weights are where the grid is coarse, and a point costs little. Grids must
+    start and end at multiples of `multiple` = 2^levels.
     """
 
-    def __init__(self, dim_x: int, dim_in: int, dim_out: int, width: int = 64, levels: int = 3, kernel: int = 5):
+    def __init__(self, dim_x: int, dim_in: int, dim_out: int, width: int = 32, levels: int = 3, kernel: int = 5):
         super().__init__()
         conv, half = _CONV[dim_x], kernel // 2
+        widths = [width * (level + 1) for level in range(levels + 1)]
         self.into = conv(dim_in, width, 1)
-        self.down = nn.ModuleList(conv(width, width, kernel, stride=2, padding=half) for _ in range(levels))
-        self.up = nn.ModuleList(conv(width, width, kernel, padding=half) for _ in range(levels))
-        self.middle = _Residual(dim_x, width, kernel)
+        self.down = nn.ModuleList(conv(a, b, kernel, stride=2, padding=half) for a, b in pairwise(widths))
+        self.up = nn.ModuleList(conv(a, b, kernel, padding=half) for a, b in pairwise(reversed(widths)))
+        self.middle = _Residual(dim_x, widths[-1], kernel)
         self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
         self.out = conv(width, dim_out, 1)
         self.multiple = 2**levels

@@ -35,7 +35,7 @@ def make_network(kind: str, dim_x: int, dim_in: int, dim_out: int, width: int, d
     """The convolutional network of the given kind: `depth` layers of a CNN, or levels of a U-Net."""
     if choose("network", kind, ["cnn", "unet"]) == "cnn":
         return CNN(dim_x, dim_in, dim_out, width, depth, kernel)
-    return UNet(dim_x, dim_in, dim_out, width, depth, kernel)
+    return UNet(dim_x, dim_in, dim_out, max(1, width // 2), depth, kernel)
 
 
 def make_grid(context: Points, targets: Targets, spacing: float, off_grid: SetConv, *networks: CNN | UNet) -> Grid:
