@@ -115,13 +115,9 @@ class _Bump(torch.autograd.Function):
     """a_h exp(−½ Σ_d c_hd s_d) for a [h], c [h d] and s [b d n m]: autograd's, in half the passes over pairs."""
 
     @staticmethod
-    def bump(c, s):
-        # e^(−40) is nothing beside any logit; what lies further would be denormal numbers, and those are slow
-        return torch.einsum("hd,bdnm->bhnm", -0.5 * c, s).clamp(min=-40).exp()
-
-    @staticmethod
     def forward(ctx, a, c, s):
-        bump = _Bump.bump(c, s)
+        # e^(−40) is nothing beside any logit; what lies further would be denormal numbers, and those are slow
+        bump = torch.einsum("hd,bdnm->bhnm", -0.5 * c, s).clamp_(min=-40).exp_()
         ctx.save_for_backward(a, c, s, bump)
         return a[:, None, None] * bump
 
@@ -129,7 +125,7 @@ class _Bump(torch.autograd.Function):
     def backward(ctx, grad):  # pyright: ignore[reportIncompatibleMethodOverride]
         a, c, s, bump = ctx.saved_tensors
         if torch.is_grad_enabled():  # someone wants a second derivative: what was kept has no history
-            bump = _Bump.bump(c, s)
+            bump = torch.einsum("hd,bdnm->bhnm", -0.5 * c, s).clamp(min=-40).exp()
         by_head = grad * bump
         along = torch.einsum("bhnm,bdnm->hd", by_head, s)
         d_s = torch.einsum("hd,bhnm->bdnm", -0.5 * a[:, None] * c, by_head) if ctx.needs_input_grad[2] else None
