@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.ready
 .PHONY: help setup demo test lint bench results clean
 
 help:            ## what can be made
-	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:/' | column -t -s:
+	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
 
 setup: $(STAMP)  ## a virtual environment with everything in it
 

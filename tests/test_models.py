@@ -174,7 +174,7 @@ def test_predictions_vary_with_the_target(name):
     assert (prediction.std(1) > 1e-4).all()
 
 
-@pytest.mark.parametrize("score", ["nothing", "linear"])
+@pytest.mark.parametrize("score", ["nothing", "linear", "Linear"])
 def test_the_controls_cannot_tell_targets_apart(score):
     """Errata of the specification: w·x_query cancels in the softmax, so these two are controls."""
     prediction = tiny("te-tnp", score=score)(*random_task(nt=6).inputs).mean

@@ -60,7 +60,7 @@ class Tokenised(Process):
             raise InputError("radial=True needs a translation-equivariant model: use te-*")
         super().__init__(None if radial else dim_x, dim_y, width, head, **head_options)
         if offsets is None:  # on, but for the controls of document 000, which must not tell targets apart
-            offsets = score not in CONTROLS
+            offsets = str(score).lower() not in CONTROLS
         self.equivariant, self.layers = equivariant, layers
         self.embed = mlp((0 if equivariant else dim_x) + 2 * dim_y, width, width)
         self.make_block = partial(

@@ -79,6 +79,7 @@ class _Streamed(torch.autograd.Function):
         p = replace(ctx.p, **dict(zip(_INPUTS, tensors[: len(_INPUTS)], strict=True)))
         normalised = p.normalise == "softmax"
         mean = (d_out * out).sum(-1, keepdim=True) if normalised else None
+        through_sums = bool(d_lse.any())
         d_v = torch.zeros_like(p.v)
         wanted = [i for i, t in enumerate(tensors) if needed[i] and t is not p.v]
         grads: list[Any] = [None] * len(tensors)
@@ -94,7 +95,7 @@ class _Streamed(torch.autograd.Function):
             if mean is not None:
                 d_found -= mean[:, :, at]
             d_found *= weights
-            if d_lse is not None and d_lse.any():
+            if through_sums:
                 share = weights if normalised else (found.detach() - lse[:, :, at, None]).exp()
                 d_found += d_lse[:, :, at, None] * (share if keep is None else share.masked_fill(~keep, 0))
             if found.requires_grad and wanted:
