@@ -8,7 +8,7 @@ from helpers import random_task, tiny
 import fillin
 from fillin import Task
 from fillin.attention import Gaussian, Span, attend
-from fillin.data import GaussianProcess
+from fillin.data import curves
 from fillin.errors import FillinError
 from fillin.objectives import elbo, log_likelihood
 
@@ -112,7 +112,7 @@ CREATE = {
     "an option of the window": (lambda: fillin.create("te-tnp", span={"sigma": 1}), "unknown option of span 'sigma'"),
     "a window": (lambda: fillin.create("te-tnp", span="wide"), "span must be None, the starting σ, or a dict"),
     "a joint head on a latent model": (lambda: fillin.create("np", head="lowrank"), "needs a marginal head"),
-    "a range": (lambda: GaussianProcess(length=0.3), "length must be a range"),
+    "a range": (lambda: curves(length=0.3), "length must be a range"),
     "an odd width": (lambda: fillin.create("tnp-d", width=33), "width must be an even whole number"),
 }
 

@@ -1,6 +1,23 @@
 """Where tasks come from."""
 
-from fillin.data.curves import GaussianProcess, posterior
+from fillin.data.curves import FUNCTIONS, PROTOCOLS, Curves, Layout, curves
+from fillin.data.functions import Function, GaussianProcess, Mixture
+from fillin.data.kernels import KERNELS
+from fillin.data.limits import Limit, bayes, known
 from fillin.data.task import Task
 
-__all__ = ["GaussianProcess", "Task", "posterior"]
+__all__ = [
+    "FUNCTIONS",
+    "KERNELS",
+    "PROTOCOLS",
+    "Curves",
+    "Function",
+    "GaussianProcess",
+    "Layout",
+    "Limit",
+    "Mixture",
+    "Task",
+    "bayes",
+    "curves",
+    "known",
+]

@@ -1,85 +1,215 @@
-"""Curves with a known answer: draws of a Gaussian process, and its exact posterior."""
+"""Streams of curves: which functions, at which places, how many points. Batch s is a function of (seed, s) alone.
+
+>>> stream = curves("rbf", batch=4)
+>>> stream.task(0).xc.shape[0]
+4
+>>> curves("rbf + periodic | 0.5 sawtooth", protocol="te-tnp").task(7)
+Task(xc=[16, 41, 1], yc=[16, 41, 1], xt=[16, 128, 1], yt=[16, 128, 1])
+"""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
-from torch.distributions import MultivariateNormal
 
+from fillin.data.functions import Function, GaussianProcess, Mixture, PredatorPrey, Sawtooth, SquareWave, uniform
+from fillin.data.kernels import KERNELS, Kernel, Product, Sum, is_number, is_pair
 from fillin.data.task import Task
-from fillin.errors import InputError
+from fillin.errors import InputError, UnknownName, choose
 
-
-def rbf(
-    xa: Float[Tensor, "b n dx"], xb: Float[Tensor, "b m dx"], length: Tensor, scale: Tensor
-) -> Float[Tensor, "b n m"]:
-    """scale² · exp(−½‖xa − xb‖²/length²), length and scale [b 1 1]."""
-    return scale**2 * torch.exp(-0.5 * (torch.cdist(xa, xb) / length).square())
+Counts = tuple[int, int]  # both ends included
 
 
 @dataclass(frozen=True)
-class GaussianProcess:
-    """RBF curves whose length and output scales are drawn anew each task: the 1-D protocol of TNP and its kin.
+class Layout:
+    """Where the points of a task are: uniform in [low, high]^dim_x, both moved by `shift`.
 
-    `length` and `scale` are the ranges they are drawn from, uniformly; places are uniform in [low, high]^dim_x; context
-    and targets together are at most `points`. Batch s is a function of (seed, s) alone.
+    Nc is uniform in `context` and Nt in `targets`, alike for the tasks of a batch; where `points` is given, Nc + Nt
+    stays below it. Targets may have a range of their own.
     """
 
-    batch: int = 16
-    low: float = -2.0
-    high: float = 2.0
-    length: tuple[float, float] = (0.1, 0.6)
-    scale: tuple[float, float] = (0.1, 1.0)
-    noise: float = 0.02
-    points: int = 50
+    context: Counts = (3, 46)
+    targets: Counts = (3, 46)
+    points: int | None = 50
+    range: tuple[float, float] = (-2.0, 2.0)
+    target_range: tuple[float, float] | None = None
+    shift: float = 0.0
     dim_x: int = 1
+
+    def __post_init__(self):
+        for name, least in (("context", 0), ("targets", 1)):
+            value = getattr(self, name)
+            if not (is_pair(value) and all(type(n) is int for n in value) and least <= value[0] <= value[1]):
+                raise InputError(f"curves: {name} must be two whole numbers, {least} ≤ first ≤ second, got {value!r}")
+        if self.points is not None:
+            if type(self.points) is not int:
+                raise InputError(f"curves: points must be a whole number, or None for any, got {self.points!r}")
+            if self.points <= self.context[0] + self.targets[0]:
+                least = f"{self.context[0]} + {self.targets[0]}"
+                raise InputError(f"curves: points={self.points} leaves no room for {least}: points stay below it")
+        for name in ("range", "target_range"):
+            value = getattr(self, name)
+            if not (is_pair(value) and value[0] < value[1]) and (name, value) != ("target_range", None):
+                raise InputError(f"curves: {name} must be places (low, high) with low < high, got {value!r}")
+        if not is_number(self.shift):
+            raise InputError(f"curves: shift must be a number, got {self.shift!r}")
+        if type(self.dim_x) is not int or self.dim_x < 1:
+            raise InputError(f"curves: dim_x must be a whole number of at least 1, got {self.dim_x!r}")
+
+    def draw(self, batch: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Places of context [b nc dx] and targets [b nt dx], in float64."""
+        most = math.inf if self.points is None else self.points - 1
+        nc = _between(self.context[0], min(self.context[1], most - self.targets[0]), random)
+        nt = _between(self.targets[0], min(self.targets[1], most - nc), random)
+        places = []
+        for number, (low, high) in ((nc, self.range), (nt, self.target_range or self.range)):
+            places.append(self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x))
+        return places[0], places[1]
+
+
+def _between(low: int, high: float, random: torch.Generator) -> int:
+    return int(torch.randint(low, int(high) + 1, (), generator=random))
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A stream of tasks: `task(s)` is the same whoever asks, and whenever."""
+
+    function: Function = field(default_factory=GaussianProcess)
+    layout: Layout = field(default_factory=Layout)
+    batch: int = 16
     seed: int = 0
 
     def __post_init__(self):
-        for name in ("length", "scale"):
+        for name, least in (("batch", 1), ("seed", 0)):
             value = getattr(self, name)
-            if not (isinstance(value, tuple) and len(value) == 2 and 0 < value[0] <= value[1]):
-                raise InputError(f"GaussianProcess: {name} must be a range (low, high), 0 < low ≤ high, got {value!r}")
-        if self.batch < 1 or self.points < 7 or self.dim_x < 1 or not self.low < self.high or self.noise < 0:
-            raise InputError(f"GaussianProcess: needs batch, dim_x ≥ 1, points ≥ 7, low < high, noise ≥ 0; got {self}")
+            if type(value) is not int or value < least:
+                raise InputError(f"curves: {name} must be a whole number of at least {least}, got {value!r}")
+        if self.function.dim_x not in (None, self.dim_x):
+            raise InputError(f"curves: this function has {self.function.dim_x} input dimension, got dim_x={self.dim_x}")
+
+    @property
+    def dim_x(self) -> int:
+        return self.layout.dim_x
+
+    @property
+    def dim_y(self) -> int:
+        return self.function.dim_y
 
     def task(self, step: int) -> Task:
-        """Batch `step`: Nc ~ U[3, 47), Nt ~ U[3, 50 − Nc), alike for the tasks of a batch."""
-        # torch keeps 32 bits of a seed: both numbers are mixed into them
-        random = torch.Generator().manual_seed(int(np.random.SeedSequence([self.seed, step]).generate_state(1)[0]))
-        nc = int(torch.randint(3, self.points - 3, (), generator=random))
-        nt = int(torch.randint(3, max(4, self.points - nc), (), generator=random))
+        """Batch `step`."""
+        return self.draw(step)[0]
 
-        def uniform(low: float, high: float, *shape: int) -> Tensor:
-            return low + (high - low) * torch.rand(*shape, generator=random, dtype=torch.float64)
+    def draw(self, step: int) -> tuple[Task, Any]:
+        """Batch `step`, and the unknowns that made it: `function.given(unknowns, task)` is the answer."""
+        random = generator(self.seed, step)
+        xc, xt = self.layout.draw(self.batch, random)
+        y, unknowns = self.function.draw(torch.cat([xc, xt], 1), random)
+        nc = xc.shape[1]
+        return Task(xc.float(), y[:, :nc].float(), xt.float(), y[:, nc:].float()), unknowns
 
-        x = uniform(self.low, self.high, self.batch, nc + nt, self.dim_x)
-        length, scale = uniform(*self.length, self.batch, 1, 1), uniform(*self.scale, self.batch, 1, 1)
-        covariance = rbf(x, x, length, scale) + self.noise**2 * torch.eye(nc + nt, dtype=x.dtype)
-        noise = torch.randn(self.batch, nc + nt, 1, generator=random, dtype=x.dtype)
-        y = torch.linalg.cholesky(covariance) @ noise
-        x, y = x.float(), y.float()
-        return Task(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
+    def at(self, **layout: Any) -> "Curves":
+        """The same functions at other places: `stream.at(shift=4.0)`."""
+        return replace(self, layout=replace(self.layout, **layout))
 
 
-def posterior(
-    xc: Float[Tensor, "b nc dx"],
-    yc: Float[Tensor, "b nc 1"],
-    xt: Float[Tensor, "b nt dx"],
-    length: float,
-    scale: float,
-    noise: float,
-) -> MultivariateNormal:
-    """The exact answer, observation noise included: batch [b], event [nt] (Rasmussen & Williams, 2.22–2.24)."""
-    xc, yc, xt = xc.double(), yc.double(), xt.double()
-    ell, amplitude = torch.tensor(length).double(), torch.tensor(scale).double()
-    gram = rbf(xc, xc, ell, amplitude) + noise**2 * torch.eye(xc.shape[1], dtype=xc.dtype)
-    factor = torch.linalg.cholesky(gram)
-    cross = torch.linalg.solve_triangular(factor, rbf(xc, xt, ell, amplitude), upper=False)
-    mean = (cross.mT @ torch.linalg.solve_triangular(factor, yc, upper=False))[..., 0]
-    jitter = max(noise**2, 1e-10 * math.pow(scale, 2))
-    covariance = rbf(xt, xt, ell, amplitude) - cross.mT @ cross + jitter * torch.eye(xt.shape[1], dtype=xc.dtype)
-    return MultivariateNormal(mean, covariance, validate_args=False)
+def generator(*seeds: int) -> torch.Generator:
+    """Random numbers that depend on all of `seeds`. torch keeps 32 bits of a seed, so they are mixed into those."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+
+
+# What is known of a protocol: where points are, and what hyperparameters are.
+_HYPER = {"length": (0.1, 0.6), "scale": (0.1, 1.0), "noise": 0.02}
+PROTOCOLS: dict[str, tuple[Layout, dict[str, Any]]] = {
+    # Nguyen & Grover 2022, and with it LBANP and CMANP: Nc ~ U[3, 47), Nt ~ U[3, 50 − Nc)
+    "tnp": (Layout(), _HYPER),
+    # Ashman et al. 2024: log-uniform length scales, targets outside the context as well
+    "te-tnp": (
+        Layout(context=(1, 64), targets=(128, 128), points=None, target_range=(-3.0, 3.0)),
+        {"length": (0.25, 4.0), "scale": (1.0, 1.0), "period": (0.25, 4.0), "noise": 0.2, "logarithmic": True},
+    ),
+    # neuralprocesses: noiseless sawtooth waves
+    "sawtooth": (Layout(context=(0, 30), targets=(100, 100), points=None), {**_HYPER, "noise": 0.0}),
+}
+FUNCTIONS: dict[str, type] = {
+    **KERNELS,
+    "sawtooth": Sawtooth,
+    "square-wave": SquareWave,
+    "predator-prey": PredatorPrey,
+}
+
+
+def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: int = 0, **options: Any) -> Curves:
+    """A stream from words.
+
+    `function` is a kernel or another function by name; `+` and `*` combine kernels, `|` mixes functions, and a number
+    before one is its weight: "2 rbf | matern-5/2 | rbf * periodic | sawtooth". `protocol` sets places, counts and
+    hyperparameters as a paper does; `options` override them: every field of `Layout`, `noise`, `logarithmic`, and the
+    range of any hyperparameter ("length", "scale", "period", "drift", "mix", "frequency").
+    """
+    settings = defaults(protocol)
+    for option in options:
+        if option not in settings:
+            raise UnknownName("option of curves", option, settings)
+    settings |= {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
+    places = {f.name: settings.pop(f.name) for f in fields(Layout)}
+    return Curves(_mixture(function, settings), Layout(**places), batch, seed)
+
+
+def defaults(protocol: str) -> dict[str, Any]:
+    """Every option of `curves` with its value under a protocol: those of `Layout`, then those of functions."""
+    layout, hyper = PROTOCOLS[choose("protocol", protocol, PROTOCOLS)]
+    own = {f.name: f.default for kind in FUNCTIONS.values() for f in fields(kind) if f.name not in _FIXED}
+    return {**{f.name: getattr(layout, f.name) for f in fields(Layout)}, **own, **hyper}
+
+
+_FIXED = ("low", "high", "unit", "years", "dim_y")
+
+
+def _mixture(text: str, hyper: dict[str, Any]) -> Function:
+    members, weights = [], []
+    for part in str(text).split("|"):
+        words = part.strip().split(maxsplit=1)
+        weight = _number(words[0]) if len(words) == 2 else None
+        if weight is not None and not 0 < weight < math.inf:
+            raise InputError(f"curves: a weight must be a positive number, got {words[0]} before {words[1]!r}")
+        weights.append(1.0 if weight is None else weight)
+        members.append(_function(part.strip() if weight is None else words[1], hyper))
+    return members[0] if len(members) == 1 else Mixture(tuple(members), tuple(weights))
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
+def _function(text: str, hyper: dict[str, Any]) -> Function:
+    if text in FUNCTIONS and text not in KERNELS:
+        kind = FUNCTIONS[text]
+        return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
+    return GaussianProcess(_kernel(text, hyper), hyper["noise"])
+
+
+def _kernel(text: str, hyper: dict[str, Any]) -> Kernel:
+    """Sums of products: * binds more tightly than +."""
+    sums = []
+    for term in text.split("+"):
+        factors = [_basic(name.strip(), hyper) for name in term.split("*")]
+        sums.append(factors[0] if len(factors) == 1 else Product(tuple(factors)))
+    return sums[0] if len(sums) == 1 else Sum(tuple(sums))
+
+
+def _basic(name: str, hyper: dict[str, Any]) -> Kernel:
+    if not name:
+        raise InputError("curves: a function is missing; write for example 'rbf + periodic | 0.5 sawtooth'")
+    if name in FUNCTIONS and name not in KERNELS:
+        raise InputError(f"curves: {name} is no kernel, so it cannot be added or multiplied; mix it with |")
+    kind = KERNELS.get(name)
+    if kind is None:
+        raise UnknownName("function", name, FUNCTIONS)
+    return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})

@@ -1,6 +1,7 @@
 """The one batch type."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -28,3 +29,15 @@ class Task:
     def inputs(self) -> tuple[Tensor | None, ...]:
         """What a model is called with: model(*task.inputs)."""
         return self.xc, self.yc, self.xt, self.mask_c, self.mask_t
+
+    def rows(self, index) -> "Task":
+        """Some of its tasks: task.rows(slice(0, 4))."""
+        return self._each(lambda part: part[index])
+
+    def to(self, device) -> "Task":
+        """The same on another device."""
+        return self._each(lambda part: part.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Task":
+        parts = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})

@@ -3,10 +3,12 @@ the two cannot come apart; config.json is the latter for people to read. Never a
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import Tensor
 
 from fillin.errors import InputError
 from fillin.models.base import Process
@@ -29,8 +31,8 @@ def save(model: Process, folder: str | os.PathLike) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
-        _replace(folder / "model.safetensors", lambda path: save_file(weights, path, {"fillin": config}))
-        _replace(folder / "config.json", lambda path: path.write_text(config + "\n"))
+        replace_file(folder / "model.safetensors", lambda path: write_tensors(weights, path, {"fillin": config}))
+        replace_file(folder / "config.json", lambda path: path.write_text(config + "\n"))
     except (OSError, SafetensorError) as error:
         raise InputError(f"save: cannot write to {folder}: {error}") from error
     return folder
@@ -58,7 +60,16 @@ def load(folder: str | os.PathLike) -> Process:
     return model
 
 
-def _replace(path: Path, write) -> None:
+def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """safetensors, readable for whom the umask lets read: save_file leaves it to its owner alone."""
+    path.touch()
+    mode = path.stat().st_mode & 0o777
+    save_file(tensors, path, metadata)
+    path.chmod(mode)
+
+
+def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+    """Call write(a path beside), then rename: `path` is whole at any moment."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(beside)

@@ -1,0 +1,230 @@
+"""Covariances whose hyperparameters are drawn anew each task.
+
+A kernel says from which ranges its hyperparameters come; uniforms in (0, 1) choose among them. Random uniforms make
+data, a low-discrepancy sequence of them makes the Bayes limit: both read the prior through the same map.
+
+    kernel = RBF(length=(0.1, 0.6)) + Periodic() * RBF(length=(1, 4))
+    theta = kernel.hyper(torch.rand(16, kernel.size))     # [16 size]
+    kernel(xa, xb, theta)                                 # [16 n m]
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from fillin.errors import InputError
+
+Range = tuple[float, float]
+
+
+def within(u: Tensor, bounds: Range, logarithmic: bool = False) -> Tensor:
+    """u in (0, 1) → bounds, uniformly or log-uniformly."""
+    low, high = bounds
+    return low * (high / low) ** u if logarithmic else low + (high - low) * u
+
+
+def is_number(value) -> bool:
+    """A finite number; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_pair(value) -> bool:
+    """Two finite numbers."""
+    return isinstance(value, tuple | list) and len(value) == 2 and all(is_number(v) for v in value)
+
+
+def check_range(where: str, name: str, value) -> None:
+    """An error unless `value` is (low, high) with 0 < low ≤ high."""
+    if not (is_pair(value) and 0 < value[0] <= value[1] < math.inf):
+        raise InputError(f"{where}: {name} must be a range (low, high) with 0 < low ≤ high, got {value!r}")
+
+
+class Kernel(ABC):
+    """k(x, x'; θ), with a prior over θ."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """How many hyperparameters it has."""
+
+    @abstractmethod
+    def hyper(self, u: Float[Tensor, "*b size"]) -> Float[Tensor, "*b size"]:
+        """θ of the prior at the uniforms u."""
+
+    @abstractmethod
+    def __call__(
+        self, xa: Float[Tensor, "*b n dx"], xb: Float[Tensor, "*b m dx"], theta: Float[Tensor, "*b size"]
+    ) -> Float[Tensor, "*b n m"]:
+        """The covariance of f at xa with f at xb, where hyperparameters are `theta`."""
+
+    def __add__(self, other: "Kernel") -> "Kernel":
+        return Sum((self, other))
+
+    def __mul__(self, other: "Kernel") -> "Kernel":
+        return Product((self, other))
+
+
+@dataclass(frozen=True)
+class Basic(Kernel):
+    """One kernel: each field is the range of a hyperparameter, uniform in it, or log-uniform where `logarithmic`.
+
+    A subclass says what it is at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1].
+    """
+
+    correlation: ClassVar[Callable[..., Tensor]]
+    length: Range = (0.1, 0.6)
+    scale: Range = (0.1, 1.0)
+    logarithmic: bool = False
+
+    def __post_init__(self):
+        for name in self.hyperparameters:
+            check_range(type(self).__name__, name, getattr(self, name))
+        if not isinstance(self.logarithmic, bool):
+            raise InputError(f"{type(self).__name__}: logarithmic must be True or False, got {self.logarithmic!r}")
+
+    @property
+    def hyperparameters(self) -> tuple[str, ...]:
+        """Their names, in the order of θ."""
+        return tuple(f.name for f in fields(self) if f.type in (Range, "Range"))
+
+    @property
+    def size(self) -> int:
+        return len(self.hyperparameters)
+
+    def hyper(self, u):
+        # output scales are always uniform; the rest may be log-uniform
+        columns = (
+            within(u[..., i], getattr(self, name), self.logarithmic and name != "scale")
+            for i, name in enumerate(self.hyperparameters)
+        )
+        return torch.stack(list(columns), -1)
+
+    def __call__(self, xa, xb, theta):
+        values = {name: theta[..., i, None, None] for i, name in enumerate(self.hyperparameters)}
+        scale = values.pop("scale")
+        return scale**2 * self.correlation(xa, xb, **values)
+
+
+def distance(xa: Tensor, xb: Tensor) -> Tensor:
+    """‖xa − xb‖ [*b n m]; pairwise by subtraction, exact also where points are close."""
+    return torch.linalg.vector_norm(xa[..., :, None, :] - xb[..., None, :, :], dim=-1)
+
+
+class RBF(Basic):
+    """scale² exp(−½ r²/length²)."""
+
+    def correlation(self, xa, xb, length):
+        return torch.exp(-0.5 * (distance(xa, xb) / length).square())
+
+
+class Matern12(Basic):
+    """scale² exp(−r/length)."""
+
+    def correlation(self, xa, xb, length):
+        return torch.exp(-distance(xa, xb) / length)
+
+
+class Matern32(Basic):
+    """scale² (1 + s) exp(−s), s = √3 r/length."""
+
+    def correlation(self, xa, xb, length):
+        s = math.sqrt(3) * distance(xa, xb) / length
+        return (1 + s) * torch.exp(-s)
+
+
+class Matern52(Basic):
+    """scale² (1 + s + s²/3) exp(−s), s = √5 r/length."""
+
+    def correlation(self, xa, xb, length):
+        s = math.sqrt(5) * distance(xa, xb) / length
+        return (1 + s + s.square() / 3) * torch.exp(-s)
+
+
+@dataclass(frozen=True)
+class Periodic(Basic):
+    """scale² exp(−2 Σ_i sin²(π Δ_i/period)/length²): positive definite in any number of dimensions."""
+
+    period: Range = (0.1, 0.5)
+
+    def correlation(self, xa, xb, length, period):
+        total = 0.0
+        for i in range(xa.shape[-1]):
+            total = total + torch.sin(math.pi * (xa[..., :, None, i] - xb[..., None, :, i]) / period).square()
+        return torch.exp(-2 * total / length.square())
+
+
+@dataclass(frozen=True)
+class WeaklyPeriodic(Periodic):
+    """A periodic kernel whose pattern changes slowly: times exp(−½ r²/drift²)."""
+
+    drift: Range = (0.5, 2.0)
+
+    def correlation(self, xa, xb, length, period, drift):  # type: ignore[override]
+        return super().correlation(xa, xb, length, period) * torch.exp(-0.5 * (distance(xa, xb) / drift).square())
+
+
+@dataclass(frozen=True)
+class RationalQuadratic(Basic):
+    """scale² (1 + r²/(2 mix length²))^−mix: RBFs of many lengths at once."""
+
+    mix: Range = (0.5, 2.0)
+
+    def correlation(self, xa, xb, length, mix):
+        return (1 + (distance(xa, xb) / length).square() / (2 * mix)) ** -mix
+
+
+class Linear(Basic):
+    """scale² (1 + x·x'/length²): straight lines through no point in particular."""
+
+    def correlation(self, xa, xb, length):
+        return 1 + xa @ xb.mT / length.square()
+
+
+@dataclass(frozen=True)
+class _Composite(Kernel):
+    parts: tuple[Kernel, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(part.size for part in self.parts)
+
+    def _split(self, theta: Tensor) -> tuple[Tensor, ...]:
+        return theta.split([part.size for part in self.parts], -1)
+
+    def hyper(self, u):
+        return torch.cat([part.hyper(own) for part, own in zip(self.parts, self._split(u), strict=True)], -1)
+
+    def _grams(self, xa, xb, theta) -> list[Tensor]:
+        return [part(xa, xb, own) for part, own in zip(self.parts, self._split(theta), strict=True)]
+
+
+class Sum(_Composite):
+    """k₁ + k₂ + …: independent functions, added."""
+
+    def __call__(self, xa, xb, theta):
+        return torch.stack(self._grams(xa, xb, theta)).sum(0)
+
+
+class Product(_Composite):
+    """k₁ · k₂ · …"""
+
+    def __call__(self, xa, xb, theta):
+        return torch.stack(self._grams(xa, xb, theta)).prod(0)
+
+
+KERNELS: dict[str, type[Basic]] = {
+    "rbf": RBF,
+    "matern-1/2": Matern12,
+    "matern-3/2": Matern32,
+    "matern-5/2": Matern52,
+    "periodic": Periodic,
+    "weakly-periodic": WeaklyPeriodic,
+    "rational-quadratic": RationalQuadratic,
+    "linear": Linear,
+}
