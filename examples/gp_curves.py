@@ -8,9 +8,8 @@ answer is known, so the pictures and the printed log-likelihoods stand beside th
 
 import argparse
 import math
-import time
-from itertools import count, product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from rich.console import Console
@@ -20,11 +19,12 @@ from torch.distributions import Normal
 import fillin
 from fillin import plots
 from fillin.attention import watch
-from fillin.data import GaussianProcess, Task, posterior
+from fillin.data import Curves, GaussianProcess, Layout, Task, curves, known
+from fillin.data.kernels import RBF
 from fillin.models.base import Process
 from fillin.objectives import log_likelihood
+from fillin.train import fit
 
-NOISE = 0.02
 SHIFT = 100.0
 FEW = 1000  # steps below which the model has hardly begun
 FRESH = 1 << 30  # steps from here on are never trained on
@@ -32,40 +32,39 @@ ORACLE = "exact posterior, told length and scale"
 console = Console()
 
 
-def train(model: Process, seconds: float, rate: float, batch: int, seed: int) -> None:
-    """Raise the log-likelihood for `seconds`; the learning rate warms up, then falls as a cosine to zero."""
-    data = GaussianProcess(batch=batch, noise=NOISE, seed=seed)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
-    columns = ("{task.description}", "loss {task.fields[loss]:6.3f}", "{task.fields[speed]:4.0f} steps/s")
-    text = [TextColumn(column) for column in columns]
-    with Progress(text[0], BarColumn(), *text[1:], TimeRemainingColumn(), console=console) as progress:
-        bar = progress.add_task("training", total=seconds, loss=math.nan, speed=0)
-        began, step, loss = time.perf_counter(), 0, None
-        try:
-            while (elapsed := time.perf_counter() - began) < seconds:
-                done = elapsed / seconds
-                for group in optimiser.param_groups:
-                    group["lr"] = rate * min(1, done / 0.05) * (1 + math.cos(math.pi * done)) / 2
-                now = -log_likelihood(model, data.task(step)).mean()
-                optimiser.zero_grad()
-                now.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
-                optimiser.step()
-                step += 1
-                loss = now.item() if loss is None else 0.98 * loss + 0.02 * now.item()
-                progress.update(bar, completed=elapsed, loss=loss, speed=step / max(elapsed, 1e-9))
-            progress.update(bar, completed=seconds)
-        except KeyboardInterrupt:
-            console.print("stopped early; drawing what was learnt so far")
-    console.print(f"{step} steps of {batch} curves in {time.perf_counter() - began:.0f} s")
+def train(options: argparse.Namespace) -> Process:
+    """The recipe te-tnp for so many seconds: the learning rate warms up, then falls as a cosine to zero."""
+    settings = {
+        "model.score": options.score, "model.offsets": options.offsets, "optimiser.rate": options.rate,
+        "data.batch": options.batch, "seed": options.seed, "budget.time": options.seconds,
+        "keep.log": 10, "keep.validations": 1, "keep.batches": 4,
+    }  # fmt: skip
+    overrides = [f"--{key}={'null' if value is None else value}" for key, value in settings.items()]
+    text = [TextColumn(c) for c in ("loss {task.fields[loss]:6.3f}", "{task.fields[speed]:4.0f} steps/s")]
+    with (
+        TemporaryDirectory() as folder,
+        Progress(TextColumn("training"), BarColumn(), *text, TimeRemainingColumn(), console=console) as progress,
+    ):
+        bar = progress.add_task("", total=1.0, loss=math.nan, speed=0)
+
+        def show(step: int, elapsed: float, share: float, loss: float, _) -> None:
+            progress.update(bar, completed=min(1, share), **{"loss": loss, "speed": step / elapsed})  # type: ignore[arg-type]
+
+        run = fit("te-tnp", Path(folder) / "run", overrides=overrides, threads=options.threads, watch=show)
+        model, lines = run.model("last"), run.lines
+    step, elapsed = (lines[-1].step, lines[-1].seconds) if lines else (0, 0.0)
+    if elapsed < options.seconds:
+        console.print("stopped early; drawing what was learnt so far")
+    console.print(f"{step} steps of {options.batch} curves in {elapsed:.0f} s")
     if step < FEW:
         console.print(f"fewer than {FEW} steps: the machine was busy, or the time short; --seconds 300 learns more")
+    return model.eval()
 
 
-def exact(task: Task, length: float, scale: float) -> Normal:
-    """What an oracle that knows length, scale and noise says of each target: mean and deviation [b nt 1]."""
-    answer = posterior(task.xc, task.yc, task.xt, length, scale, NOISE)
-    return Normal(answer.mean[..., None].float(), answer.stddev[..., None].float())
+def one_curve(length: float, scale: float, points: int, seed: int) -> tuple[GaussianProcess, Task]:
+    """A process, and a curve of it with so many context points, which was never trained on."""
+    process = GaussianProcess(RBF((length, length), (scale, scale)), noise=0.02)
+    return process, Curves(process, Layout((points, points), points=None), batch=1, seed=seed).task(2 * FRESH)
 
 
 def shifted(task: Task) -> Task:
@@ -74,15 +73,15 @@ def shifted(task: Task) -> Task:
 
 @torch.no_grad()
 def compare(model: Process, seed: int) -> None:
-    """Mean log-likelihood per target on 64 fresh batches that span the lengths and scales of the training curves."""
+    """Mean log-likelihood per target on 64 fresh batches, beside that of one who is told length and scale."""
     here, there, best = [], [], []
-    lengths, scales = ([low + (high - low) * (i + 0.5) / 8 for i in range(8)] for low, high in ((0.1, 0.6), (0.1, 1.0)))
-    for number, (length, scale) in enumerate(product(lengths, scales)):
-        data = GaussianProcess(length=(length, length), scale=(scale, scale), noise=NOISE, seed=seed)
-        task = data.task(FRESH + number)  # a step of its own: the numbers of points vary from batch to batch
+    stream = curves("rbf", seed=seed)
+    for step in range(FRESH, FRESH + 64):
+        task, limit = stream.task(step), known(stream, step)
+        assert limit is not None  # a Gaussian process has a closed form
         here.append(log_likelihood(model, task).mean())
         there.append(log_likelihood(model, shifted(task)).mean())
-        best.append(exact(task, length, scale).log_prob(task.yt).mean())
+        best.append(limit.marginal.mean())
     console.print("log-likelihood per target, 64 fresh batches")
     for name, values in (
         ("te-tnp", here),
@@ -99,8 +98,7 @@ def draw_curves(model: Process, path: Path, seed: int) -> None:
     with plots.style():
         figure, axes = plots.panels(3, 3, width=9, height=1.75, sharey="row", sharex="col")
         for row, (length, scale, points) in zip(axes, settings, strict=True):
-            data = GaussianProcess(batch=1, length=(length, length), scale=(scale, scale), noise=NOISE, seed=seed)
-            curve = next(task for step in count(2 * FRESH) if (task := data.task(step)).xc.shape[1] == points)
+            process, curve = one_curve(length, scale, points, seed)
             xs, xt = (torch.linspace(-2, 2, n).view(1, n, 1) for n in (41, 201))
             task, coarse = Task(curve.xc, curve.yc, xt, xt), Task(curve.xc, curve.yc, xs, xs)
             for panel, at in ((row[0], lambda task: task), (row[2], shifted)):
@@ -109,8 +107,10 @@ def draw_curves(model: Process, path: Path, seed: int) -> None:
                 plots.bands(panel, there.xt, model(*there.inputs), there.xc, there.yc)
                 drawn = fillin.sample(model, few.xc, few.yc, few.xt, n=6, method="autoregressive")
                 plots.samples(panel, few.xt, drawn)
-            plots.bands(row[1], xt, exact(task, length, scale), task.xc, task.yc, colour=plots.GREEN)
-            drawn = posterior(task.xc, task.yc, xs, length, scale, NOISE).sample(torch.Size([6]))
+            exact = process.posterior(task.xc, task.yc, xt)
+            answer = Normal(exact.mean[..., None], exact.stddev[..., None])
+            plots.bands(row[1], xt, answer, task.xc, task.yc, colour=plots.GREEN)
+            drawn = process.posterior(task.xc, task.yc, xs).sample(torch.Size([6]))
             plots.samples(row[1], xs, drawn[..., None], colour=plots.GREEN)
         for panel, title in zip(axes[0], ("te-tnp", ORACLE, f"te-tnp, shifted by {SHIFT:.0f}"), strict=True):
             panel.set_title(title)
@@ -120,8 +120,7 @@ def draw_curves(model: Process, path: Path, seed: int) -> None:
 @torch.no_grad()
 def draw_attention(model: Process, path: Path, seed: int) -> None:
     """One curve, and how much each head of each layer reads of every context point to predict one target."""
-    data = GaussianProcess(batch=1, length=(0.35, 0.35), scale=(0.7, 0.7), noise=NOISE, seed=seed)
-    task = next(task for step in count(2 * FRESH) if (task := data.task(step)).xc.shape[1] == 24)
+    _, task = one_curve(0.35, 0.7, 24, seed)
     xt = torch.linspace(-2, 2, 201).view(1, -1, 1)
     target = 120
     with watch() as seen:
@@ -141,7 +140,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out"), help="where pictures and model go")
     parser.add_argument("--score", default="rbf", help="what a displacement is worth: rbf, fourier, mlp, …")
     parser.add_argument(
-        "--offsets", action=argparse.BooleanOptionalAction, default=True, help="heads tell how far away they looked"
+        "--offsets", action=argparse.BooleanOptionalAction, help="heads tell how far away they looked (default: yes)"
     )
     parser.add_argument("--rate", type=float, default=3e-3, help="learning rate")
     parser.add_argument("--batch", type=int, default=16, help="curves a step")
@@ -151,20 +150,17 @@ def main() -> None:
 
     if options.threads:
         torch.set_num_threads(options.threads)
-    torch.manual_seed(options.seed)
     try:
-        model = fillin.create("te-tnp", size="small", score=options.score, offsets=options.offsets)
+        model = train(options)
     except fillin.FillinError as error:
         parser.error(str(error))
-    train(model, options.seconds, options.rate, options.batch, options.seed)
-    model.eval()
     compare(model, options.seed)
     console.print("drawing")
     draw_curves(model, options.out / "curves.png", options.seed)
     draw_attention(model, options.out / "attention.png", options.seed)
 
     folder = fillin.save(model, options.out / "te-tnp")
-    task = GaussianProcess(seed=options.seed).task(0)
+    task = curves("rbf", seed=options.seed).task(0)
     with torch.no_grad():
         same = torch.equal(fillin.load(folder)(*task.inputs).mean, model(*task.inputs).mean)
     console.print(f"pictures: {options.out / 'curves.png'}, {options.out / 'attention.png'}")

@@ -1,0 +1,197 @@
+"""`fillin train`: a recipe goes in, a run folder comes out."""
+
+import argparse
+import os
+import re
+import sys
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from fillin.cli.options import console, describe, positive
+
+_EXAMPLES = """\
+  fillin train                                     the recipes that ship
+  fillin train te-tnp --time 5m                    train for five minutes, in runs/te-tnp
+  fillin train te-tnp --steps 20000 --out mine     for as many steps, in the folder mine
+  fillin train te-tnp --model.score fourier --optimiser.rate 1e-3 --data.function "rbf | periodic"
+  fillin train te-tnp --model.name cnp --print-config > cnp.yaml
+  fillin train cnp.yaml --devices 2                two processes, gradients averaged (DDP)
+  fillin train --resume runs/te-tnp                go on with a run that was stopped or killed
+
+Any setting of a recipe is an option; --print-config shows them all. A run folder holds the recipe, log.csv (and
+tensorboard/), the best and the last weights, and learning.png. Strategies are those of Lightning Fabric; DDP on CPUs
+is tested, FSDP is for GPUs and was not tried.
+"""
+
+
+_SETTING = re.compile(r"--(\w+\.|seed\b)")
+
+
+def add(commands) -> None:
+    command = describe(commands, "train", "train a model by a recipe, or resume a run", _EXAMPLES)
+    command.add_argument("recipe", nargs="?", metavar="RECIPE", help="the name of a recipe, or a YAML file")
+    command.add_argument("--out", metavar="RUN", help="the run folder (default: runs/RECIPE)")
+    command.add_argument("--resume", metavar="RUN", help="go on with this run")
+    command.add_argument("--time", metavar="T", help="train for so long: 90s, 20m, 1h30m")
+    command.add_argument("--steps", metavar="N", help="train for so many steps")
+    command.add_argument("--threads", type=positive, metavar="N", help="threads of each process")
+    command.add_argument("--devices", type=_devices, default=1, metavar="N", help="processes, or GPUs (default: 1)")
+    command.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (default: 1)")
+    command.add_argument("--strategy", default="auto", metavar="S", help="of Fabric: auto, ddp, fsdp, …")
+    command.add_argument("--compile", action="store_true", help="torch.compile: slow to start, for long runs")
+    command.add_argument("--print-config", action="store_true", help="show the whole recipe and do nothing")
+    command.set_defaults(run=run, settings=[])
+    command.set_defaults(known=[*command._option_string_actions, "--seed"])
+    _set_apart(command)
+
+
+def _devices(text: str) -> int | str:
+    return text if text == "auto" else positive(text)
+
+
+def _set_apart(command: argparse.ArgumentParser) -> None:
+    """`--section.key value` goes past argparse, which does not know it and would take its value for the recipe."""
+    parse = command.parse_known_args
+
+    def parse_known(args=None, namespace=None):
+        words, settings = list(args or ()), []
+        for place in reversed([i for i, word in enumerate(words) if _SETTING.match(word)]):
+            alone = "=" in words[place] or words[place + 1 : place + 2] == [] or words[place + 1].startswith("--")
+            settings = [*words[place : place + 2 - alone], *settings]
+            del words[place : place + 2 - alone]
+        found, unknown = parse(words, namespace)
+        return found, [*settings, *unknown]
+
+    command.parse_known_args = parse_known  # type: ignore[method-assign]
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from fillin.errors import InputError, UnknownName
+
+    for word in arguments.settings:
+        if word.startswith("--") and not _SETTING.match(word):
+            raise UnknownName("option of fillin train", word.partition("=")[0], arguments.known)
+    if arguments.recipe is None and arguments.resume is None:
+        if arguments.settings or arguments.print_config:
+            raise InputError("train: which recipe? `fillin train` lists those that ship")
+        _list()
+        return
+    if arguments.recipe is not None and arguments.resume is not None:
+        raise InputError("train: a run that is resumed has its recipe already; drop one of the two")
+    overrides = list(arguments.settings)
+    # one kind of budget replaces the other
+    for given, other in (("time", "steps"), ("steps", "time")):
+        value = getattr(arguments, given)
+        if value is not None:
+            overrides = [*([] if getattr(arguments, other) else [f"--budget.{other}", "null"]), *overrides]
+            overrides += [f"--budget.{given}", value]
+    if arguments.print_config:
+        _print(arguments, overrides)
+        return
+    _train(arguments, overrides)
+
+
+def _list() -> None:
+    from rich.table import Table
+
+    from fillin.train import names
+    from fillin.train.recipe import find
+
+    table = Table(caption="fillin train RECIPE --print-config shows all of one.")
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("what it trains")
+    for name in names():
+        comments = [line[1:].strip() for line in find(name).read_text().splitlines() if line.startswith("#")]
+        table.add_row(name, " ".join(comments))
+    console().print(table)
+
+
+def _print(arguments: argparse.Namespace, overrides: list[str]) -> None:
+    from fillin.train import dump, open_run, read
+
+    recipe = open_run(arguments.resume, overrides).recipe if arguments.resume else read(arguments.recipe, overrides)
+    sys.stdout.write(dump(recipe))
+
+
+def _train(arguments: argparse.Namespace, overrides: list[str]) -> None:
+    from fillin.train import fit
+
+    with _progress() as watch:
+        run = fit(
+            arguments.recipe,
+            arguments.resume or arguments.out,
+            overrides=overrides,
+            resume=arguments.resume is not None,
+            devices=arguments.devices,
+            nodes=arguments.nodes,
+            strategy=arguments.strategy,
+            compiled=arguments.compile,
+            threads=arguments.threads,
+            watch=watch,
+        )
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one talks
+        _report(run)
+
+
+def _report(run) -> None:
+    from fillin.train.recipe import share_spent
+
+    # a path is told as it is, on one line
+    say = partial(console(stderr=True).print, highlight=False, markup=False, soft_wrap=True)
+    lines, more = run.lines, f"go on with: fillin train --resume {run.folder}"
+    if not lines:
+        say(f"stopped before the first line of the log; {more}")
+        raise KeyboardInterrupt
+    last = lines[-1]
+    best = max((line.validation for line in lines if line.validation is not None), default=None)
+    told = "" if best is None else f", best validation {best:.3f} nats per target"
+    say(f"{run.folder}: {last.step:,} steps in {last.seconds:.0f} s{told}")
+    if share_spent(run.recipe, last.step, last.seconds) < 1:
+        say(f"stopped before its end; {more}")
+        raise KeyboardInterrupt  # the exit code of what was interrupted
+    say(f"weights: {run.folder}/best    learning curve: {run.folder}/learning.png")
+    say(f"how good it is: fillin evaluate {run.folder}")
+
+
+@contextmanager
+def _progress():
+    """A bar with loss, validation, speed and time left; where nobody watches a terminal, a line each validation."""
+    out = console(stderr=True)
+    if not out.is_terminal:
+        yield (
+            lambda step, elapsed, share, loss, validation: (
+                print(
+                    f"{share:4.0%}  step {step:,}  {elapsed:.0f} s  loss {loss:.3f}  validation {validation:.3f}",
+                    file=sys.stderr,
+                    flush=True,
+                )
+                if validation is not None
+                else None
+            )
+        )
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        BarColumn(bar_width=24),
+        TextColumn("{task.percentage:>3.0f}%  step {task.fields[step]:,}  {task.fields[speed]}"),
+        TextColumn("loss {task.fields[loss]}  validation {task.fields[validation]}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out, refresh_per_second=4) as bar:
+        job = bar.add_task("", total=1.0, step=0, speed="", loss="–", validation="–")
+        first: list[float] = []
+
+        def watch(step: int, elapsed: float, share: float, loss: float, validation: float | None) -> None:
+            if not first:
+                first.extend((step, elapsed))
+            speed = (step - first[0]) / (elapsed - first[1]) if elapsed > first[1] else 0.0
+            fields: dict[str, Any] = {"step": step, "loss": f"{loss:.3f}", "speed": f"{speed:.1f}/s"}
+            if validation is not None:
+                fields["validation"] = f"{validation:.3f}"
+            bar.update(job, completed=min(1, share), **fields)
+
+        yield watch

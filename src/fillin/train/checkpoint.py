@@ -1,0 +1,136 @@
+"""A checkpoint is a folder: model.safetensors, config.json, and for resuming trainer.safetensors and trainer.json.
+
+The whole folder is written beside its place and renamed, so that a process killed at any moment leaves either the old
+checkpoint or the new one. Never a pickle.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+from torch.optim import Optimizer
+
+from fillin.errors import InputError
+from fillin.models import Process
+from fillin.models.files import load, save, write_tensors
+
+_FILES = ("model.safetensors", "trainer.safetensors")
+
+
+class State(NamedTuple):
+    """Where a run is. `best` is the highest validation so far, `seconds` all the time that was spent, `pending` the
+    (loss, gradient) of steps that no line of the log has told of yet."""
+
+    step: int
+    seconds: float
+    best: float | None
+    pending: list[list[float]]
+    recipe: str  # a digest of what must not change on the way
+
+
+def write(folder: Path, model: Process, optimiser: Optimizer, state: State) -> None:
+    """Replace the checkpoint in `folder`; the one before stays until the new one is whole."""
+    new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
+    try:
+        shutil.rmtree(new, ignore_errors=True)
+        save(model, new)
+        tensors, numbers = _flatten(optimiser)
+        write_tensors(tensors, new / "trainer.safetensors")
+        digests = {name: _digest(new / name) for name in _FILES}
+        about = {**state._asdict(), "optimiser": numbers, "sha256": digests}
+        (new / "trainer.json").write_text(json.dumps({**about, "seal": _seal(about)}, indent=2) + "\n")
+        for path in (*new.iterdir(), new):
+            _sync(path)
+        recover(folder)
+        if folder.exists():
+            shutil.rmtree(old, ignore_errors=True)  # of a process that was killed before it could
+            os.rename(folder, old)
+        os.rename(new, folder)
+        _sync(folder.parent)
+        shutil.rmtree(old, ignore_errors=True)
+    except (OSError, SafetensorError, InputError) as error:
+        shutil.rmtree(new, ignore_errors=True)
+        with suppress(OSError):
+            recover(folder)
+        reason = "the one before is as it was" if folder.exists() else "there is none yet"
+        raise InputError(
+            f"cannot write a checkpoint to {folder}: {error}; {reason}. Make room, or see to it that the folder can be "
+            "written to, and go on with --resume"
+        ) from error
+
+
+def recover(folder: Path) -> None:
+    """Put back the checkpoint of a process that was killed between the two renames."""
+    old = folder.with_name(folder.name + ".old")
+    if old.exists() and not folder.exists():
+        os.rename(old, folder)
+
+
+def read(folder: Path, model: Process, optimiser: Optimizer | None, recipe: str) -> State:
+    """Load weights and optimiser from `folder`, or say what is wrong with it and leave it alone."""
+    try:
+        about = json.loads((folder / "trainer.json").read_text())
+        if about.pop("seal") != _seal(about):
+            raise InputError(f"{folder / 'trainer.json'} is damaged: its content is not what was written")
+        state = State(**{name: about[name] for name in State._fields})
+        for name in _FILES:
+            if _digest(folder / name) != about["sha256"][name]:
+                raise InputError(f"{folder / name} is damaged: its content is not what was written")
+        tensors = load_file(folder / "trainer.safetensors")
+    except FileNotFoundError as error:
+        raise InputError(f"{folder} is not a checkpoint of fillin: {Path(error.filename).name} is missing") from error
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"the checkpoint in {folder} is damaged: {error}") from error
+    if state.recipe != recipe:
+        raise InputError(f"the checkpoint in {folder} belongs to another recipe; it was not loaded")
+    model.load_state_dict(load(folder).state_dict())
+    if optimiser is not None:
+        _restore(optimiser, tensors, about["optimiser"])
+    return state
+
+
+def _flatten(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """State by parameter, as "3.exp_avg": tensors for one file, numbers for the other."""
+    tensors, numbers = {}, {}
+    for index, entries in optimiser.state_dict()["state"].items():
+        for key, value in entries.items():
+            if isinstance(value, Tensor):
+                tensors[f"{index}.{key}"] = value.detach().contiguous()
+            else:
+                numbers[f"{index}.{key}"] = value
+    return tensors, numbers
+
+
+def _restore(optimiser: Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in {**tensors, **numbers}.items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = value
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def _seal(about: dict[str, Any]) -> str:
+    """A digest of what trainer.json says, kept in it."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _sync(path: Path) -> None:
+    """Wait until the file is on the disk: a rename must not get there first."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,57 @@
+"""Batches made ahead: a thread draws step s + 1 while step s is trained on."""
+
+import queue
+import threading
+from collections.abc import Generator
+from typing import Protocol, runtime_checkable
+
+from fillin.data.task import Task
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """What a model learns from: batch s is a function of (seed, s) alone."""
+
+    @property
+    def batch(self) -> int: ...
+
+    def task(self, step: int) -> Task: ...
+
+
+def feed(stream: Stream, start: int, ahead: int = 8) -> Generator[Task, None, None]:
+    """stream.task(start), stream.task(start + 1), … without end, up to `ahead` of them made before they are asked for.
+
+    Close the iterator (or drop it) and the thread ends. An error in the stream is raised where its batch would come.
+    """
+    made: queue.Queue[Task | BaseException] = queue.Queue(ahead)
+    over = threading.Event()
+
+    def put(item: Task | BaseException) -> None:
+        while not over.is_set():
+            try:
+                made.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def make() -> None:
+        step = start
+        while not over.is_set():
+            try:
+                put(stream.task(step))
+            except BaseException as error:
+                put(error)
+                return
+            step += 1
+
+    thread = threading.Thread(target=make, name="fillin-feed", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = made.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,93 @@
+"""What a run writes down: log.csv, and the same for TensorBoard where that is installed."""
+
+import csv
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from fillin.errors import InputError
+
+COLUMNS = ("step", "seconds", "loss", "gradient", "rate", "validation")
+
+
+class Line(NamedTuple):
+    """After `step` steps: means since the line before; `validation` where there was one."""
+
+    step: int
+    seconds: float
+    loss: float
+    gradient: float
+    rate: float
+    validation: float | None = None
+
+
+class Log:
+    """Lines are appended and flushed one by one. A log that is opened at step s forgets what came after s: a run that
+    was killed goes on from its checkpoint, and its log stays unbroken."""
+
+    def __init__(self, folder: Path, step: int = 0):
+        self.path = folder / "log.csv"
+        lines = [line for line in read(folder) if line.step <= step] if self.path.exists() else []
+        beside = self.path.with_name(".log.csv.new")
+        try:
+            with beside.open("w", newline="") as file:
+                writer = csv.writer(file)
+                writer.writerow(COLUMNS)
+                writer.writerows(_row(line) for line in lines)
+            os.replace(beside, self.path)
+            self._file = self.path.open("a", newline="")
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error}") from error
+        self._writer = csv.writer(self._file)
+        self._board = _board(folder / "tensorboard", step)
+
+    def add(self, line: Line) -> None:
+        try:
+            self._writer.writerow(_row(line))
+            self._file.flush()
+            for name in COLUMNS[2:]:
+                if self._board and (value := getattr(line, name)) is not None:
+                    self._board.add_scalar(name, value, line.step)
+        except OSError as error:
+            raise InputError(f"cannot write {self.path}: {error}; make room and go on with --resume") from error
+
+    def close(self) -> None:
+        """Where lines could not be written they were complained of already."""
+        for file in filter(None, (self._file, self._board)):
+            with suppress(OSError):
+                file.close()
+
+
+def read(folder: Path) -> list[Line]:
+    """The lines of a run, without one that a killed process left unfinished."""
+    path = folder / "log.csv"
+    try:
+        with path.open(newline="") as file:
+            text = file.read()
+    except OSError as error:
+        raise InputError(f"{folder} has no log: {error}") from error
+    rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    lines = []
+    for number, row in enumerate(rows[1:], 2):
+        try:
+            step, elapsed, loss, gradient, rate, validation = row
+            numbers = float(elapsed), float(loss), float(gradient), float(rate)
+            lines.append(Line(int(step), *numbers, float(validation) if validation else None))
+        except (ValueError, IndexError, TypeError) as error:
+            raise InputError(f"{path}, line {number}: not a line of a log: {','.join(row)!r}") from error
+    return lines
+
+
+def _row(line: Line) -> list[str]:
+    numbers = (f"{value:.6g}" for value in line[2:5])
+    validation = "" if line.validation is None else f"{line.validation:.6f}"
+    return [str(line.step), f"{line.seconds:.3f}", *numbers, validation]
+
+
+def _board(folder: Path, step: int):
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)

@@ -1,0 +1,247 @@
+"""The training loop, on Lightning Fabric.
+
+Step s draws everything random (data, dropout, latents) from (seed, s), and the learning rate is a function of how much
+of the budget is spent. Under a budget of steps a run that was killed anywhere and resumed therefore ends with the same
+bytes as one that was not (same machine and threads, no compile).
+"""
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import closing, nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from fillin import objectives
+from fillin.data import Curves, Task
+from fillin.errors import FillinError, InputError
+from fillin.models import Process, save
+from fillin.train import checkpoint
+from fillin.train.feed import feed
+from fillin.train.log import Line, Log
+from fillin.train.recipe import Recipe, model_of, share_spent, stream_of
+from fillin.train.stop import Stop
+
+HELD_OUT = 2**31  # added to the seed of what is not trained on
+_EXPLODED = 1e4  # nats per target: no likelihood that is learning gets there
+
+
+class Diverged(FillinError, ArithmeticError):
+    """The loss is no number any more, or far above where it began."""
+
+
+class Goal(nn.Module):
+    """Model and objective as one module with one forward pass, which is what DDP and compile want to see."""
+
+    def __init__(self, model: Process, objective: Callable[[Process, Task], Tensor]):
+        super().__init__()
+        self.model = model
+        self.objective = objective
+
+    def forward(self, *parts: Tensor | None) -> Tensor:
+        return -self.objective(self.model, Task(*parts)).mean()  # type: ignore[arg-type]
+
+
+def objective_of(recipe: Recipe) -> Callable[[Process, Task], Tensor]:
+    """(model, task) → a number per task, to be raised."""
+    name = recipe["objective"]["name"].replace("-", "_")
+    function = getattr(objectives, name)
+    return function if name == "log_likelihood" else partial(function, samples=recipe["objective"]["samples"])
+
+
+def optimiser_of(recipe: Recipe, model: nn.Module) -> Optimizer:
+    settings = recipe["optimiser"]
+    common = {"lr": settings["rate"], "weight_decay": settings["decay"], "fused": True}
+    if settings["name"] == "sgd":
+        return torch.optim.SGD(model.parameters(), momentum=0.9, **common)
+    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings["name"]]
+    return kind(model.parameters(), **common)
+
+
+def rate_at(recipe: Recipe, spent: float) -> float:
+    """The learning rate when a share `spent` of the budget is gone: a linear warm-up, then down to zero at 1."""
+    warmup, name = recipe["schedule"]["warmup"], recipe["schedule"]["name"]
+    if spent < warmup:
+        share = (spent + 1e-3) / (warmup + 1e-3)
+    else:
+        left = max(0.0, 1 - (spent - warmup) / (1 - warmup))
+        share = {"cosine": 0.5 - 0.5 * math.cos(math.pi * left), "linear": left, "constant": 1.0}[name]
+    return recipe["optimiser"]["rate"] * share
+
+
+def seed_step(seed: int, step: int, rank: int = 0) -> None:
+    """Everything random from here on is a function of (seed, step, rank), and not what batch `step` was drawn from."""
+    # numpy pads with zeros: without the 1, (seed, step, 0) would be the (seed, step) of the data
+    torch.manual_seed(int(np.random.SeedSequence([seed, step, rank, 1]).generate_state(1)[0]))
+
+
+def validate(goal: Goal, stream: Curves, batches: int, fabric: Any) -> float:
+    """Mean log-likelihood per target on batches of its own, shared out among processes."""
+    model = goal.model
+    model.eval()
+    total = torch.zeros(())
+    with torch.no_grad():
+        for step in range(fabric.global_rank, batches, fabric.world_size):
+            seed_step(stream.seed, step)
+            total += objectives.log_likelihood(model, stream.task(step).to(fabric.device)).mean().cpu()
+    model.train()
+    return float(fabric.all_reduce(total, reduce_op="sum")) / batches
+
+
+class Loop:
+    """One run: `Loop(fabric, recipe, folder, digest)()` trains from the checkpoint in the folder, or from the start
+    where there is none, until the budget is spent or someone asks to stop.
+
+    `watch(step, seconds, share of the budget, loss, validation or None)` is called with each line of the log.
+    """
+
+    def __init__(
+        self,
+        fabric: Any,
+        recipe: Recipe,
+        folder: Path,
+        digest: str,
+        compiled: bool = False,
+        watch: Callable[[int, float, float, float, float | None], None] | None = None,
+    ):
+        self.fabric, self.recipe, self.last, self.best = fabric, recipe, folder / "last", folder / "best"
+        self.stream = stream_of(recipe)
+        self.held_out = replace(self.stream, seed=self.stream.seed + HELD_OUT)
+        self.rows = _rows(self.stream.batch, fabric)
+        self.keep, self.clip = recipe["keep"], recipe["optimiser"]["clip"]
+        seed_step(recipe["seed"], HELD_OUT)
+        self.goal = Goal(model_of(recipe, self.stream), objective_of(recipe))
+        self.plain = optimiser_of(recipe, self.goal)
+        if compiled:
+            self.goal.compile(dynamic=True)
+        self.module, self.optimiser = fabric.setup(self.goal, self.plain)
+        self.state = checkpoint.State(0, 0.0, None, [], digest)
+        if self.last.exists():  # read once all is on its device, so that the optimiser's state follows
+            self.state = checkpoint.read(self.last, self.goal.model, self.plain, digest)
+        self.main = fabric.is_global_zero
+        self.log = Log(folder, self.state.step) if self.main else None
+        self.watch = watch if self.main and watch else lambda *_: None
+
+    def __call__(self) -> checkpoint.State:
+        self.start, self.validating = time.perf_counter(), 0.0
+        self.begun = self.start - self.state.seconds
+        saved, first = self.state.seconds, self.state.step
+        self.module.train()
+        share = self._spent()
+        log = closing(self.log) if self.log else nullcontext()
+        with log, Stop() as stop, closing(feed(self.stream, first)) as batches:
+            while share < 1 and not self._asked(stop):
+                rate = rate_at(self.recipe, share)
+                passed = self._count(share)
+                self._step(next(batches), rate)
+                share = self._spent()
+                due = share >= 1 or (self._count(share) > passed and not self._dear())
+                if due or self.state.step % self.keep["log"] == 0:
+                    self._note(rate, share, due)
+                    if self.state.seconds - saved >= self.keep["checkpoint"]:
+                        self._save()
+                        saved = self.state.seconds
+            if self.state.step > first or not self.last.exists():
+                self._save()
+        return self.state
+
+    def _step(self, task: Task, rate: float) -> None:
+        step = self.state.step
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        seed_step(self.recipe["seed"], step, self.fabric.global_rank)
+        task = (task if self.rows is None else task.rows(self.rows)).to(self.fabric.device)
+        loss = self.module(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t)
+        self.fabric.backward(loss)
+        norm = _clip(self.module, self.clip)
+        value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))  # all see it, and stop together
+        if not (math.isfinite(value) and math.isfinite(norm)) or value > _EXPLODED:
+            raise Diverged(self._advice(value))  # before the step: the weights are still good
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.state = self.state._replace(step=step + 1, pending=[*self.state.pending, [value, norm]])
+
+    def _note(self, rate: float, share: float, due: bool) -> None:
+        """A line in the log; where a validation is due, that too, and the best weights so far."""
+        value = self._validate() if due else None
+        if value is not None and not math.isfinite(value):
+            raise Diverged(self._advice(-value))
+        loss, norm = (math.fsum(column) / len(column) for column in zip(*self.state.pending, strict=True))
+        if self.log:
+            self.log.add(Line(self.state.step, self.state.seconds, loss, norm, rate, value))
+        if value is not None and (self.state.best is None or value > self.state.best):
+            self.state = self.state._replace(best=value)
+            if self.main:
+                save(self.goal.model, self.best)
+        self.watch(self.state.step, self.state.seconds, share, loss, value)
+        self.state = self.state._replace(pending=[])
+
+    def _validate(self) -> float:
+        began = time.perf_counter()
+        value = validate(self.goal, self.held_out, self.keep["batches"], self.fabric)
+        self.validating += time.perf_counter() - began
+        return value
+
+    def _dear(self) -> bool:
+        """Under a budget of time alone, validations take at most a tenth of it."""
+        if self.recipe["budget"]["steps"] or self.fabric.world_size > 1:  # all must validate, or none
+            return False
+        return self.validating > 0.1 * (time.perf_counter() - self.start)
+
+    def _save(self) -> None:
+        if self.main:
+            checkpoint.write(self.last, self.goal.model, self.plain, self.state)
+
+    def _spent(self) -> float:
+        """The share of the budget that is gone. Where time counts, the first process keeps the clock for all."""
+        elapsed = time.perf_counter() - self.begun
+        if self.recipe["budget"]["time"] and self.fabric.world_size > 1:
+            elapsed = self.fabric.broadcast(elapsed)
+        self.state = self.state._replace(seconds=elapsed)
+        return share_spent(self.recipe, self.state.step, elapsed)
+
+    def _count(self, share: float) -> int:
+        """How many validations are due when `share` is spent."""
+        return math.floor(share * self.keep["validations"] + 1e-9)
+
+    def _asked(self, stop: Stop) -> bool:
+        """Whether to stop; several processes agree on it, now and then."""
+        if self.fabric.world_size == 1:
+            return stop.asked
+        if self.state.step % self.keep["log"]:
+            return False
+        return bool(self.fabric.all_reduce(torch.tensor(float(stop.asked)), reduce_op="sum"))
+
+    def _advice(self, loss: float) -> str:
+        good = f"the last good checkpoint is {self.last}" if self.last.exists() else "there is no checkpoint yet"
+        rate = self.recipe["optimiser"]["rate"] / 3
+        return (
+            f"step {self.state.step}: the loss is {loss:.4g} and cannot be trained on; {good}. Try a lower rate "
+            f"(--optimiser.rate {rate:.1g}), a shorter gradient (--optimiser.clip 0.1), a longer warm-up "
+            f"(--schedule.warmup 0.1) or a larger floor of the deviation (--model.floor 0.01)"
+        )
+
+
+def _rows(batch: int, fabric: Any) -> slice | None:
+    """Which tasks of a batch this process trains on; None: all."""
+    if fabric.world_size == 1:
+        return None
+    if batch % fabric.world_size:
+        raise InputError(f"a batch of {batch} cannot be shared by {fabric.world_size} processes; change --data.batch")
+    return slice(fabric.global_rank, None, fabric.world_size)
+
+
+def _clip(module: nn.Module, longest: float) -> float:
+    """Shorten the gradient to `longest` (0: leave it), and say how long it was."""
+    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    norm = nn.utils.get_total_norm(gradients, foreach=True)
+    if longest:
+        torch._foreach_mul_(gradients, (longest / (norm + 1e-6)).clamp(max=1.0))
+    return float(norm)

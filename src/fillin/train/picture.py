@@ -1,0 +1,48 @@
+"""The learning curve of a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from fillin.plots import BLUE, FAINT, ORANGE, panels, save, style
+from fillin.train.log import Line
+
+
+def learning(lines: Sequence[Line], path: Path, title: str = "", limit: float | None = None) -> Path:
+    """Log-likelihood per target against steps: each line of the log, validations as dots; `limit` dashed."""
+    with style():
+        figure, [[axes]] = panels(1, 1, width=7.0, height=3.2)
+        axes.plot(
+            [line.step for line in lines],
+            [-line.loss for line in lines],
+            color=BLUE,
+            alpha=0.35,
+            linewidth=0.8,
+            label="training",
+        )
+        seen = [line for line in lines if line.validation is not None]
+        axes.plot(
+            [line.step for line in seen],
+            [line.validation for line in seen],
+            "o-",
+            color=ORANGE,
+            markersize=3,
+            linewidth=1.2,
+            label="validation",
+        )
+        frame(axes, [line.validation for line in seen], limit)
+        axes.set_title(title)
+        axes.set_xlabel("step")
+    return save(figure, path)
+
+
+def frame(axes, validations: Sequence[float | None], limit: float | None) -> None:
+    """The view is on the validations: the first losses of a run are far below everything else."""
+    if limit is not None:
+        axes.axhline(limit, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), label="limit")
+    if shown := [value for value in validations if value is not None]:
+        shown = [*shown, *([limit] if limit is not None else [])]
+        low, high = min(shown), max(shown)
+        margin = 0.08 * (high - low) or 0.1
+        axes.set_ylim(low - margin, high + margin)
+    axes.set_ylabel("log-likelihood per target")
+    axes.legend(loc="lower right")

@@ -1,0 +1,305 @@
+"""A recipe: one readable file that names data, model, objective, optimiser, schedule and budget.
+
+    recipe = read("te-tnp", ["--model.score", "fourier", "--budget.time", "20m"])
+    recipe["model"]["width"]                # every setting is there, defaults as well
+
+It is a plain dict of sections, so that what a run folder keeps is what was run. Which settings a section has follows
+from what it names: those of `data` from its protocol, those of `model` from its name and size.
+"""
+
+import argparse
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import ArgumentParser
+
+from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
+from fillin.errors import InputError, UnknownName, choose
+from fillin.models import SIZES, Process, create
+from fillin.models.registry import REGISTRY, options_of
+
+FOLDER = Path(__file__).parent / "recipes"
+Recipe = dict[str, Any]
+
+
+@dataclass
+class Objective:
+    """What is raised: log-likelihood, elbo or importance-weighted; `samples` of the latent for the last two."""
+
+    name: str = "log-likelihood"
+    samples: int = 4
+
+
+@dataclass
+class Optimiser:
+    """adamw, adam or sgd; `rate` is the highest learning rate, `clip` the longest gradient (0: any)."""
+
+    name: str = "adamw"
+    rate: float = 1e-3
+    decay: float = 1e-4
+    clip: float = 0.5
+
+
+@dataclass
+class Schedule:
+    """cosine, linear or constant, after a linear warm-up over that share of the budget; the first two end at zero."""
+
+    name: str = "cosine"
+    warmup: float = 0.02
+
+
+@dataclass
+class Budget:
+    """Stop after `steps`, or after a `time` like 20m or 1h30m, whichever comes first."""
+
+    steps: int | None = None
+    time: str | int | float | None = None
+
+
+@dataclass
+class Keep:
+    """What is kept on the way: a line of the log each `log` steps, `validations` over the whole run, each on
+    `batches` batches, a checkpoint each `checkpoint` seconds."""
+
+    log: int = 50
+    validations: int = 20
+    batches: int = 40
+    checkpoint: float = 60.0
+
+
+SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
+CHOICES = {
+    "objective.name": ["log-likelihood", "elbo", "importance-weighted"],
+    "optimiser.name": ["adamw", "adam", "sgd"],
+    "schedule.name": ["cosine", "linear", "constant"],
+}
+
+
+def names() -> list[str]:
+    """The recipes that ship with fillin."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def find(recipe: str | os.PathLike) -> Path:
+    """The file of a recipe: a path, or the name of one that ships."""
+    path = Path(recipe)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return path
+    return FOLDER / f"{choose('recipe', str(recipe), names())}.yaml"
+
+
+def read(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> Recipe:
+    """The whole recipe: what the file says, `overrides` like ["--optimiser.rate", "1e-3"], defaults for the rest."""
+    given = recipe if isinstance(recipe, dict) else _parse(find(recipe))
+    where = "recipe" if isinstance(recipe, dict) else str(recipe)
+    said = dict(_pairs(overrides))
+    flat = {**dict(_flat(given)), **said}
+    parser = _parser(flat, where)
+    known = list(vars(parser.get_defaults(skip_validation=True).as_flat()))
+    for key in flat:
+        if key not in known:
+            raise UnknownName(f"setting of {'the command line' if key in said else where}", key, known)
+    for key, allowed in CHOICES.items():
+        if key in flat:
+            choose(key, flat[key], allowed)
+    try:
+        made = parser.parse_object(_nested(flat, _whole(parser))).as_dict()
+    except (argparse.ArgumentError, TypeError) as error:
+        raise InputError(f"{where}: {_brief(str(error))}") from error
+    return _check(_lists(made), where)
+
+
+def dump(recipe: Recipe) -> str:
+    """As YAML, sections in the order in which people read them."""
+    lines = [f"seed: {recipe['seed']}"]
+    for section in ("data", "model", *SECTIONS):
+        lines += [f"{section}:", *(f"  {key}: {_flow(value)}" for key, value in recipe[section].items())]
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    """A value on one line of YAML."""
+    value = list(value) if isinstance(value, tuple) else value
+    return (
+        yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("\n...\n").strip()
+    )
+
+
+def stream_of(recipe: Recipe, seed: int | None = None) -> Curves:
+    """The training data of a recipe."""
+    options = {k: v for k, v in recipe["data"].items() if k != "name"}
+    return curves(**options, seed=recipe["seed"] if seed is None else seed)
+
+
+def model_of(recipe: Recipe, stream: Curves) -> Process:
+    """A new model of a recipe, its weights random."""
+    options = {k: v for k, v in recipe["model"].items() if k not in ("name", "size")}
+    try:
+        return create(recipe["model"]["name"], stream.dim_x, stream.dim_y, recipe["model"]["size"], **options)
+    except TypeError as error:
+        raise InputError(f"recipe: no {recipe['model']['name']} can be built of {options}: {error}") from error
+
+
+def seconds(text: str | float | None) -> float | None:
+    """90, "90s", "20m", "1h30m" → seconds.
+
+    >>> seconds("1h30m")
+    5400.0
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"\s*(?:([\d.]+)h)?\s*(?:([\d.]+)m)?\s*(?:([\d.]+)s?)?\s*", str(text))
+    try:
+        hours, minutes, rest = (float(part or 0) for part in match.groups())  # type: ignore[union-attr]
+    except (AttributeError, ValueError):
+        raise InputError(f"a time is like 90s, 20m or 1h30m, got {text!r}") from None
+    total = 3600 * hours + 60 * minutes + rest
+    if not 0 < total < math.inf:
+        raise InputError(f"a time must be longer than nothing, got {text!r}")
+    return total
+
+
+def share_spent(recipe: Recipe, steps: int, elapsed: float) -> float:
+    """How much of the budget is gone after so many steps and seconds; 1 and more: all."""
+    budget = recipe["budget"]
+    return max(steps / (budget["steps"] or math.inf), elapsed / (seconds(budget["time"]) or math.inf))
+
+
+def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
+    """Every setting with its default, given what the recipe names."""
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data.name", default="curves")
+    choose("data.name", flat.get("data.name", "curves"), ["curves"])
+    protocol = choose("data.protocol", flat.get("data.protocol", "tnp"), PROTOCOLS)
+    parser.add_function_arguments(curves, "data", skip={"seed"})
+    for key, value in defaults(protocol).items():
+        parser.add_argument(f"--data.{key}", type=Any, default=value)
+    if "model.name" not in flat:
+        raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
+    size = choose("model.size", flat.get("model.size", "base"), SIZES)
+    parser.add_argument("--model.name", type=str)
+    parser.add_argument("--model.size", default="base")
+    head = flat.get("model.head")
+    options = options_of(flat["model.name"], head if head is None else str(head))
+    for key, value in {**options, **{k: v for k, v in SIZES[size].items() if k in options}}.items():
+        parser.add_argument(f"--model.{key}", type=Any, default=value)
+    for section, kind in SECTIONS.items():
+        parser.add_class_arguments(kind, section)
+    return parser
+
+
+def _check(recipe: Recipe, where: str) -> Recipe:
+    steps = recipe["budget"]["steps"]
+    if seconds(recipe["budget"]["time"]) is None and steps is None:
+        raise InputError(f"{where}: has no end; add --steps 10000 or --time 20m")
+    least = {
+        "budget.steps": (steps, 1), "keep.log": (recipe["keep"]["log"], 1),
+        "keep.validations": (recipe["keep"]["validations"], 1), "keep.batches": (recipe["keep"]["batches"], 1),
+        "keep.checkpoint": (recipe["keep"]["checkpoint"], 0), "optimiser.rate": (recipe["optimiser"]["rate"], 1e-12),
+        "optimiser.clip": (recipe["optimiser"]["clip"], 0), "optimiser.decay": (recipe["optimiser"]["decay"], 0),
+        "schedule.warmup": (recipe["schedule"]["warmup"], 0), "objective.samples": (recipe["objective"]["samples"], 1),
+        "seed": (recipe["seed"], 0),
+    }  # fmt: skip
+    for key, (value, smallest) in least.items():
+        if value is not None and not smallest <= value < math.inf:
+            raise InputError(f"{where}: {key} must be at least {smallest}, got {value}")
+    if recipe["schedule"]["warmup"] >= 1:
+        raise InputError(
+            f"{where}: schedule.warmup is a share of the budget, below 1, got {recipe['schedule']['warmup']}"
+        )
+    kind, objective = REGISTRY[recipe["model"]["name"]].build.kind, recipe["objective"]["name"]
+    if objective != "log-likelihood" and kind != "latent":
+        raise InputError(
+            f"{where}: objective.name={objective} bounds over a latent variable, and {recipe['model']['name']} has "
+            "none; train it with log-likelihood"
+        )
+    return recipe
+
+
+def _parse(path: Path) -> Recipe:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the recipe {path}: {error}; shipped ones: {', '.join(names())}") from error
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: a recipe is a mapping with the sections data, model, budget, …")
+    return content
+
+
+def _pairs(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    """["--a.b", "1", "--c.d=2"] → ("a.b", 1), ("c.d", 2), values as in YAML."""
+    words = list(overrides)
+    while words:
+        word = words.pop(0)
+        if not word.startswith("--"):
+            raise InputError(f"expected a setting like --optimiser.rate 1e-3, got {word!r}")
+        key, equals, value = word[2:].partition("=")
+        if not equals:
+            if not words or words[0].startswith("--"):
+                raise InputError(f"--{key} needs a value, like --{key} 1")
+            value = words.pop(0)
+        yield key, _value(value)
+
+
+def _value(text: str) -> Any:
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    return value
+
+
+def _flat(content: Recipe) -> Iterator[tuple[str, Any]]:
+    """{"a": {"b": 1}} → ("a.b", 1). One level: an option of a model may be a mapping itself."""
+    for section, settings in content.items():
+        if isinstance(settings, dict):
+            yield from ((f"{section}.{key}", value) for key, value in settings.items())
+        elif settings is not None or section not in ("data", "model", *SECTIONS):  # an empty section says nothing
+            yield str(section), settings
+
+
+def _whole(parser: ArgumentParser) -> set[str]:
+    """The settings that are whole numbers."""
+    return {action.dest for action in parser._actions if action.type is int} | {"budget.steps"}
+
+
+def _nested(flat: dict[str, Any], whole: set[str]) -> Recipe:
+    out: Recipe = {}
+    for key, value in flat.items():
+        section, _, name = key.rpartition(".")
+        (out.setdefault(section, {}) if section else out)[name] = _float(value, key in whole)
+    return out
+
+
+def _float(value: Any, whole: bool) -> Any:
+    """YAML 1.1 reads 1e-3 as text; people mean a number, and by 2e4 steps a whole one."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
+        value = float(value)
+    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+
+
+def _lists(value: Any) -> Any:
+    """Tuples as lists, as YAML has them: a recipe equals itself read from a file."""
+    if isinstance(value, dict):
+        return {key: _lists(part) for key, part in value.items()}
+    return [_lists(part) for part in value] if isinstance(value, tuple | list) else value
+
+
+def _brief(text: str) -> str:
+    """What jsonargparse says, on one line: the key, what was given."""
+    key = re.search(r'[Pp]arser key "([^"]+)"', text)
+    value = re.search(r"G(?:iven|ot) value: (.*)", text)
+    if key and value:
+        wanted = re.search(r"Expected an? <class '(\w+)'>", text)
+        kind = {"int": "; it is a whole number", "float": "; it is a number"}.get(wanted[1] if wanted else "", "")
+        return f"{key[1]} cannot be {value[1]!r}{kind}"
+    return " ".join(text.split())

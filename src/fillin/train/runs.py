@@ -1,0 +1,178 @@
+"""Runs: a folder that says all about itself.
+
+recipe.yaml    every setting
+log.csv        loss, gradient, rate, validation      (and tensorboard/, where that is installed)
+best/          the model of the best validation: `fillin.load("RUN/best")`
+last/          the checkpoint to resume from
+learning.png   the learning curve
+"""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from fillin.errors import InputError
+from fillin.models import Process, load
+from fillin.models.files import replace_file
+from fillin.train import checkpoint
+from fillin.train.log import Line
+from fillin.train.log import read as read_log
+from fillin.train.recipe import Recipe, dump, find, model_of, read, stream_of
+
+_ENVIRONMENT = "FILLIN_RUN"  # tells further processes of a run where it is
+_FIXED = ("data", "model", "objective", "seed")  # what a resumed run cannot change
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder, finished or not."""
+
+    folder: Path
+    recipe: Recipe
+
+    @property
+    def lines(self) -> list[Line]:
+        return read_log(self.folder)
+
+    def model(self, which: str = "best") -> Process:
+        """Its weights: "best" by validation, or "last"."""
+        return load(self.folder / which)
+
+
+def open_run(folder: str | os.PathLike, overrides: Sequence[str] = ()) -> Run:
+    """The run in a folder."""
+    folder = Path(folder)
+    if not (folder / "recipe.yaml").exists():
+        raise InputError(f"{folder} is not a run: it has no recipe.yaml")
+    recipe = read(folder / "recipe.yaml")
+    changed = read(recipe, overrides) if overrides else recipe
+    for section in _FIXED:
+        if changed[section] != recipe[section]:
+            raise InputError(f"{folder}: `{section}` cannot change on the way; start a new run instead")
+    return Run(folder, changed)
+
+
+def fit(
+    recipe: str | os.PathLike | Recipe | None = None,
+    folder: str | os.PathLike | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    devices: int | str = 1,
+    nodes: int = 1,
+    strategy: str = "auto",
+    compiled: bool = False,
+    threads: int | None = None,
+    watch: Callable | None = None,
+) -> Run:
+    """Train a recipe in a run folder, or go on with the run that is there.
+
+    run = fit("te-tnp", "runs/mine", overrides=["--budget.time", "5m"])
+    run = fit(folder="runs/mine", resume=True)
+    run.model()
+    """
+    child = os.environ.get(_ENVIRONMENT) if int(os.environ.get("LOCAL_RANK", "0")) > 0 else None
+    if child:  # a further process of a run that the first one has prepared
+        run = open_run(child)
+    elif resume:
+        if folder is None:
+            raise InputError("resume: which run? Pass its folder")
+        run = open_run(folder, overrides)
+    else:
+        run = _new(recipe, folder, overrides)
+    model_of(run.recipe, stream_of(run.recipe))  # what cannot be made is said before anything is written
+    if strategy == "auto" and (nodes > 1 or devices not in (1, "1")):
+        strategy = "ddp_find_unused_parameters_true"  # an empty context leaves some weights without a gradient
+    from lightning_fabric import Fabric  # seconds to import: after what can be wrong has been said
+
+    try:
+        fabric = Fabric(accelerator="auto", devices=devices, num_nodes=nodes, strategy=strategy)
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise InputError(f"devices={devices}, nodes={nodes}, strategy={strategy!r}: {error}") from error
+    with nullcontext() if child else alone(run.folder):
+        if not child:
+            _begin(run, resume)
+        _train(fabric, run, compiled, threads, watch)
+    return run
+
+
+def _new(recipe, folder, overrides: Sequence[str]) -> Run:
+    if recipe is None:
+        raise InputError("fit: pass a recipe: a name, a file or a dict")
+    name = "run" if isinstance(recipe, dict) else find(recipe).stem
+    whole = read(recipe, overrides)
+    return Run(Path(folder) if folder else _free(Path("runs") / name), whole)
+
+
+def _begin(run: Run, resume: bool) -> None:
+    """Leave the recipe in the folder, which is ours by now."""
+    if resume:
+        checkpoint.recover(run.folder / "last")
+    elif (run.folder / "recipe.yaml").exists():
+        raise InputError(f"{run.folder} holds a run already; go on with --resume {run.folder}, or choose another")
+    try:
+        replace_file(run.folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe)))
+    except OSError as error:
+        raise InputError(f"cannot write to {run.folder}: {error}; choose another folder, or make room") from error
+    os.environ[_ENVIRONMENT] = str(run.folder.absolute())
+
+
+def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callable | None) -> None:
+    from fillin.train.loop import Loop
+
+    before = torch.get_num_threads()
+    fabric.launch()
+    torch.set_num_threads(threads or before)
+    try:
+        Loop(fabric, run.recipe, run.folder, _digest(run.recipe), compiled, watch)()
+        if fabric.is_global_zero:
+            _draw(run)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _free(folder: Path) -> Path:
+    """`folder`, or with the first number behind it that is not taken."""
+    number, free = 1, folder
+    while free.exists():
+        number += 1
+        free = folder.with_name(f"{folder.name}-{number}")
+    return free
+
+
+def _digest(recipe: Recipe) -> str:
+    """Of what a checkpoint must agree with."""
+    fixed = dump({**read(recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
+    return hashlib.sha256(fixed.encode()).hexdigest()[:16]
+
+
+class Busy(InputError):
+    """Another process is at work in the folder."""
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One training a folder. The lock goes with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error}; choose another folder") from error
+    with lock as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise Busy(f"{folder} is being trained by another process; wait for it, or stop it") from error
+        yield
+
+
+def _draw(run: Run) -> None:
+    from fillin.train.picture import learning
+
+    learning(run.lines, run.folder / "learning.png", title=run.recipe["model"]["name"])
