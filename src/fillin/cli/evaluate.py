@@ -1,0 +1,147 @@
+"""`fillin evaluate`: how good a model is, beside how good one could be."""
+
+import argparse
+
+from fillin.cli.options import console, describe, positive
+
+_EXAMPLES = """\
+  fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on others
+  fillin evaluate runs/te-tnp --batches 10             sooner, and with larger errors
+  fillin evaluate runs/te-tnp --functions sawtooth "rbf * periodic" --shift 100
+  fillin evaluate my-model --function matern-5/2       a folder that fillin.save wrote
+  fillin evaluate runs/te-tnp --autoregressive         the joint likelihood too, target after target
+  fillin evaluate runs/te-tnp --json - | jq '.rows[0].scores.gap'
+
+Settings: the training distribution, the same shifted, other functions, and fixed numbers of context points, on tasks
+that neither training nor validation has seen. Pictures go to RUN/evaluation.
+"""
+
+
+def add(commands) -> None:
+    command = describe(
+        commands, "evaluate", "score a run or a saved model against the best that is possible", _EXAMPLES
+    )
+    command.add_argument("folder", metavar="RUN|FOLDER", help="a run folder, or one that fillin.save wrote")
+    command.add_argument("--function", metavar="F", help="what a saved model learnt from (default: rbf)")
+    command.add_argument(
+        "--protocol", metavar="P", help="tnp, te-tnp or sawtooth: its places and counts (default: tnp)"
+    )
+    command.add_argument("--functions", nargs="+", metavar="F", help="others (default: rbf, matern-5/2, periodic)")
+    command.add_argument("--shift", type=float, default=4.0, metavar="D", help="how far to move inputs (4; 0: not)")
+    command.add_argument("--contexts", nargs="+", type=int, metavar="N", help="numbers of points (default: six)")
+    command.add_argument("--batches", type=int, default=40, metavar="N", help="batches of 16 tasks a setting (40)")
+    command.add_argument(
+        "--limit",
+        type=int,
+        default=256,
+        metavar="N",
+        help="hyperparameters that the limit averages over (256; 0: none)",
+    )
+    command.add_argument("--autoregressive", action="store_true", help="joint likelihood of a marginal model; slow")
+    command.add_argument("--seed", type=int, default=0, help="of the tasks (default: 0)")
+    command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
+    command.add_argument("--json", metavar="FILE", help="write everything to FILE too; - prints it, without a table")
+    command.add_argument("--out", metavar="DIR", help="where pictures go (default: RUN/evaluation)")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    import torch
+
+    from fillin.bench.measure import threads
+    from fillin.bench.report import prepare, report, write
+    from fillin.bench.show import progress
+    from fillin.evaluate import measure, settings, subject
+
+    about = subject(arguments.folder, arguments.function, arguments.protocol)
+    asked = settings(about, arguments.functions, arguments.shift, arguments.contexts)
+    folder = _folder(arguments)
+    if arguments.json:
+        prepare(arguments.json)
+    stepwise = max(1, arguments.batches // 8) if arguments.autoregressive else 0
+    number = arguments.threads or torch.get_num_threads()
+    total = len(asked) * max(1, arguments.batches)
+    with threads(number), progress("evaluate", total, console(stderr=True)) as tick:
+        options = {"settings": arguments.limit, "autoregressive": stepwise, "tick": tick}
+        rows = measure(about.model, asked, arguments.batches, arguments.seed, **options)
+        from fillin.evaluate.pictures import draw  # matplotlib is slow to come, and a mistake ends before it
+
+        pictures = draw(folder, about.model, asked, rows, arguments.seed)
+    if arguments.json != "-":
+        _show(arguments.folder, about.model.kind, rows, pictures)
+    if arguments.json:
+        budget = {"threads": number, "batches": arguments.batches, "batch": asked[0].stream.batch}
+        budget |= {"settings": arguments.limit, "autoregressive": stepwise}
+        content = report("evaluate", rows, arguments.command_line, arguments.seed, budget)
+        config = {**about.model.config, "kind": about.model.kind}
+        write({**content, "model": config, "data": about.data, "pictures": [str(p) for p in pictures]}, arguments.json)
+
+
+def _folder(arguments: argparse.Namespace):
+    """Where pictures go, made before anything slow begins."""
+    from pathlib import Path
+
+    from fillin.errors import InputError
+
+    folder = Path(arguments.out) if arguments.out else Path(arguments.folder) / "evaluation"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder} ({error.strerror}); name another with --out") from error
+    return folder
+
+
+def _show(name: str, kind: str, rows, pictures) -> None:
+    out = console()
+    out.print(_table(f"{name}: each target on its own, {rows[0].scores.tasks} tasks a setting", rows))
+    if any(row.scores.joint for row in rows):
+        way = "each given those before it" if kind == "marginal" else kind
+        out.print(
+            _joint_table(f"{name}: all targets together, {way}, {rows[0].scores.joint.tasks} tasks a setting", rows)
+        )
+    out.print("pictures: " + " ".join(str(path) for path in pictures), highlight=False, soft_wrap=True)
+
+
+def _table(title: str, rows):
+    from rich.table import Table
+
+    caption = (
+        "In nats per target, ± one standard error. limit: exact inference, told only the prior of the hyperparameters; "
+        "known: told them; –: no closed form, or --limit is too small. gap: limit − log-likelihood. 50 %: targets in "
+        "the central 50 %. KS: distance of the PIT from uniform."
+    )
+    table = Table(title=title, caption=caption)
+    table.add_column("setting", no_wrap=True)
+    for column in ("log-likelihood", "limit", "gap", "known", "RMSE", "CRPS", "50 %", "80 %", "95 %", "KS"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        scores = row.scores
+        inside = [
+            "–" if scores.coverage is None else f"{100 * scores.coverage[level]:.1f}" for level in ("50", "80", "95")
+        ]
+        table.add_row(
+            row.label, *_likelihood(scores), _three(scores.rmse), _three(scores.crps), *inside, _three(scores.ks)
+        )
+    return table
+
+
+def _joint_table(title: str, rows):
+    from rich.table import Table
+
+    table = Table(title=title)
+    table.add_column("setting", no_wrap=True)
+    for column in ("log-likelihood", "limit", "gap", "known"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(row.label, *_likelihood(row.scores.joint))
+    return table
+
+
+def _likelihood(found) -> tuple[str, ...]:
+    gap = "–" if found.gap is None else f"{found.gap:.3f} ± {found.gap_error:.3f}"
+    value = f"{found.log_likelihood:.3f} ± {found.standard_error:.3f}"
+    return value, _three(found.limit), gap, _three(found.known)
+
+
+def _three(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
