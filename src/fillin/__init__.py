@@ -29,6 +29,9 @@ _HOME = {
     "objectives": None,
     "data": None,
     "plots": None,
+    "train": None,
+    "evaluate": None,
+    "studies": None,
 }
 __all__ = ["FillinError", "Task", "attend", "create", "load", "sample", "save"]
 

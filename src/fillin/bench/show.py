@@ -11,6 +11,7 @@ from fillin.bench.measure import Tick
 from fillin.bench.models import Row
 from fillin.bench.peers import Beside
 from fillin.bench.scores import ScoreRow
+from fillin.bench.train import TrainRow
 
 NONE = "–"  # not known here
 
@@ -81,6 +82,19 @@ def scores_table(rows: Sequence[ScoreRow], threads: int) -> Table:
             r.score, r.how, f"{r.milliseconds:,.1f}", _two(r.to_reference), _mb(r.megabytes),
             _two(r.memory_to_reference), error,
         )  # fmt: skip
+    return table
+
+
+def train_table(rows: Sequence[TrainRow], threads: int) -> Table:
+    table = Table(
+        title=f"A training step, batch 16, protocol tnp, {_on(threads)}",
+        caption="bare: forward + backward + optimiser. loop: with data, seeds, clipping, log and checkpoint.",
+    )
+    table.add_column("model", no_wrap=True)
+    for column in ("bare ms", "loop ms", "ratio"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(row.model, f"{1000 * row.bare:.2f}", f"{1000 * row.loop:.2f}", _two(row.ratio))
     return table
 
 

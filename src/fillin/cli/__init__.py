@@ -7,18 +7,21 @@ import sys
 from collections.abc import Sequence
 
 import fillin
-from fillin.cli import bench, models
+from fillin.cli import bench, evaluate, models, study, train
 from fillin.errors import FillinError
 
 _EXAMPLES = """\
 examples:
   fillin models                      what there is
   fillin models te-tnp               the options and sizes of one model
+  fillin train te-tnp --time 5m      train by a recipe
+  fillin evaluate runs/te-tnp        how good it is, beside how good one could be
+  fillin study te-scores             a comparison of the papers, with a report
   fillin bench models cnp tnp-d      what they cost, in time and memory
 
 fillin COMMAND --help says more.
 """
-_COMMANDS = (models, bench)
+_COMMANDS = (models, train, evaluate, study, bench)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -57,9 +60,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        arguments = parser().parse_args(argv)
+        top = parser()
+        arguments, rest = top.parse_known_args(argv)
+        if rest and not hasattr(arguments, "settings"):
+            top.error(f"unrecognized arguments: {' '.join(rest)}")
     except SystemExit as stop:  # argparse has said what it had to say: help, the version, or what is wrong
         return stop.code if isinstance(stop.code, int) else 0
+    arguments.settings = rest  # of a recipe: only a command that takes one gets here with any
     arguments.command_line = ["fillin", *argv]
     if arguments.run is None:  # a command with commands of its own, and none named
         arguments.help()

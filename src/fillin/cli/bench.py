@@ -12,6 +12,7 @@ _EXAMPLES = """\
   fillin bench models cnp tnp-d te-tnp    only these
   fillin bench models --peers             ours beside released code of the same size
   fillin bench scores                     what translation equivariance costs, score by score
+  fillin bench train                      what the training loop adds to a step
 """
 _MODELS = """\
   fillin bench models --threads 2 --repeats 20
@@ -20,6 +21,10 @@ _MODELS = """\
 
 Time is the least of --repeats rounds, in each of which every model runs once. A yardstick is forward + backward of
 torch.nn.TransformerEncoder (6 layers, width 64, 4 heads, feed-forward 128) on 16×96 tokens, timed in the same rounds.
+"""
+_TRAIN = """\
+  fillin bench train
+  fillin bench train te-tnp cnp --steps 1000
 """
 _SCORES = """\
   fillin bench scores
@@ -44,7 +49,13 @@ def add(commands) -> None:
     )
     scores.set_defaults(run=_scores)
 
-    for command, repeats in ((models, 10), (scores, 3)):
+    train = describe(kinds, "train", "what the training loop adds to forward + backward + optimiser", _TRAIN)
+    train.add_argument("names", nargs="*", metavar="NAME", help="these models (te-tnp, tnp-d and cnp)")
+    train.add_argument("--steps", type=positive, default=500, metavar="N", help="steps a round (default: 500)")
+    train.add_argument("--json", metavar="FILE", help="write the figures to FILE too; - prints them, without a table")
+    train.set_defaults(run=_train)
+
+    for command, repeats in ((models, 10), (scores, 3), (train, 3)):
         command.add_argument("--threads", type=positive, default=1, metavar="N", help="threads (default: 1)")
         command.add_argument(
             "--repeats", type=positive, default=repeats, metavar="K", help=f"rounds to take the least of ({repeats})"
@@ -97,6 +108,21 @@ def _scores(arguments: argparse.Namespace) -> None:
 
     budget = {"batch": at.batch, "rounds": {at.label: at.rounds}}
     _report(arguments, "scores", measure, scores_table, total, budget)
+
+
+def _train(arguments: argparse.Namespace) -> None:
+    from fillin.bench.show import train_table
+    from fillin.bench.train import measure_train
+    from fillin.errors import choose
+    from fillin.models import REGISTRY
+
+    names = [choose("model", name, REGISTRY) for name in arguments.names or ("te-tnp", "tnp-d", "cnp")]
+    budget = {"steps": arguments.steps, "rounds": arguments.repeats}
+
+    def measure(tick):
+        return measure_train(names, arguments.steps, arguments.repeats, arguments.seed, tick)
+
+    _report(arguments, "train", measure, train_table, 2 * len(names) * arguments.repeats, budget)
 
 
 def _report(

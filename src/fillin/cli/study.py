@@ -1,0 +1,107 @@
+"""`fillin study`: the comparisons of the papers, each a command."""
+
+import argparse
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+from fillin.cli.options import console, describe, positive
+
+_EXAMPLES = """\
+  fillin study                                what there is
+  fillin study te-scores                      a quarter of an hour on two cores; then out/te-scores/report.md
+  fillin study te-scores --budget full        the paper's scale: days
+  fillin study sizes --out /shared/sizes      start it on several machines: they share the work
+  fillin study sizes --storage sqlite:///trials.db --workers 1
+
+A study is a folder of runs. Stop it at any time, and call it again to go on.
+"""
+
+
+def add(commands) -> None:
+    command = describe(commands, "study", "compare models as the papers do", _EXAMPLES)
+    command.add_argument("name", nargs="?", metavar="NAME", help="a study; without one, all are listed")
+    command.add_argument("--budget", default="quick", choices=("quick", "full"), help="default: quick")
+    command.add_argument("--out", metavar="DIR", help="where runs, figures and report go (default: out/NAME)")
+    command.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (default: the cores)")
+    command.add_argument("--storage", metavar="URL", help="of Optuna, for studies that search (default: in DIR)")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    if arguments.name is None:
+        _list()
+        return
+    from fillin.studies import get, open_work, work_on
+    from fillin.studies.write import write
+
+    study = get(arguments.name)
+    folder = Path(arguments.out or Path("out") / study.name)
+    work = open_work(study, folder, arguments.budget == "quick", arguments.storage)
+    with _helpers(arguments, folder), _progress(work) as watch:
+        work_on(work, watch)
+    report = write(work, arguments.command_line)
+    console().print(f"{report} and figures beside it", highlight=False)
+
+
+def _list() -> None:
+    from rich.table import Table
+
+    from fillin.studies import STUDIES, get
+
+    table = Table(caption="fillin study NAME runs one; --budget full for the paper's scale.")
+    for column in ("study", "question", "runs, quick", "runs, full"):
+        table.add_column(column, no_wrap=column == "study")
+    for name in STUDIES:
+        study = get(name)
+        counts = (str(len(study.variants(quick)) * study.scale(quick).seeds) for quick in (True, False))
+        table.add_row(name, study.line, *counts)
+    console().print(table)
+
+
+@contextmanager
+def _helpers(arguments: argparse.Namespace, folder: Path):
+    """The other worker processes: the same command with one worker each; they end when no cell is left."""
+    import torch
+
+    workers = arguments.workers or torch.get_num_threads()
+    command = [sys.executable, "-m", "fillin", "study", arguments.name, "--budget", arguments.budget]
+    command += [
+        "--out",
+        str(folder),
+        "--workers",
+        "1",
+        *(["--storage", arguments.storage] if arguments.storage else []),
+    ]
+    torch.set_num_threads(1)
+    others = [
+        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(workers - 1)
+    ]
+    try:
+        yield
+        for other in others:
+            other.wait()
+    finally:
+        for other in others:
+            other.terminate()
+
+
+@contextmanager
+def _progress(work):
+    """How many cells are done, by whomever, and how the one in hand is doing."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[now]}"))
+    cells = work.cells()
+    with Progress(*columns, TimeElapsedColumn(), console=console(stderr=True), refresh_per_second=2) as bar:
+        job = bar.add_task(f"{work.study.name}", total=len(cells), now="")
+
+        def watch(cell, share: float, loss: float, validation: float | None) -> None:
+            if validation is None:
+                return
+            done = sum(other.done for other in cells)
+            now = f"{done}/{len(cells)} runs   {cell.variant}: {share:.0%}, validation {validation:.3f}"
+            bar.update(job, completed=done, now=now)
+
+        yield watch

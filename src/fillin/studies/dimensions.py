@@ -1,0 +1,93 @@
+"""D3: the best models on Gaussian processes in 1, 2, 3 and 5 input dimensions, against the limit."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fillin.evaluate import evaluate
+from fillin.models import Process
+from fillin.plots import FAINT, panels, save, style
+from fillin.studies.base import Cell, Report, Scale, Settings, Study, average
+from fillin.studies.figures import colour
+from fillin.train.recipe import Recipe, stream_of
+
+# length scales and points such that the exact answer knows about as much of each
+DATA: dict[int, Settings] = {
+    1: {"data.length": [0.1, 0.6]},
+    2: {"data.length": [0.4, 1.6], "data.points": 100, "data.context": [3, 96], "data.targets": [3, 96]},
+    3: {"data.length": [1.0, 3.0], "data.points": 100, "data.context": [3, 96], "data.targets": [3, 96]},
+    5: {"data.length": [2.0, 5.0], "data.points": 100, "data.context": [3, 96], "data.targets": [3, 96]},
+}
+MODELS: dict[str, Settings] = {
+    "te-tnp": {"model.name": "te-tnp"},
+    "te-tnp, radial": {"model.name": "te-tnp", "model.radial": True},
+    "tnp-d": {"model.name": "tnp-d", "optimiser.rate": 1e-3},
+    "te-lbanp": {"model.name": "te-lbanp"},
+    "convcnp": {"model.name": "convcnp"},
+}
+
+
+def variants(quick: bool) -> Mapping[str, Settings]:
+    return {
+        f"{name}, {dims}-D": {**own, **data, "data.dim_x": dims}
+        for dims, data in DATA.items()
+        for name, own in MODELS.items()
+        if name != "convcnp" or dims <= 2  # grids do not go further
+    }
+
+
+def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
+    stream = stream_of(recipe)
+    scores = evaluate(model, stream, batches=32 if quick else 500)
+    there = evaluate(model, stream.at(shift=4.0), batches=32 if quick else 500, settings=0)
+    return {
+        "dims": stream.dim_x, "log_likelihood": scores.log_likelihood, "standard_error": scores.standard_error,
+        "limit": scores.limit, "gap": scores.gap, "shifted": there.log_likelihood, "rmse": scores.rmse,
+    }  # fmt: skip
+
+
+def report(cells: Sequence[Cell], folder: Path, quick: bool) -> Report:
+    here, limit, there = (average(cells, key) for key in ("log_likelihood", "limit", "shifted"))
+    rows, findings = [], []
+    for dims in DATA:
+        names = [name for name in here if name.endswith(f", {dims}-D")]
+        if not names:
+            continue
+        best = max(names, key=here.__getitem__)
+        rows += [(name, here[name], limit[name] - here[name], there[name]) for name in names]
+        rows.append((f"**limit, {dims}-D**", limit[best], 0.0, limit[best]))
+        findings.append(
+            f"{dims}-D: the best is **{best.removesuffix(f', {dims}-D')}**, {limit[best] - here[best]:.3f} nats below "
+            f"what exact inference with unknown hyperparameters reaches ({limit[best]:.3f})."
+        )
+    with style():
+        figure, [[axes]] = panels(1, 1, width=6.5, height=3.6)
+        for number, name in enumerate(MODELS):
+            found = [(dims, here[f"{name}, {dims}-D"]) for dims in DATA if f"{name}, {dims}-D" in here]
+            ink, dash = colour(number)
+            axes.plot([d for d, _ in found], [s for _, s in found], "o" + dash, color=ink, markersize=4, label=name)
+        known = [(dims, limit[f"te-tnp, {dims}-D"]) for dims in DATA if f"te-tnp, {dims}-D" in limit]
+        axes.plot([d for d, _ in known], [s for _, s in known], "s--", color=FAINT, markersize=4, label="limit")
+        axes.set_xticks(list(DATA))
+        axes.margins(x=0.05)
+        axes.set_xlabel("input dimensions")
+        axes.set_ylabel("log-likelihood per target")
+        axes.legend(loc="best")
+        save(figure, folder / "dimensions.png")
+    columns = ("model", "log-likelihood", "below the limit", "shifted by 4")
+    caption = "Log-likelihood against input dimensions, and the Bayes limit with unknown hyperparameters."
+    return Report(findings, columns, rows, {"dimensions.png": caption})
+
+
+STUDY = Study(
+    name="dimensions",
+    line="Gaussian processes in 1, 2, 3 and 5 input dimensions, against the limit",
+    question="Transformers need no grid: what do they lose as dimensions grow? Length scales grow too, so "
+    "that neighbours stay informative. Log-likelihood per target in nats, higher is better.",
+    recipe={"data.function": "rbf", "data.protocol": "tnp", "optimiser.rate": 2e-3},
+    variants=variants,
+    quick=Scale({"budget.time": "70s", "model.size": "small"}, 1, "quick: 70 seconds each on one thread."),
+    full=Scale({"budget.steps": 100_000, "model.size": "base", "optimiser.rate": 5e-4}, 3, "full: 100,000 steps each."),
+    measure=measure,
+    report=report,
+)

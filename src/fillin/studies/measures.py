@@ -1,0 +1,40 @@
+"""What several studies measure of a trained model."""
+
+from typing import Any
+
+import torch
+
+from fillin.evaluate import evaluate
+from fillin.models import Process
+from fillin.train.loop import HELD_OUT
+from fillin.train.recipe import Recipe, stream_of
+
+
+def shifted(model: Process, recipe: Recipe, batches: int, shift: float) -> dict[str, Any]:
+    """Scores on the training distribution, and the log-likelihood where all places are moved by `shift`."""
+    stream = stream_of(recipe)
+    here = evaluate(model, stream, batches=batches, settings=0)
+    there = evaluate(model, stream.at(shift=stream.layout.shift + shift), batches=batches, settings=0)
+    return {
+        "log_likelihood": here.log_likelihood,
+        "standard_error": here.standard_error,
+        "shifted": there.log_likelihood,
+        "rmse": here.rmse,
+    }
+
+
+@torch.no_grad()
+def reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[str, Any]:
+    """How far predictions at the context points are from the context, and how often it lies in their 95 % band."""
+    stream = stream_of(recipe, seed=recipe["seed"] + HELD_OUT // 2)
+    errors, inside = [], []
+    for step in range(batches):
+        task = stream.task(step)
+        prediction = model(task.xc, task.yc, task.xc)
+        off = prediction.mean - task.yc
+        errors.append(off.square().mean())
+        inside.append((off.abs() < 1.96 * prediction.stddev).float().mean())
+    return {
+        "context_rmse": float(torch.stack(errors).mean().sqrt()),
+        "context_covered": float(torch.stack(inside).mean()),
+    }

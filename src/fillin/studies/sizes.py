@@ -1,0 +1,160 @@
+"""S2: how wide, how many heads, how wide a head? Around one million parameters, then a search over all three."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fillin.models import SIZES, Process, create
+from fillin.plots import BLUE, FAINT, GREEN, ORANGE, panels, save, style
+from fillin.studies.base import Cell, Report, Scale, Settings, Study, Work, average
+from fillin.studies.measures import shifted
+from fillin.train.recipe import Recipe
+
+MILLION = 1_000_000
+BASE = {"width": SIZES["1m"]["width"], "heads": SIZES["1m"]["heads"], "head_dim": 16}
+AROUND = {"width": (32, 64, 96, 256), "head_dim": (4, 8, 32), "heads": (1, 2, 5, 20)}
+SEARCH = {"width": (64, 96, 128, 160, 192, 256), "head_dim": (8, 16, 32), "heads": (2, 4, 8, 12, 16)}
+TITLES = {"width": "token width", "head_dim": "head width", "heads": "heads"}
+
+
+def variants(quick: bool) -> Mapping[str, Settings]:
+    """The model of a million parameters, and those that differ from it in one of the three."""
+    changed = [BASE, *({**BASE, name: value} for name, values in AROUND.items() for value in values)]
+    return {_name(some): _settings(some, SIZES["1m"]["layers"]) for some in changed}
+
+
+def explore(work: Work) -> Iterator[Cell]:
+    """Optuna over all three, with as many layers as bring the model to a million parameters.
+
+    Trials live in a journal in the study's folder, or in `storage`, which processes and machines may share. A trial
+    is a cell named by its numbers, so that one that was interrupted goes on when it is proposed again.
+    """
+    import optuna
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    trials = work.study.scale(work.quick).trials
+    storage = work.storage or optuna.storages.JournalStorage(JournalFileBackend(str(work.folder / "optuna.journal")))
+    sampler = optuna.samplers.TPESampler(seed=None if work.storage else 0, n_startup_trials=max(4, trials // 10))
+    search = optuna.create_study(
+        study_name=f"fillin-sizes-{'quick' if work.quick else 'full'}", storage=storage, sampler=sampler,
+        direction="maximize", load_if_exists=True,
+    )  # fmt: skip
+    for left in search.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+        if len(left.params) == len(SEARCH):  # of a process that was killed, or is at work: its cell is locked then
+            yield _cell(work, left.params)
+            if (cell := _cell(work, left.params)).done:
+                search.tell(left.number, cell.result["log_likelihood"], skip_if_finished=True)
+    while len(search.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))) < trials:
+        trial = search.ask()
+        numbers = {name: trial.suggest_categorical(name, choices) for name, choices in SEARCH.items()}
+        cell = _cell(work, numbers)
+        yield cell
+        if cell.done:
+            search.tell(trial, cell.result["log_likelihood"])
+        else:  # another process is at it
+            search.tell(trial, state=optuna.trial.TrialState.PRUNED)
+
+
+def _cell(work: Work, numbers: Mapping[str, Any]) -> Cell:
+    layers = min(range(1, 25), key=lambda layers: abs(_parameters(numbers, layers) - MILLION))
+    return work.cell(f"1m {_name(numbers)} layers={layers}", 0, _settings(numbers, layers))
+
+
+def _parameters(numbers: Mapping[str, Any], layers: int) -> int:
+    """Each layer has as many: two models tell the rest."""
+    one, two = (
+        sum(p.numel() for p in create("te-tnp", **numbers, hidden=2 * numbers["width"], layers=n).parameters())
+        for n in (1, 2)
+    )
+    return one + (layers - 1) * (two - one)
+
+
+def _name(numbers: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={numbers[name]}" for name in BASE)
+
+
+def _settings(numbers: Mapping[str, Any], layers: int) -> Settings:
+    sized = {f"model.{name}": value for name, value in numbers.items()}
+    return {**sized, "model.hidden": 2 * numbers["width"], "model.layers": layers}
+
+
+def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
+    return shifted(model, recipe, 64 if quick else 1000, shift=4.0)
+
+
+def report(cells: Sequence[Cell], folder: Path, quick: bool) -> Report:
+    score, parameters, steps = (average(cells, key) for key in ("log_likelihood", "parameters", "steps"))
+    search = sorted((name for name in score if "layers=" in name), key=score.__getitem__, reverse=True)
+    ranked = sorted(score, key=score.__getitem__, reverse=True)
+    shown = {cell.variant: cell.recipe["model"] for cell in cells}
+    rows = [
+        (
+            f"{m['width']} × {m['heads']} heads of {m['head_dim']}, {m['layers']} layers",
+            round(parameters[name]), round(steps[name]), score[name], "search" if name in search else "around",
+        )
+        for name in ranked for m in (shown[name],)
+    ]  # fmt: skip
+    findings = [
+        f"Of all {len(ranked)} models the best is **{rows[0][0]}** ({rows[0][1]:,} parameters, {rows[0][3]:.3f}), the "
+        f"worst {rows[-1][0]} ({rows[-1][1]:,} parameters, {rows[-1][3]:.3f})."
+    ]
+    if search:
+        best, worst = rows[ranked.index(search[0])], rows[ranked.index(search[-1])]
+        findings.append(
+            f"Of {len(search)} models of about a million parameters that Optuna tried, the best is **{best[0]}** "
+            f"({best[3]:.3f}), the worst {worst[0]} ({worst[3]:.3f})."
+        )
+    for name, values in AROUND.items():
+        line = {value: score[_name({**BASE, name: value})] for value in sorted((*values, BASE[name]))}
+        top = max(line, key=line.__getitem__)
+        findings.append(f"By {TITLES[name]} alone: {', '.join(f'{v}: {s:.3f}' for v, s in line.items())}; best {top}.")
+    _draw(score, parameters, search, folder)
+    caption = "What each of the three does alone, around the model of a million parameters, and all models by size."
+    return Report(findings, ("model", "parameters", "steps", "log-likelihood", "from"), rows, {"sizes.png": caption})
+
+
+def _draw(score: Mapping[str, float], parameters: Mapping[str, float], search: Sequence[str], folder: Path) -> None:
+    with style():
+        figure, [axes] = panels(1, 4, width=12.0, height=2.9, sharey=True)
+        for panel, (name, values) in zip(axes, AROUND.items(), strict=False):
+            line = sorted((*values, BASE[name]))
+            panel.plot(line, [score[_name({**BASE, name: value})] for value in line], "o-", color=BLUE, markersize=4)
+            panel.plot([BASE[name]], [score[_name(BASE)]], "o", color=ORANGE, markersize=6, label="one million")
+            panel.set_xscale("log", base=2)
+            panel.set_xticks(line, [str(value) for value in line])
+            panel.minorticks_off()
+            panel.set_xlabel(TITLES[name])
+            panel.margins(x=0.06)
+        axes[0].set_ylabel("log-likelihood per target")
+        axes[0].legend(loc="best")
+        others = [name for name in score if name not in search]
+        for names, ink, label in ((others, FAINT, "one changed"), (search, GREEN, "searched")):
+            axes[3].plot([parameters[n] for n in names], [score[n] for n in names], "o", color=ink, label=label)
+        axes[3].set_xscale("log")
+        axes[3].margins(x=0.06)
+        axes[3].set_xlabel("parameters")
+        axes[3].legend(loc="best")
+        save(figure, folder / "sizes.png")
+
+
+STUDY = Study(
+    name="sizes",
+    line="token width, head width and number of heads around one million parameters",
+    question="A te-tnp of a million parameters (160 wide, 10 heads of 16, 5 layers), one of its three numbers changed "
+    "at a time, then Optuna over all three with as many layers as a million parameters allow; all at equal time. "
+    "Log-likelihood per target in nats, higher is better.",
+    recipe={
+        "data.function": "rbf",
+        "data.protocol": "tnp",
+        "model.name": "te-tnp",
+        "model.size": "1m",
+        "keep.validations": 10,
+    },
+    variants=variants,
+    quick=Scale({"budget.time": "60s", "optimiser.rate": 2e-3}, 1, "quick: one minute each on one thread.", trials=8),
+    full=Scale({"budget.time": "1h", "optimiser.rate": 5e-4}, 3, "full: an hour each.", trials=100),
+    measure=measure,
+    report=report,
+    explore=explore,
+)

@@ -1,0 +1,71 @@
+"""results.json and report.md of a study."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import fillin
+from fillin.bench.measure import machine
+from fillin.models.files import replace_file
+from fillin.studies.base import Cell, Report, Work
+
+
+def write(work: Work, command: Sequence[str]) -> Path:
+    """Draw, judge and write down all cells that are measured. Returns report.md."""
+    cells = [cell for cell in [*work.cells(), *work.explored()] if cell.done]
+    report = work.study.report(cells, work.folder, work.quick)
+    results = {
+        "study": work.study.name,
+        "budget": "quick" if work.quick else "full",
+        "command": list(command),
+        "fillin": fillin.__version__,
+        "machine": machine(),
+        "findings": list(report.findings),
+        "cells": [cell.result for cell in cells],
+    }
+    text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
+    replace_file(work.folder / "results.json", lambda path: path.write_text(text))
+    path = work.folder / "report.md"
+    replace_file(path, lambda beside: beside.write_text(_page(work, cells, report, command)))
+    return path
+
+
+def _page(work: Work, cells: Sequence[Cell], report: Report, command: Sequence[str]) -> str:
+    study, scale = work.study, work.study.scale(work.quick)
+    seeds = sorted({cell.seed for cell in cells})
+    spent = sum(cell.result["seconds"] for cell in cells)
+    about = ", ".join(f"{key} {value}" for key, value in machine().items())
+    shared = {**study.recipe, **scale.settings}
+    lines = [f"# {study.line[0].upper()}{study.line[1:]}", "", study.question, ""]
+    lines += [*(f"- {finding}" for finding in report.findings), ""]
+    lines += table(report.columns, report.rows)
+    for picture, caption in report.pictures.items():
+        lines += ["", f"![{caption}]({picture})", "", f"*{caption}*"]
+    lines += [
+        "",
+        "## How it was made",
+        "",
+        f"    {' '.join(command)}",
+        "",
+        f"{len(cells)} runs, seeds {', '.join(map(str, seeds))}, {spent / 60:.0f} minutes of training in all; "
+        f"{scale.about} Each run has its recipe in `cells/`. {about}. Shared settings: "
+        f"{', '.join(f'`{key}` {value}' for key, value in shared.items())}.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """A table of Markdown; numbers with three decimals, counts with commas, nothing as a dash."""
+    head = "| " + " | ".join(columns) + " |"
+    rule = "|" + "---|" + "---:|" * (len(columns) - 1)
+    return [head, rule, *("| " + " | ".join(map(_shown, row)) + " |" for row in rows)]
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
