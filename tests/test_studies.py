@@ -1,0 +1,161 @@
+"""Every study, in miniature: its cells train, resume, are shared, and end in a report with pictures."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fillin.cli import main
+from fillin.data import Limit
+from fillin.errors import InputError
+from fillin.models import options_of
+from fillin.studies import (
+    STUDIES,
+    Scale,
+    Study,
+    conv_or_transformer,
+    dimensions,
+    get,
+    measures,
+    open_work,
+    sizes,
+    work_on,
+)  # fmt: skip
+from fillin.studies import base as studies_base
+from fillin.studies.write import table, write
+from fillin.train.log import read as read_log
+
+TINY = {
+    "model.width": 16, "model.heads": 2, "model.layers": 1, "model.hidden": 16, "model.pseudo_tokens": 4,
+    "model.samples": 2, "model.depth": 1, "budget.steps": 4, "budget.time": None, "keep.log": 2, "keep.validations": 2,
+    "keep.batches": 1, "data.batch": 2,
+}  # fmt: skip
+
+
+def small(settings: dict) -> dict:
+    """The same settings for the smallest model, four steps."""
+    known = options_of(settings.get("model.name", "te-tnp"))
+    own = {k: v for k, v in TINY.items() if not k.startswith("model.") or k.removeprefix("model.") in known}
+    return {**settings, **own}
+
+
+def miniature(name: str, most: int | None = None) -> Study:
+    study = get(name)
+    made = {key: small({**study.recipe, **own}) for key, own in study.variants(True).items()}
+    some = dict(list(made.items())[:most])
+    return replace(study, variants=lambda quick: some, quick=Scale({}, 1, "tiny."), explore=None)
+
+
+@pytest.fixture
+def swift(monkeypatch):
+    """Measures on two batches, limits by few settings, inference at two sizes."""
+    real = measures.evaluate
+    monkeypatch.setattr(measures, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
+    monkeypatch.setattr(dimensions, "bayes", lambda stream, step, settings: Limit(torch.zeros(1), torch.zeros(1)))
+    monkeypatch.setattr(conv_or_transformer, "SIZES", (100, 1000))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_ends_in_a_report(name, tmp_path, swift):
+    work = open_work(miniature(name), tmp_path, quick=True)
+    work_on(work)
+    page = write(work, ["fillin", "study", name]).read_text()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["cells"]) == len(work.cells())
+    assert {cell["variant"] for cell in results["cells"]} == set(work.study.variants(True))
+    assert results["findings"]
+    pictures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert pictures
+    assert all(f"({picture})" in page for picture in pictures)
+    assert f"fillin study {name}" in page
+
+
+def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, swift):
+    work = open_work(miniature("te-scores", most=3), tmp_path, quick=True)
+    seen = []
+
+    def stop(cell, share, loss, validation):
+        seen.append(cell.variant)
+        if len(set(seen)) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_on(work, stop)
+    done = [cell for cell in work.cells() if cell.done]
+    assert len(done) == 1
+    before = (done[0].folder / "result.json").stat().st_mtime_ns
+    work_on(open_work(miniature("te-scores", most=3), tmp_path, quick=True))
+    assert all(cell.done for cell in work.cells())
+    assert (done[0].folder / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_cell_that_another_process_has_is_left_to_it(tmp_path, swift):
+    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = work.cells()
+    cell.folder.mkdir(parents=True)
+    with studies_base.alone(cell.folder):
+        assert not studies_base.attempt(work, cell)
+    assert not cell.done
+    assert studies_base.attempt(work, cell)
+    assert not studies_base.attempt(work, cell)  # nothing left to do
+
+
+def test_seeds_differ_and_variants_share_their_data(tmp_path, swift):
+    study = replace(miniature("te-scores", most=2), quick=Scale({}, 2, "tiny."))
+    work = open_work(study, tmp_path, quick=True)
+    cells = work.cells()
+    assert [cell.seed for cell in cells] == [0, 0, 1, 1]
+    assert cells[0].recipe["data"] == cells[1].recipe["data"]
+    work_on(work)
+    losses = [read_log(cell.folder)[0].loss for cell in cells]
+    assert losses[0] != losses[2]
+    assert studies_base.average(cells, "log_likelihood").keys() == set(study.variants(True))
+
+
+def test_the_search_over_sizes_keeps_to_its_parameters(tmp_path, swift, monkeypatch):
+    monkeypatch.setattr(sizes, "MILLION", 30_000)
+    monkeypatch.setattr(sizes, "SEARCH", {"width": (16, 32), "head_dim": (4, 8), "heads": (1, 2)})
+    study = replace(
+        get("sizes"), variants=lambda quick: {}, quick=Scale(small({}) | {"model.size": "small"}, 1, "tiny.", 3)
+    )
+    work = open_work(study, tmp_path, quick=True)
+    work_on(work)
+    found = work.explored()
+    assert 1 <= len(found) <= 3  # the same numbers may be proposed twice
+    for cell in found:
+        assert 10_000 < cell.result["parameters"] < 60_000
+    again = open_work(study, tmp_path, quick=True)
+    work_on(again)
+    assert len(again.explored()) == len(found)  # the trials are remembered
+
+
+def test_a_folder_holds_one_study(tmp_path):
+    open_work(get("te-scores"), tmp_path, quick=True)
+    with pytest.raises(InputError, match="holds the study te-scores"):
+        open_work(get("sizes"), tmp_path, quick=True)
+    with pytest.raises(InputError, match="budget quick"):
+        open_work(get("te-scores"), tmp_path, quick=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot work in"):
+        open_work(get("te-scores"), tmp_path / "file", quick=True)
+
+
+def test_every_cell_of_every_scale_is_a_valid_recipe(tmp_path):
+    for name in STUDIES:
+        for quick in (True, False):
+            cells = open_work(get(name), tmp_path / name / str(quick), quick).cells()
+            assert len({cell.folder for cell in cells}) == len(cells) >= 8
+
+
+def test_the_command_lists_studies_and_names_the_nearest(capsys):
+    assert main(["study"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in STUDIES)
+    assert main(["study", "te-score"]) == 2
+    assert "did you mean 'te-scores'" in capsys.readouterr().err
+
+
+def test_tables_say_what_is_unknown():
+    lines = table(("a", "b"), [("x", 1234), ("y", 0.12345), ("z", None)])
+    assert lines[2:] == ["| x | 1,234 |", "| y | 0.123 |", "| z | – |"]
