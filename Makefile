@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: help setup demo test lint bench results clean
+.PHONY: help setup demo test lint bench studies curves results clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
@@ -32,6 +32,22 @@ lint: setup      ## style and types
 bench: setup     ## time and memory of every model and of every score
 	$(BIN)/fillin bench models
 	$(BIN)/fillin bench scores
+	$(BIN)/fillin bench train
+
+STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes
+
+studies: setup   ## the reports of docs/results/studies (about an hour on two cores)
+	for study in $(STUDIES); do $(BIN)/fillin study $$study || exit 1; \
+	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
+
+curves: setup    ## the weights and figures of docs/results/curves.md (an hour and a half on one core)
+	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf
+	$(BIN)/fillin train tnp-d --time 20m --threads 1 --out runs/tnp-d-rbf
+	$(BIN)/fillin train te-tnp-a --time 20m --threads 1 --out runs/te-tnp-a-rbf
+	$(BIN)/fillin train kernels --time 10m --threads 1 --out runs/te-tnp-kernels
+	$(BIN)/fillin train sawtooth --time 30m --threads 1 --out runs/te-tnp-a-sawtooth
+	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth; do \
+	  $(BIN)/python -m fillin.evaluate.card runs/$$run $$run || exit 1; done
 
 results: setup   ## the measured tables of docs/results (about six minutes; leave the machine alone meanwhile)
 	$(BIN)/fillin bench models --repeats 5 --json docs/results/models.json

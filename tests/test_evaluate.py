@@ -223,7 +223,7 @@ def test_settings_of_a_report():
     model = fillin.create("cnp", size="small")
     data = {"function": "rbf", "protocol": "sawtooth", "range": (-1.0, 1.0)}
     found = settings(Subject(model, data))
-    assert [one.kind for one in found[:4]] == ["training", "shift", "function", "function"]
+    assert [one.kind for one in found[:5]] == ["training", "shift", "beyond", "function", "function"]
     sizes = [one.value for one in found if one.kind == "context"]
     assert (sizes[0], sizes[-1]) == (0, 30)
     assert sizes == sorted(set(sizes))
@@ -231,7 +231,7 @@ def test_settings_of_a_report():
     assert found[1].stream.task(0).xt.min() > 2
     assert {found[-1].stream.task(step).xc.shape[1] for step in range(3)} == {30}
     few = settings(Subject(model, data), functions=["linear", "rbf"], shift=0, contexts=[9, 2])
-    assert [one.label for one in few] == ["training: rbf", "linear", "2 points", "9 points"]
+    assert [one.label for one in few] == ["training: rbf", "beyond the context", "linear", "2 points", "9 points"]
     hunters = settings(Subject(fillin.create("cnp", dim_y=2, size="small"), {"function": "predator-prey"}))
     assert "function" not in {one.kind for one in hunters}
 
@@ -254,11 +254,11 @@ def test_report_of_a_run(run, tmp_path, capsys):
     assert all(word in out for word in ("training: rbf", "shifted by 4", "matern-5/2", "9 points", "together"))
     content = json.loads((tmp_path / "deep" / "all.json").read_text(), parse_constant=pytest.fail)
     assert content["command"] == ["fillin", *words, "--json", str(tmp_path / "deep" / "all.json")]
-    assert content["budget"] == {"threads": 1, "batches": 2, "batch": 16, "settings": 4, "autoregressive": 1}
+    assert content["budget"] == {"threads": 1, "batches": 2, "batch": 4, "settings": 4, "autoregressive": 1}
     assert content["model"]["model"] == "te-tnp"
     assert content["machine"]["torch"] == torch.__version__
     assert content["seed"] == 0
-    assert [row["kind"] for row in content["rows"]] == ["training", "shift", "function", "context", "context"]
+    assert [row["kind"] for row in content["rows"]] == ["training", "shift", "beyond", "function", "context", "context"]
     for row in content["rows"]:
         assert set(row["scores"]) == set(asdict(evaluate(Exact(), curves("rbf", batch=1), batches=1, settings=0)))
         assert row["scores"]["joint"]["log_likelihood"] < 100
@@ -274,7 +274,7 @@ def test_report_of_a_saved_model(tmp_path, capsys):
     words += ["--functions", "square-wave", "--contexts", "0", "--threads", "1", "--shift", "0", "--json", "-"]
     assert main([*words, "--out", str(tmp_path / "pictures")]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert [row["value"] for row in rows] == ["sawtooth", "square-wave", 0]
+    assert [row["value"] for row in rows] == ["sawtooth", 4.0, "square-wave", 0]
     assert all(row["scores"]["limit"] is None for row in rows)
     assert len(list((tmp_path / "pictures").iterdir())) == 3
 
@@ -323,3 +323,12 @@ def test_without_scoringrules_the_remedy_is_named(stream, monkeypatch):
 def test_importing_is_light():
     code = "import fillin.evaluate, sys; print({'matplotlib', 'scoringrules'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
+
+
+def test_a_mixture_far_below_y_has_a_pit_of_one():
+    """Shares of a float32 softmax do not sum to 1; what they miss must not push a value out of the histogram."""
+    logits = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
+    mixture = MixtureSameFamily(Categorical(logits=logits), Normal(torch.zeros(500, 4), torch.ones(500, 4)))
+    u = metrics.pit(metrics.components(mixture), torch.full((500,), 100.0))
+    assert u.max() <= 1
+    assert metrics.histogram(u)[-1] == 1

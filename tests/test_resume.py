@@ -22,7 +22,7 @@ from fillin.train import checkpoint, fit, open_run, read
 from fillin.train.log import Line, Log
 from fillin.train.log import read as read_log
 from fillin.train.loop import Goal, objective_of, optimiser_of
-from fillin.train.recipe import model_of, stream_of
+from fillin.train.recipe import CHOICES, model_of, stream_of
 from fillin.train.runs import Busy, alone
 
 SMALL = {
@@ -94,8 +94,9 @@ def test_interrupted_it_says_how_to_go_on_and_ends_with_the_same_bytes(killed):
 # ---- resuming
 
 
-def test_a_checkpoint_comes_back_to_the_bit(tmp_path):
-    recipe = read(SMALL)
+@pytest.mark.parametrize("name", CHOICES["optimiser.name"])
+def test_a_checkpoint_comes_back_to_the_bit(name, tmp_path):
+    recipe = read(SMALL, ["--optimiser.name", name])
     stream = stream_of(recipe)
 
     def new():
@@ -111,7 +112,7 @@ def test_a_checkpoint_comes_back_to_the_bit(tmp_path):
     goal, optimiser = new()
     for number in range(3):
         step(goal, optimiser, number)
-    state = checkpoint.State(3, 0.1 + 0.2, -1 / 3, [[1 / 7, 2 / 3]], "abc")
+    state = checkpoint.State(3, 0.1 + 0.2, -1 / 3, [[1 / 7, 2 / 3]], 1e-3, "abc")
     checkpoint.write(tmp_path / "last", goal.model, optimiser, state)
     again, other = new()
     assert checkpoint.read(tmp_path / "last", again.model, other, "abc") == state
@@ -151,7 +152,8 @@ def test_a_longer_budget_goes_on(run):
 @pytest.mark.parametrize(
     ("section", "said"),
     [("data", "--data.batch=4"), ("data", "--data.function=periodic"), ("model", "--model.width=32"),
-     ("seed", "--seed=1"), ("model", "--model.name=cnp"), ("data", "--data.length=[0.2, 0.6]")],
+     ("seed", "--seed=1"), ("model", "--model.name=cnp"), ("data", "--data.length=[0.2, 0.6]"),
+     ("optimiser.name", "--optimiser.name=adam")],
 )  # fmt: skip
 def test_what_a_resumed_run_cannot_change(section, said, run):
     before = contents(run)

@@ -1,13 +1,13 @@
 """Every study, in miniature: its cells train, resume, are shared, and end in a report with pictures."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 
 import pytest
-import torch
 
 from fillin.cli import main
-from fillin.data import Limit
 from fillin.errors import InputError
 from fillin.models import options_of
 from fillin.studies import (
@@ -24,6 +24,7 @@ from fillin.studies import (
 )  # fmt: skip
 from fillin.studies import base as studies_base
 from fillin.studies.write import table, write
+from fillin.train import dump
 from fillin.train.log import read as read_log
 
 TINY = {
@@ -52,7 +53,9 @@ def swift(monkeypatch):
     """Measures on two batches, limits by few settings, inference at two sizes."""
     real = measures.evaluate
     monkeypatch.setattr(measures, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
-    monkeypatch.setattr(dimensions, "bayes", lambda stream, step, settings: Limit(torch.zeros(1), torch.zeros(1)))
+    monkeypatch.setattr(
+        dimensions, "shifted", lambda *a, **k: {**measures.shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
+    )
     monkeypatch.setattr(conv_or_transformer, "SIZES", (100, 1000))
 
 
@@ -88,6 +91,47 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, swift):
     work_on(open_work(miniature("te-scores", most=3), tmp_path, quick=True))
     assert all(cell.done for cell in work.cells())
     assert (done[0].folder / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_cell_that_was_interrupted_is_not_measured(tmp_path, swift):
+    """A real Ctrl-C: the run is saved, no result is written, and the next call ends it."""
+    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = work.cells()
+    pressed = []
+
+    def press(cell, share, loss, validation):
+        if not pressed:
+            pressed.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        work_on(work, press)
+    assert not cell.done
+    work_on(work)
+    assert cell.result["steps"] == 4
+
+
+def test_a_cell_that_diverges_is_left_out(tmp_path, swift):
+    study = miniature("te-scores")
+    broken = {
+        key: {**own, "optimiser.rate": 1e30} if key == "mlp, equal time" else own
+        for key, own in study.variants(True).items()
+    }
+    work = open_work(replace(study, variants=lambda quick: broken), tmp_path, quick=True)
+    work_on(work)
+    failed = [cell.variant for cell in work.cells() if cell.failed]
+    assert failed == ["mlp, equal time"]
+    assert "mlp, equal time, seed 0, diverged" in write(work, ["x"]).read_text()
+
+
+def test_a_cell_of_another_version_is_not_mixed_in(tmp_path, swift):
+    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = work.cells()
+    other = {**cell.recipe, "seed": 9}
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "recipe.yaml").write_text(dump(other))
+    with pytest.raises(InputError, match="another version of this study"):
+        work_on(work)
 
 
 def test_a_cell_that_another_process_has_is_left_to_it(tmp_path, swift):

@@ -28,7 +28,7 @@ from fillin.train.log import Line, Log
 from fillin.train.log import read as read_log
 from fillin.train.loop import HELD_OUT, Diverged, Goal, objective_of, optimiser_of, rate_at, seed_step
 from fillin.train.picture import learning
-from fillin.train.recipe import model_of, seconds, share_spent, stream_of
+from fillin.train.recipe import CHOICES, model_of, seconds, share_spent, stream_of
 
 SMALL = {
     "data": {"batch": 2, "points": 12, "context": [3, 5], "targets": [3, 5]},
@@ -50,7 +50,7 @@ def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: {name: te-tnp, size: small}\nbudget: {steps: 10}\noptimiser: {rate: 2.0e-3}\n")
     recipe = read(path, ["--optimiser.rate", "1e-3", "--data.protocol=te-tnp", "--seed", "7"])
-    assert recipe["optimiser"] == {"name": "adamw", "rate": 1e-3, "decay": 1e-4, "clip": 0.5}
+    assert recipe["optimiser"] == {"name": "muon", "rate": 1e-3, "decay": 0.1, "clip": 20.0}
     assert recipe["data"]["target_range"] == [-3.0, 3.0]
     assert recipe["model"]["width"] == 64
     assert recipe["seed"] == 7
@@ -102,6 +102,7 @@ WRONG = {
     "no steps": (["--budget.steps", "0"], "budget.steps must be at least 1"),
     "half a step": (["--budget.steps", "2.5"], "budget.steps cannot be '2.5'; it is a whole number"),
     "a rate in words": (["--optimiser.rate", "fast"], "optimiser.rate cannot be 'fast'; it is a number"),
+    "a seed of others": (["--seed", str(2**30)], "seed must be below"),
     "a rate of nothing": (["--optimiser.rate", "0"], "optimiser.rate must be at least"),
     "a rate that is none": (["--optimiser.rate", ".nan"], "optimiser.rate must be at least"),
     "a warm-up of all": (["--schedule.warmup", "1"], "schedule.warmup is a share of the budget, below 1"),
@@ -287,7 +288,7 @@ def test_a_gradient_is_no_longer_than_clip():
         assert found == pytest.approx(wanted, rel=1e-5)
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam"])
+@pytest.mark.parametrize("name", CHOICES["optimiser.name"])
 def test_it_learns(name, tmp_path):
     """A constant function is learnt in a few steps, whatever the optimiser."""
     said = ["--optimiser.rate=0.02", f"--optimiser.name={name}", "--data.scale=[0.01, 0.01]", "--budget.steps=45"]

@@ -6,7 +6,8 @@ from fillin.cli.options import console, describe, positive
 
 _EXAMPLES = """\
   fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on others
-  fillin evaluate runs/te-tnp --batches 10             sooner, and with larger errors
+  fillin evaluate te-tnp-rbf                           pretrained weights, by name
+  fillin evaluate runs/te-tnp --batches 40             sooner, and with larger errors
   fillin evaluate runs/te-tnp --functions sawtooth "rbf * periodic" --shift 100
   fillin evaluate my-model --function matern-5/2       a folder that fillin.save wrote
   fillin evaluate runs/te-tnp --autoregressive         the joint likelihood too, target after target
@@ -21,7 +22,9 @@ def add(commands) -> None:
     command = describe(
         commands, "evaluate", "score a run or a saved model against the best that is possible", _EXAMPLES
     )
-    command.add_argument("folder", metavar="RUN|FOLDER", help="a run folder, or one that fillin.save wrote")
+    command.add_argument(
+        "folder", metavar="RUN|NAME", help="a run folder, one that fillin.save wrote, or pretrained weights"
+    )
     command.add_argument("--function", metavar="F", help="what a saved model learnt from (default: rbf)")
     command.add_argument(
         "--protocol", metavar="P", help="tnp, te-tnp or sawtooth: its places and counts (default: tnp)"
@@ -29,7 +32,7 @@ def add(commands) -> None:
     command.add_argument("--functions", nargs="+", metavar="F", help="others (default: rbf, matern-5/2, periodic)")
     command.add_argument("--shift", type=float, default=4.0, metavar="D", help="how far to move inputs (4; 0: not)")
     command.add_argument("--contexts", nargs="+", type=int, metavar="N", help="numbers of points (default: six)")
-    command.add_argument("--batches", type=int, default=40, metavar="N", help="batches of 16 tasks a setting (40)")
+    command.add_argument("--batches", type=int, default=160, metavar="N", help="batches of 4 tasks a setting (160)")
     command.add_argument(
         "--limit",
         type=int,
@@ -83,7 +86,12 @@ def _folder(arguments: argparse.Namespace):
 
     from fillin.errors import InputError
 
-    folder = Path(arguments.out) if arguments.out else Path(arguments.folder) / "evaluation"
+    folder = Path(arguments.folder)  # pretrained weights stay as they are
+    folder = (
+        Path(arguments.out)
+        if arguments.out
+        else (folder if folder.exists() else Path("out") / folder.name) / "evaluation"
+    )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -105,6 +113,8 @@ def _show(name: str, kind: str, rows, pictures) -> None:
 def _table(title: str, rows):
     from rich.table import Table
 
+    from fillin.evaluate.report import three
+
     caption = (
         "In nats per target, ± one standard error. limit: exact inference, told only the prior of the hyperparameters; "
         "known: told them; –: no closed form, or --limit is too small. gap: limit − log-likelihood. 50 %: targets in "
@@ -120,7 +130,7 @@ def _table(title: str, rows):
             "–" if scores.coverage is None else f"{100 * scores.coverage[level]:.1f}" for level in ("50", "80", "95")
         ]
         table.add_row(
-            row.label, *_likelihood(scores), _three(scores.rmse), _three(scores.crps), *inside, _three(scores.ks)
+            row.label, *_likelihood(scores), three(scores.rmse), three(scores.crps), *inside, three(scores.ks)
         )
     return table
 
@@ -138,10 +148,8 @@ def _joint_table(title: str, rows):
 
 
 def _likelihood(found) -> tuple[str, ...]:
+    from fillin.evaluate.report import three
+
     gap = "–" if found.gap is None else f"{found.gap:.3f} ± {found.gap_error:.3f}"
     value = f"{found.log_likelihood:.3f} ± {found.standard_error:.3f}"
-    return value, _three(found.limit), gap, _three(found.known)
-
-
-def _three(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3f}"
+    return value, three(found.limit), gap, three(found.known)

@@ -79,6 +79,8 @@ def run(arguments: argparse.Namespace) -> None:
         return
     if arguments.recipe is not None and arguments.resume is not None:
         raise InputError("train: a run that is resumed has its recipe already; drop one of the two")
+    if arguments.resume is not None and arguments.out is not None:
+        raise InputError("train: a run that is resumed stays in its folder; drop --out")
     overrides = list(arguments.settings)
     # one kind of budget replaces the other
     for given, other in (("time", "steps"), ("steps", "time")):

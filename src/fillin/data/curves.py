@@ -8,6 +8,7 @@ Task(xc=[16, 41, 1], yc=[16, 41, 1], xt=[16, 128, 1], yt=[16, 128, 1])
 """
 
 import math
+import re
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -147,26 +148,27 @@ def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: 
 
     `function` is a kernel or another function by name; `+` and `*` combine kernels, `|` mixes functions, and a number
     before one is its weight: "2 rbf | matern-5/2 | rbf * periodic | sawtooth". `protocol` sets places, counts and
-    hyperparameters as a paper does; `options` override them: every field of `Layout`, `noise`, `logarithmic`, and the
-    range of any hyperparameter ("length", "scale", "period", "drift", "mix", "frequency").
+    hyperparameters as a paper does; `options` override them: every field of `Layout`, and what the function has of
+    `noise`, `logarithmic` and ranges of hyperparameters ("length", "scale", "period", "drift", "mix", "frequency").
     """
-    settings = defaults(protocol)
+    settings = defaults(protocol, function)
     for option in options:
         if option not in settings:
-            raise UnknownName("option of curves", option, settings)
+            raise UnknownName(f"option of {function!r}", option, settings)
     settings |= {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     places = {f.name: settings.pop(f.name) for f in fields(Layout)}
     return Curves(_mixture(function, settings), Layout(**places), batch, seed)
 
 
-def defaults(protocol: str) -> dict[str, Any]:
-    """Every option of `curves` with its value under a protocol: those of `Layout`, then those of functions."""
+def defaults(protocol: str, function: str = "rbf") -> dict[str, Any]:
+    """Every option of `curves` with its value under a protocol: those of `Layout`, then those that the function has."""
     layout, hyper = PROTOCOLS[choose("protocol", protocol, PROTOCOLS)]
-    own = {f.name: f.default for kind in FUNCTIONS.values() for f in fields(kind) if f.name not in _FIXED}
-    return {**{f.name: getattr(layout, f.name) for f in fields(Layout)}, **own, **hyper}
-
-
-_FIXED = ("low", "high", "unit", "years", "dim_y")
+    words = {word for part in re.split(r"[|+*]", str(function)) for word in part.split()}
+    kinds = [kind for name, kind in FUNCTIONS.items() if name in words]
+    own = {f.name: hyper.get(f.name, f.default) for kind in kinds for f in fields(kind) if f.name != "dim_y"}
+    if words & set(KERNELS):
+        own["noise"] = hyper["noise"]
+    return {**{f.name: getattr(layout, f.name) for f in fields(Layout)}, **own}
 
 
 def _mixture(text: str, hyper: dict[str, Any]) -> Function:

@@ -143,7 +143,9 @@ class GaussianProcess(Function):
         y = torch.cat([task.yc, task.yt], 1).double()
         nc = task.xc.shape[1]
         parts = []
-        for some in theta.split(max(1, 2_000_000 // (len(x) * x.shape[1] ** 2))):  # 16 MB of covariances at a time
+        for some in theta.split(
+            max(1, 2_000_000 // max(1, len(x) * x.shape[1] ** 2))
+        ):  # 16 MB of covariances at a time
             factor = torch.linalg.cholesky(self._covariance(x.expand(len(some), *x.shape), some))
             white = torch.linalg.solve_triangular(factor, y.expand(len(some), *y.shape), upper=False)[..., 0]
             density = -0.5 * white.square() - factor.diagonal(dim1=-2, dim2=-1).log() - 0.5 * math.log(2 * math.pi)
@@ -194,28 +196,26 @@ class PredatorPrey(Function):
 
         du = u(α − βv) dt + σ u dW,    dv = v(−γ + δu) dt + σ v dW
 
-    Euler–Maruyama in ln u and ln v (populations stay positive), `years` of it stretched over [low, high]; y is both
-    populations, divided by `unit`. One input dimension, two outputs.
+    Euler–Maruyama in ln u and ln v (populations stay positive) from the first place to the last, so many `years` a unit
+    of x; y is both populations, divided by `unit`. One input dimension, two outputs.
     """
 
-    years: float = 100.0
-    low: float = -2.0
-    high: float = 2.0
+    years: float = 25.0
     unit: float = 5.0
     dim_y: int = 2
     dim_x: ClassVar[int | None] = 1
 
     def draw(self, x, random):
-        steps = round(10 * self.years)
+        tenths = 10 * self.years * (x[..., 0] - x.min()) if x.numel() else x[..., 0]  # of a year since the first place
+        steps = math.ceil(float(tenths.max())) + 1 if x.numel() else 1
         u = uniform(random, 5, len(x)).numpy()
         rates, sigma = 0.25 + u[[0, 2]], 0.02 + 0.06 * u[4]
         feed = rates * (0.2 + 0.2 * u[[1, 3]])
         start = torch.log(1 + 9 * uniform(random, 2, len(x))).numpy()
         shocks = torch.randn(steps, 2, len(x), generator=random, dtype=x.dtype).numpy() * sigma * math.sqrt(0.1)
         populations = torch.from_numpy(_lotka_volterra(start, rates, feed, sigma, shocks)).permute(2, 0, 1) / self.unit
-        at = ((x[..., 0] - self.low) / (self.high - self.low)).clamp(0, 1) * steps
-        before = at.floor().clamp(max=steps - 1).long()
-        share = (at - before)[..., None]
+        before = tenths.floor().long()
+        share = (tenths - before)[..., None]
         pick = before[..., None].expand(-1, -1, 2)
         return populations.gather(1, pick) * (1 - share) + populations.gather(1, pick + 1) * share, None
 

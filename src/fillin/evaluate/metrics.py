@@ -37,7 +37,8 @@ def components(prediction: Distribution) -> Components | None:
     if isinstance(each, MixtureSameFamily):
         chosen, parts = each.mixture_distribution, each.component_distribution
         assert isinstance(chosen, Categorical)
-        return Components(chosen.probs.double(), parts.mean.double(), parts.stddev.double())
+        share = chosen.probs.double()  # of a float32 softmax: they miss 1 by a little, and PIT values would too
+        return Components(share / share.sum(-1, keepdim=True), parts.mean.double(), parts.stddev.double())
     mean, deviation = each.mean.double()[..., None], each.stddev.double()[..., None]
     return Components(torch.ones_like(mean), mean, deviation)
 
@@ -51,7 +52,7 @@ def log_density(parts: Components, y: Float[Tensor, "*b"]) -> Float[Tensor, "*b"
 def pit(parts: Components, y: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
     """P(Y ≤ y), the probability integral transform: uniform where predictions are calibrated."""
     below = torch.special.ndtr((y[..., None].double() - parts.mean) / parts.deviation)
-    return (parts.share * below).sum(-1)
+    return (parts.share * below).sum(-1).clamp(0, 1)
 
 
 def crps(parts: Components, y: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:

@@ -4,17 +4,19 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from fillin.data import Curves, curves
+from fillin.data.curves import defaults
 from fillin.errors import InputError
 from fillin.evaluate.scores import Scores, evaluate, fits
 from fillin.models import Process, load
+from fillin.pretrained import locate, names
 from fillin.train import open_run
 
 FUNCTIONS = ("rbf", "matern-5/2", "periodic")
-BATCH = 16  # whatever a model was trained with, so that all are asked the same tasks
+# Whatever a model was trained with: all are asked the same tasks. Few, because those of a batch share their counts.
+BATCH = 4
 
 
 class Subject(NamedTuple):
@@ -26,7 +28,8 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True)
 class Setting:
-    """`kind` is "training", "shift", "function" or "context", `value` which function, how far, or how many points."""
+    """`kind` is "training", "shift", "beyond" (all targets to the right of the context), "function" or "context", and
+    `value` which function, how far, or how many points."""
 
     kind: str
     value: str | float | int
@@ -58,12 +61,14 @@ def label(kind: str, value: str | float | int) -> str:
     """
     if kind == "shift":
         return f"shifted by {value:g}"
+    if kind == "beyond":
+        return "beyond the context"
     return {"training": f"training: {value}", "context": f"{value} point{'s' * (value != 1)}"}.get(kind, str(value))
 
 
 def subject(folder: str | os.PathLike, function: str | None = None, protocol: str | None = None) -> Subject:
     """The best model of a run with the data of its recipe, or a saved model with the data that are named."""
-    folder = Path(folder)
+    folder = locate(folder)
     if (folder / "recipe.yaml").exists():
         if function or protocol:
             raise InputError(f"{folder} is a run and has its data; drop function and protocol, or take {folder}/best")
@@ -73,7 +78,10 @@ def subject(folder: str | os.PathLike, function: str | None = None, protocol: st
         options = {key: value for key, value in run.recipe["data"].items() if key not in ("name", "batch")}
         return Subject(run.model(), options)
     if not (folder / "model.safetensors").exists():
-        raise InputError(f"{folder} is neither a run (fillin train makes one) nor a saved model (fillin.save)")
+        raise InputError(
+            f"{folder} is neither a run (fillin train makes one), nor a saved model (fillin.save), nor pretrained: "
+            f"{', '.join(names())}"
+        )
     model = load(folder)
     return Subject(model, {"function": function or "rbf", "protocol": protocol or "tnp", "dim_x": model.dim_x or 1})
 
@@ -92,6 +100,8 @@ def settings(
     found = [Setting("training", learnt, train)]
     if shift:
         found.append(Setting("shift", shift, train.at(shift=train.layout.shift + shift)))
+    low, high = train.layout.range
+    found.append(Setting("beyond", high - low, train.at(target_range=(high, 2 * high - low))))
     for function in FUNCTIONS if functions is None else functions:
         other = _stream({**about.data, "function": function})
         if functions is not None:
@@ -106,7 +116,7 @@ def settings(
 def measure(
     model: Process,
     asked: Sequence[Setting],
-    batches: int = 40,
+    batches: int = 160,
     seed: int = 0,
     *,
     tick: Callable[[], object] = lambda: None,
@@ -120,10 +130,17 @@ def measure(
 
 
 def _stream(data: dict[str, Any]) -> Curves:
-    return curves(**data, batch=BATCH)
+    """What is said of hyperparameters holds for those that the function has."""
+    known = {"function", "protocol", *defaults(data.get("protocol", "tnp"), data["function"])}
+    return curves(**{key: value for key, value in data.items() if key in known}, batch=BATCH)
 
 
 def _sizes(low: int, high: int, number: int = 6) -> list[int]:
     """Whole numbers from low to high, each about as many times the one before."""
     step = math.log((high + 1) / (low + 1)) / (number - 1)
     return sorted({round((low + 1) * math.exp(i * step)) - 1 for i in range(number)})
+
+
+def three(value: float | None) -> str:
+    """With three decimals, or a dash for what is not known."""
+    return "–" if value is None else f"{value:.3f}"

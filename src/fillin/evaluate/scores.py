@@ -89,7 +89,7 @@ def evaluate(
     batches, one pass a target. `tick` is called after each batch.
     """
     fits(model, stream)
-    if batches < 1 or settings < 0 or autoregressive < 0:
+    if batches < 1 or settings < 0 or settings == 1 or autoregressive < 0:
         raise InputError(
             f"evaluate: batches must be at least 1, settings and autoregressive at least 0, got {batches}, {settings} "
             f"and {autoregressive}"

@@ -13,6 +13,7 @@ from torch import Tensor
 from fillin.errors import InputError
 from fillin.models.base import Process
 from fillin.models.registry import create
+from fillin.pretrained import locate
 
 FORMAT = 1
 
@@ -39,8 +40,9 @@ def save(model: Process, folder: str | os.PathLike) -> Path:
 
 
 def load(folder: str | os.PathLike) -> Process:
-    """The model that `save` wrote there, with its weights and their dtype."""
-    path = Path(folder) / "model.safetensors"
+    """The model that `save` wrote there, the best of a run, or pretrained weights by name, with their dtype."""
+    path = locate(folder)
+    path = (path / "best" if (path / "recipe.yaml").exists() else path) / "model.safetensors"
     try:
         with safe_open(path, "pt") as file:
             config = json.loads((file.metadata() or {}).get("fillin", "null"))
@@ -68,11 +70,21 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
     path.chmod(mode)
 
 
+def sync(path: Path) -> None:
+    """Wait until the file is on the disk: a rename must not get there first."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Call write(a path beside), then rename: `path` is whole at any moment."""
+    """Call write(a path beside), then rename: `path` is whole at any moment, also after a power cut."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(beside)
+        sync(beside)
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)

@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from fillin.errors import FillinError, InputError
 from fillin.models import Process
 from fillin.models.files import replace_file
 from fillin.train.log import Line
 from fillin.train.log import read as read_log
-from fillin.train.recipe import Recipe, read
+from fillin.train.loop import Diverged
+from fillin.train.recipe import Recipe, read, share_spent
 from fillin.train.runs import Busy, Run, alone, fit
 
 Settings = Mapping[str, Any]  # of a recipe, flat: {"model.score": "rbf"}
@@ -52,6 +51,11 @@ class Cell:
     @property
     def done(self) -> bool:
         return (self.folder / "result.json").exists()
+
+    @property
+    def failed(self) -> bool:
+        """Whether its loss diverged: it counts as done, and has no scores."""
+        return self.done and "diverged" in self.result
 
     @property
     def result(self) -> dict[str, Any]:
@@ -91,7 +95,7 @@ class Study:
     quick: Scale
     full: Scale
     measure: Measure
-    report: Callable[[Sequence[Cell], Path, bool], Report]
+    report: Callable[[Sequence[Cell], Path], Report]
     explore: Callable[["Work"], Iterator[Cell]] | None = None
 
     def scale(self, quick: bool) -> Scale:
@@ -121,6 +125,8 @@ class Work:
 
     def explored(self) -> list[Cell]:
         """Cells in the folder that `explore` has proposed."""
+        if not self.study.explore:
+            return []
         known = {cell.folder for cell in self.cells()}
         found = []
         for path in sorted((self.folder / "cells").glob("*/*/result.json")):
@@ -168,6 +174,8 @@ def attempt(work: Work, cell: Cell, watch: Watch | None = None) -> bool:
     if cell.done:
         return False
     begun = (cell.folder / "recipe.yaml").exists()
+    if begun and read(cell.folder / "recipe.yaml") != cell.recipe:
+        raise InputError(f"{cell.folder} was made by another version of this study; choose another --out")
 
     def told(step: int, elapsed: float, share: float, loss: float, validation: float | None) -> None:
         if watch:
@@ -178,23 +186,29 @@ def attempt(work: Work, cell: Cell, watch: Watch | None = None) -> bool:
         with alone(cell.folder):
             if cell.done:  # someone measured it between our two locks
                 return False
-            torch.manual_seed(0)
+            state = run.state
+            if share_spent(run.recipe, state.step, state.seconds) < 1:  # someone pressed Ctrl-C: it was saved
+                raise KeyboardInterrupt
             model = run.model().eval()
-            last = run.lines[-1]
             found = {
-                "variant": cell.variant,
-                "seed": cell.seed,
-                "steps": last.step,
-                "seconds": last.seconds,
+                "steps": state.step,
+                "seconds": state.seconds,
+                "ms": 1000 * (state.seconds - state.validating) / state.step,
                 "parameters": sum(p.numel() for p in model.parameters()),
-                "validation": max(line.validation for line in run.lines if line.validation is not None),
+                "validation": state.best,
                 **work.study.measure(model, cell.recipe, work.quick),
             }
-            text = json.dumps(found, indent=2) + "\n"
-            replace_file(cell.folder / "result.json", lambda path: path.write_text(text))
+            _write(cell, found)
     except Busy:
         return False
+    except Diverged as error:  # it would do so again
+        _write(cell, {"diverged": str(error)})
     return True
+
+
+def _write(cell: Cell, found: dict[str, Any]) -> None:
+    text = json.dumps({"variant": cell.variant, "seed": cell.seed, **found}, indent=2) + "\n"
+    replace_file(cell.folder / "result.json", lambda path: path.write_text(text))
 
 
 def average(cells: Sequence[Cell], key: str) -> dict[str, float]:

@@ -16,9 +16,9 @@ from fillin.studies.measures import shifted
 from fillin.train.recipe import Recipe, stream_of
 
 MODELS: dict[str, Settings] = {
-    "convcnp": {"model.name": "convcnp", "optimiser.rate": 3e-3},
-    "convnp": {"model.name": "convnp", "model.samples": 8, "optimiser.rate": 1e-3},
-    "tnp-d": {"model.name": "tnp-d", "optimiser.rate": 1e-3},
+    "convcnp": {"model.name": "convcnp"},
+    "convnp": {"model.name": "convnp", "model.samples": 8},
+    "tnp-d": {"model.name": "tnp-d"},
     "te-tnp": {"model.name": "te-tnp"},
     "te-tnp, half": {"model.name": "te-tnp", "model.width": 32, "model.heads": 2, "model.hidden": 64},
     "te-lbanp": {"model.name": "te-lbanp"},
@@ -38,7 +38,7 @@ def variants(quick: bool) -> Mapping[str, Settings]:
 
 
 def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
-    found = shifted(model, recipe, 64 if quick else 1000, shift=4.0)
+    found = shifted(model, recipe, 200 if quick else 4000, shift=4.0)
     if recipe["data"]["function"] == "rbf":
         found["inference"] = inference(model, patience=3.0 if quick else 600.0)
     return found
@@ -63,7 +63,7 @@ def inference(model: Process, patience: float) -> list[dict[str, float | None]]:
     return found
 
 
-def report(cells: Sequence[Cell], folder: Path, quick: bool) -> Report:
+def report(cells: Sequence[Cell], folder: Path) -> Report:
     here, there, steps = (average(cells, key) for key in ("log_likelihood", "shifted", "steps"))
     costs = {
         cell.variant.removesuffix(", gp"): cell.result["inference"] for cell in cells if "inference" in cell.result
@@ -107,14 +107,14 @@ def _findings(rows: Sequence[tuple], at: Mapping[str, Any]) -> list[str]:
     by = {row[0]: row for row in rows}
     best, saw = max(rows, key=lambda row: row[1]), max(rows, key=lambda row: row[5])
     found = [
-        f"Gaussian process, equal time: **{best[0]}** leads with {best[1]:.3f} (convcnp {by['convcnp'][1]:.3f}, "
+        f"Gaussian process: **{best[0]}** leads with {best[1]:.3f} (convcnp {by['convcnp'][1]:.3f}, "
         f"tnp-d {by['tnp-d'][1]:.3f}).",
         f"Translated sawtooth waves: **{saw[0]}** leads with {saw[5]:.3f}; tnp-d, whose tokens carry places, goes from "
         f"{by['tnp-d'][4]:.3f} where it learnt to {by['tnp-d'][5]:.3f} where it did not.",
     ]
     cost = {row[0]: row[6] for row in rows if row[6] is not None}
     for name in ("convcnp", "te-tnp"):
-        alike = [other for other in cost if other != name and 0.5 <= cost[other] / cost[name] <= 1.1]
+        alike = [other for other in cost if other != name and cost[other] <= cost[name]]
         if alike:
             rival = max(alike, key=lambda other: by[other][1])
             found.append(
@@ -122,7 +122,7 @@ def _findings(rows: Sequence[tuple], at: Mapping[str, Any]) -> list[str]:
                 f"other is {rival} ({cost[rival]:.0f} ms): {by[rival][1]:.3f} against {by[name][1]:.3f}."
             )
     far = [row[0] for row in rows if row[8] == SIZES[-1]]
-    found.append(f"Within the time allowed, {', '.join(far) or 'none'} took in {SIZES[-1]:,} context points.")
+    found.append(f"{SIZES[-1]:,} context points, before a prediction took too long: {', '.join(far) or 'none'}.")
     return found
 
 
@@ -177,10 +177,10 @@ STUDY = Study(
     question="ConvCNP and ConvNP against TNP-D, TE-TNP and the models with pseudo-tokens: how fast they learn, what "
     "they make of sawtooth waves and of waves moved by 4, and what a prediction costs. Log-likelihood per target in "
     "nats, higher is better; sawtooth waves have no noise, so there the floor of the deviation (0.01) matters.",
-    recipe={"optimiser.rate": 2e-3, "keep.validations": 15},
+    recipe={"keep.validations": 15},
     variants=variants,
-    quick=Scale({"budget.time": "75s", "model.size": "small"}, 1, "quick: 75 seconds each on one thread."),
-    full=Scale({"budget.steps": 100_000, "model.size": "base"}, 3, "full: 100,000 steps each."),
+    quick=Scale({"budget.time": "45s", "model.size": "small"}, 1, "quick: 45 seconds each on one thread."),
+    full=Scale({"budget.steps": 100_000, "model.size": "base", "optimiser.rate": 1e-3}, 3, "full: 100,000 steps each."),
     measure=measure,
     report=report,
 )

@@ -20,9 +20,7 @@ def colour(number: int) -> tuple[str, str]:
     return COLOURS[number % len(COLOURS)], _DASHES[number // len(COLOURS) % len(_DASHES)]
 
 
-def learning(
-    axes: Axes, cells: Sequence[Cell], against: str, names: Sequence[str] | None = None, limit: float | None = None
-) -> None:
+def learning(axes: Axes, cells: Sequence[Cell], against: str, names: Sequence[str] | None = None) -> None:
     """Validations of each cell of seed 0 against "step" or "seconds"; `names` fixes which colour is whose."""
     first = [cell for cell in cells if cell.seed == 0]
     order = list(names or dict.fromkeys(cell.variant for cell in first))
@@ -32,7 +30,7 @@ def learning(
         values += [value for _, value in seen[1:]]  # the first is before anything is learnt
         ink, dash = colour(order.index(cell.variant))
         axes.plot([x for x, _ in seen], [y for _, y in seen], dash, color=ink, linewidth=1.2, label=cell.variant)
-    frame(axes, values, limit)
+    frame(axes, values)
     axes.set_xlabel({"step": "steps", "seconds": "seconds of training"}[against])
 
 

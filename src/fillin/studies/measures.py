@@ -1,32 +1,37 @@
 """What several studies measure of a trained model."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from fillin.data import Curves
 from fillin.evaluate import evaluate
+from fillin.evaluate.report import BATCH
+from fillin.evaluate.scores import unseen
 from fillin.models import Process
-from fillin.train.loop import HELD_OUT
 from fillin.train.recipe import Recipe, stream_of
 
 
-def shifted(model: Process, recipe: Recipe, batches: int, shift: float) -> dict[str, Any]:
-    """Scores on the training distribution, and the log-likelihood where all places are moved by `shift`."""
-    stream = stream_of(recipe)
-    here = evaluate(model, stream, batches=batches, settings=0)
+def shifted(model: Process, recipe: Recipe, batches: int, shift: float, settings: int = 0) -> dict[str, Any]:
+    """Scores on the training distribution, and the log-likelihood where all places are moved by `shift`. With
+    `settings`, the limit of the data too."""
+    stream = _stream(recipe)
+    here = evaluate(model, stream, batches=batches, settings=settings)
     there = evaluate(model, stream.at(shift=stream.layout.shift + shift), batches=batches, settings=0)
-    return {
+    found = {
         "log_likelihood": here.log_likelihood,
         "standard_error": here.standard_error,
         "shifted": there.log_likelihood,
         "rmse": here.rmse,
     }
+    return {**found, "limit": here.limit} if settings else found
 
 
 @torch.no_grad()
 def reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[str, Any]:
     """How far predictions at the context points are from the context, and how often it lies in their 95 % band."""
-    stream = stream_of(recipe, seed=recipe["seed"] + HELD_OUT // 2)
+    stream = unseen(_stream(recipe), 0)
     errors, inside = [], []
     for step in range(batches):
         task = stream.task(step)
@@ -38,3 +43,8 @@ def reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[str, An
         "context_rmse": float(torch.stack(errors).mean().sqrt()),
         "context_covered": float(torch.stack(inside).mean()),
     }
+
+
+def _stream(recipe: Recipe) -> Curves:
+    """Tasks of a batch share their counts: small batches say more."""
+    return replace(stream_of(recipe), batch=BATCH)

@@ -31,43 +31,47 @@ def explore(work: Work) -> Iterator[Cell]:
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
+    from optuna.trial import TrialState
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     trials = work.study.scale(work.quick).trials
     storage = work.storage or optuna.storages.JournalStorage(JournalFileBackend(str(work.folder / "optuna.journal")))
-    sampler = optuna.samplers.TPESampler(seed=None if work.storage else 0, n_startup_trials=max(4, trials // 10))
+    # no seed: processes that share a study must not propose the same; the liar keeps them off what is in training
+    sampler = optuna.samplers.TPESampler(constant_liar=True, n_startup_trials=max(4, trials // 10))
     search = optuna.create_study(
         study_name=f"fillin-sizes-{'quick' if work.quick else 'full'}", storage=storage, sampler=sampler,
         direction="maximize", load_if_exists=True,
     )  # fmt: skip
-    for left in search.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,)):
+    for left in search.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
         if len(left.params) == len(SEARCH):  # of a process that was killed, or is at work: its cell is locked then
-            yield _cell(work, left.params)
-            if (cell := _cell(work, left.params)).done:
-                search.tell(left.number, cell.result["log_likelihood"], skip_if_finished=True)
-    while len(search.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))) < trials:
+            yield (cell := _cell(work, left.params))
+            if cell.done:
+                _tell(search, left.number, cell)
+    for _ in range(4 * trials):  # the same numbers may be proposed again, and are not trained again
+        if len({tuple(t.params.items()) for t in search.get_trials(states=(TrialState.COMPLETE,))}) >= trials:
+            return
         trial = search.ask()
         numbers = {name: trial.suggest_categorical(name, choices) for name, choices in SEARCH.items()}
-        cell = _cell(work, numbers)
-        yield cell
-        if cell.done:
-            search.tell(trial, cell.result["log_likelihood"])
-        else:  # another process is at it
-            search.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        yield (cell := _cell(work, numbers))
+        _tell(search, trial.number, cell)
+
+
+def _tell(search, trial: int, cell: Cell) -> None:
+    """The validation of a trial, not the score that the report tells; nothing of one that failed or is another's."""
+    from optuna.trial import TrialState
+
+    if cell.done and not cell.failed:
+        search.tell(trial, cell.result["validation"], skip_if_finished=True)
+    else:
+        search.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
 
 
 def _cell(work: Work, numbers: Mapping[str, Any]) -> Cell:
-    layers = min(range(1, 25), key=lambda layers: abs(_parameters(numbers, layers) - MILLION))
+    """Each layer has as many parameters: two models tell the rest."""
+    sized = {**numbers, "hidden": 2 * numbers["width"]}
+    one, two = (sum(p.numel() for p in create("te-tnp", **sized, layers=n).parameters()) for n in (1, 2))
+    layers = min(range(1, 25), key=lambda layers: abs(one + (layers - 1) * (two - one) - MILLION))
     return work.cell(f"1m {_name(numbers)} layers={layers}", 0, _settings(numbers, layers))
-
-
-def _parameters(numbers: Mapping[str, Any], layers: int) -> int:
-    """Each layer has as many: two models tell the rest."""
-    one, two = (
-        sum(p.numel() for p in create("te-tnp", **numbers, hidden=2 * numbers["width"], layers=n).parameters())
-        for n in (1, 2)
-    )
-    return one + (layers - 1) * (two - one)
 
 
 def _name(numbers: Mapping[str, Any]) -> str:
@@ -80,10 +84,10 @@ def _settings(numbers: Mapping[str, Any], layers: int) -> Settings:
 
 
 def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
-    return shifted(model, recipe, 64 if quick else 1000, shift=4.0)
+    return shifted(model, recipe, 200 if quick else 4000, shift=4.0)
 
 
-def report(cells: Sequence[Cell], folder: Path, quick: bool) -> Report:
+def report(cells: Sequence[Cell], folder: Path) -> Report:
     score, parameters, steps = (average(cells, key) for key in ("log_likelihood", "parameters", "steps"))
     search = sorted((name for name in score if "layers=" in name), key=score.__getitem__, reverse=True)
     ranked = sorted(score, key=score.__getitem__, reverse=True)
@@ -152,8 +156,8 @@ STUDY = Study(
         "keep.validations": 10,
     },
     variants=variants,
-    quick=Scale({"budget.time": "60s", "optimiser.rate": 2e-3}, 1, "quick: one minute each on one thread.", trials=8),
-    full=Scale({"budget.time": "1h", "optimiser.rate": 5e-4}, 3, "full: an hour each.", trials=100),
+    quick=Scale({"budget.time": "45s"}, 1, "quick: 45 seconds each on one thread.", trials=8),
+    full=Scale({"budget.time": "1h", "optimiser.rate": 1e-3}, 3, "full: an hour each.", trials=100),
     measure=measure,
     report=report,
     explore=explore,

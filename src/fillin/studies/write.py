@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from fillin.studies.base import Cell, Report, Work
 
 def write(work: Work, command: Sequence[str]) -> Path:
     """Draw, judge and write down all cells that are measured. Returns report.md."""
-    cells = [cell for cell in [*work.cells(), *work.explored()] if cell.done]
-    report = work.study.report(cells, work.folder, work.quick)
+    done = [cell for cell in [*work.cells(), *work.explored()] if cell.done]
+    cells = [cell for cell in done if not cell.failed]
+    report = work.study.report(cells, work.folder)
+    lost = [f"{cell.variant}, seed {cell.seed}, diverged and is left out." for cell in done if cell.failed]
+    report = replace(report, findings=[*report.findings, *lost])
     results = {
         "study": work.study.name,
         "budget": "quick" if work.quick else "full",
@@ -22,7 +26,7 @@ def write(work: Work, command: Sequence[str]) -> Path:
         "fillin": fillin.__version__,
         "machine": machine(),
         "findings": list(report.findings),
-        "cells": [cell.result for cell in cells],
+        "cells": [cell.result for cell in done],
     }
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
     replace_file(work.folder / "results.json", lambda path: path.write_text(text))
@@ -37,6 +41,7 @@ def _page(work: Work, cells: Sequence[Cell], report: Report, command: Sequence[s
     spent = sum(cell.result["seconds"] for cell in cells)
     about = ", ".join(f"{key} {value}" for key, value in machine().items())
     shared = {**study.recipe, **scale.settings}
+    errors = sorted(cell.result["standard_error"] for cell in cells)
     lines = [f"# {study.line[0].upper()}{study.line[1:]}", "", study.question, ""]
     lines += [*(f"- {finding}" for finding in report.findings), ""]
     lines += table(report.columns, report.rows)
@@ -49,7 +54,9 @@ def _page(work: Work, cells: Sequence[Cell], report: Report, command: Sequence[s
         f"    {' '.join(command)}",
         "",
         f"{len(cells)} runs, seeds {', '.join(map(str, seeds))}, {spent / 60:.0f} minutes of training in all; "
-        f"{scale.about} Each run has its recipe in `cells/`. {about}. Shared settings: "
+        f"{scale.about} Scores have a standard error of about {errors[len(errors) // 2]:.3f} over tasks; these are the "
+        f"same for all models, so that differences are surer than that. Each run has "
+        f"its recipe in `cells/`. {about}. Shared settings: "
         f"{', '.join(f'`{key}` {value}' for key, value in shared.items())}.",
         "",
     ]

@@ -19,19 +19,20 @@ from torch.optim import Optimizer
 
 from fillin.errors import InputError
 from fillin.models import Process
-from fillin.models.files import load, save, write_tensors
+from fillin.models.files import load, save, sync, write_tensors
 
 _FILES = ("model.safetensors", "trainer.safetensors")
 
 
 class State(NamedTuple):
-    """Where a run is. `best` is the highest validation so far, `seconds` all the time that was spent, `pending` the
-    (loss, gradient) of steps that no line of the log has told of yet."""
+    """Where a run is. `best` is the highest validation so far, `seconds` all the time that was spent, `validating` how
+    much of it on validation, `pending` the (loss, gradient) of steps that no line of the log has told of yet."""
 
     step: int
     seconds: float
     best: float | None
     pending: list[list[float]]
+    validating: float
     recipe: str  # a digest of what must not change on the way
 
 
@@ -47,13 +48,13 @@ def write(folder: Path, model: Process, optimiser: Optimizer, state: State) -> N
         about = {**state._asdict(), "optimiser": numbers, "sha256": digests}
         (new / "trainer.json").write_text(json.dumps({**about, "seal": _seal(about)}, indent=2) + "\n")
         for path in (*new.iterdir(), new):
-            _sync(path)
+            sync(path)
         recover(folder)
         if folder.exists():
             shutil.rmtree(old, ignore_errors=True)  # of a process that was killed before it could
             os.rename(folder, old)
         os.rename(new, folder)
-        _sync(folder.parent)
+        sync(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except (OSError, SafetensorError, InputError) as error:
         shutil.rmtree(new, ignore_errors=True)
@@ -73,29 +74,48 @@ def recover(folder: Path) -> None:
         os.rename(old, folder)
 
 
+def peek(folder: Path) -> State:
+    """Where the run was when it wrote this checkpoint."""
+    return _about(folder)[0]
+
+
 def read(folder: Path, model: Process, optimiser: Optimizer | None, recipe: str) -> State:
     """Load weights and optimiser from `folder`, or say what is wrong with it and leave it alone."""
+    state, about = _about(folder)
     try:
-        about = json.loads((folder / "trainer.json").read_text())
-        if about.pop("seal") != _seal(about):
-            raise InputError(f"{folder / 'trainer.json'} is damaged: its content is not what was written")
-        state = State(**{name: about[name] for name in State._fields})
         for name in _FILES:
             if _digest(folder / name) != about["sha256"][name]:
                 raise InputError(f"{folder / name} is damaged: its content is not what was written")
         tensors = load_file(folder / "trainer.safetensors")
-    except FileNotFoundError as error:
-        raise InputError(f"{folder} is not a checkpoint of fillin: {Path(error.filename).name} is missing") from error
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"the checkpoint in {folder} is damaged: {error}") from error
+    except (OSError, SafetensorError, KeyError, TypeError) as error:
+        raise _unreadable(folder, error) from error
     if state.recipe != recipe:
-        raise InputError(f"the checkpoint in {folder} belongs to another recipe; it was not loaded")
+        raise InputError(
+            f"the checkpoint in {folder} belongs to another recipe, or to another version of fillin; it was "
+            "not loaded. Start a new run; its weights still load with fillin.load"
+        )
     model.load_state_dict(load(folder).state_dict())
     if optimiser is not None:
         _restore(optimiser, tensors, about["optimiser"])
     return state
+
+
+def _about(folder: Path) -> tuple[State, dict[str, Any]]:
+    try:
+        about = json.loads((folder / "trainer.json").read_text())
+        if about.pop("seal") != _seal(about):
+            raise InputError(f"{folder / 'trainer.json'} is damaged: its content is not what was written")
+        return State(**{name: about[name] for name in State._fields}), about
+    except InputError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(folder, error) from error
+
+
+def _unreadable(folder: Path, error: Exception) -> InputError:
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{folder} is not a checkpoint of fillin: {Path(error.filename).name} is missing")
+    return InputError(f"the checkpoint in {folder} is damaged: {error}")
 
 
 def _flatten(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -125,12 +145,3 @@ def _seal(about: dict[str, Any]) -> str:
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    """Wait until the file is on the disk: a rename must not get there first."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -75,7 +75,9 @@ def read(folder: Path) -> list[Line]:
             numbers = float(elapsed), float(loss), float(gradient), float(rate)
             lines.append(Line(int(step), *numbers, float(validation) if validation else None))
         except (ValueError, IndexError, TypeError) as error:
-            raise InputError(f"{path}, line {number}: not a line of a log: {','.join(row)!r}") from error
+            raise InputError(
+                f"{path}, line {number}: not a line of a log: {','.join(row)!r}; delete it and all that follow"
+            ) from error
     return lines
 
 

@@ -26,6 +26,7 @@ from fillin.models import Process, save
 from fillin.train import checkpoint
 from fillin.train.feed import feed
 from fillin.train.log import Line, Log
+from fillin.train.muon import Muon
 from fillin.train.recipe import Recipe, model_of, share_spent, stream_of
 from fillin.train.stop import Stop
 
@@ -58,11 +59,13 @@ def objective_of(recipe: Recipe) -> Callable[[Process, Task], Tensor]:
 
 def optimiser_of(recipe: Recipe, model: nn.Module) -> Optimizer:
     settings = recipe["optimiser"]
-    common = {"lr": settings["rate"], "weight_decay": settings["decay"], "fused": True}
+    common = {"lr": settings["rate"], "weight_decay": settings["decay"]}
+    if settings["name"] == "muon":
+        return Muon(model.parameters(), **common)
     if settings["name"] == "sgd":
-        return torch.optim.SGD(model.parameters(), momentum=0.9, **common)
+        return torch.optim.SGD(model.parameters(), momentum=0.9, fused=True, **common)
     kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings["name"]]
-    return kind(model.parameters(), **common)
+    return kind(model.parameters(), fused=True, **common)
 
 
 def rate_at(recipe: Recipe, spent: float) -> float:
@@ -113,7 +116,8 @@ class Loop:
     ):
         self.fabric, self.recipe, self.last, self.best = fabric, recipe, folder / "last", folder / "best"
         self.stream = stream_of(recipe)
-        self.held_out = replace(self.stream, seed=self.stream.seed + HELD_OUT)
+        # tasks of a batch share their counts: the same number of tasks in small batches says more
+        self.held_out = replace(self.stream, seed=self.stream.seed + HELD_OUT, batch=4)
         self.rows = _rows(self.stream.batch, fabric)
         self.keep, self.clip = recipe["keep"], recipe["optimiser"]["clip"]
         seed_step(recipe["seed"], HELD_OUT)
@@ -122,7 +126,7 @@ class Loop:
         if compiled:
             self.goal.compile(dynamic=True)
         self.module, self.optimiser = fabric.setup(self.goal, self.plain)
-        self.state = checkpoint.State(0, 0.0, None, [], digest)
+        self.state = checkpoint.State(0, 0.0, None, [], 0.0, digest)
         if self.last.exists():  # read once all is on its device, so that the optimiser's state follows
             self.state = checkpoint.read(self.last, self.goal.model, self.plain, digest)
         self.main = fabric.is_global_zero
@@ -130,8 +134,7 @@ class Loop:
         self.watch = watch if self.main and watch else lambda *_: None
 
     def __call__(self) -> checkpoint.State:
-        self.start, self.validating = time.perf_counter(), 0.0
-        self.begun = self.start - self.state.seconds
+        self.begun = time.perf_counter() - self.state.seconds
         saved, first = self.state.seconds, self.state.step
         self.module.train()
         share = self._spent()
@@ -177,23 +180,25 @@ class Loop:
         if self.log:
             self.log.add(Line(self.state.step, self.state.seconds, loss, norm, rate, value))
         if value is not None and (self.state.best is None or value > self.state.best):
-            self.state = self.state._replace(best=value)
+            self.state = self.state._replace(best=value, pending=[])
             if self.main:
                 save(self.goal.model, self.best)
+            self._save()  # or a killed run would not know how good the best is
         self.watch(self.state.step, self.state.seconds, share, loss, value)
         self.state = self.state._replace(pending=[])
 
     def _validate(self) -> float:
         began = time.perf_counter()
         value = validate(self.goal, self.held_out, self.keep["batches"], self.fabric)
-        self.validating += time.perf_counter() - began
+        spent = self.state.validating + time.perf_counter() - began
+        self.state = self.state._replace(validating=spent)
         return value
 
     def _dear(self) -> bool:
         """Under a budget of time alone, validations take at most a tenth of it."""
         if self.recipe["budget"]["steps"] or self.fabric.world_size > 1:  # all must validate, or none
             return False
-        return self.validating > 0.1 * (time.perf_counter() - self.start)
+        return self.state.validating > 0.1 * self.state.seconds
 
     def _save(self) -> None:
         if self.main:
@@ -208,8 +213,10 @@ class Loop:
         return share_spent(self.recipe, self.state.step, elapsed)
 
     def _count(self, share: float) -> int:
-        """How many validations are due when `share` is spent."""
-        return math.floor(share * self.keep["validations"] + 1e-9)
+        """How many validations are due when `share` is spent: in a run of few steps, at most one a `batches` steps."""
+        steps, most = self.recipe["budget"]["steps"], self.keep["validations"]
+        most = most if steps is None else max(1, min(most, steps // self.keep["batches"]))
+        return math.floor(share * most + 1e-9)
 
     def _asked(self, stop: Stop) -> bool:
         """Whether to stop; several processes agree on it, now and then."""

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fillin.plots import BLUE, FAINT, ORANGE, panels, save, style
+from fillin.plots import BLUE, ORANGE, panels, save, style
 from fillin.train.log import Line
 
 
-def learning(lines: Sequence[Line], path: Path, title: str = "", limit: float | None = None) -> Path:
-    """Log-likelihood per target against steps: each line of the log, validations as dots; `limit` dashed."""
+def learning(lines: Sequence[Line], path: Path, title: str = "") -> Path:
+    """Log-likelihood per target against steps: each line of the log, validations as dots."""
     with style():
         figure, [[axes]] = panels(1, 1, width=7.0, height=3.2)
         axes.plot(
@@ -29,18 +29,15 @@ def learning(lines: Sequence[Line], path: Path, title: str = "", limit: float | 
             linewidth=1.2,
             label="validation",
         )
-        frame(axes, [line.validation for line in seen], limit)
+        frame(axes, [line.validation for line in seen])
         axes.set_title(title)
         axes.set_xlabel("step")
     return save(figure, path)
 
 
-def frame(axes, validations: Sequence[float | None], limit: float | None) -> None:
+def frame(axes, validations: Sequence[float | None]) -> None:
     """The view is on the validations: the first losses of a run are far below everything else."""
-    if limit is not None:
-        axes.axhline(limit, color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), label="limit")
     if shown := [value for value in validations if value is not None]:
-        shown = [*shown, *([limit] if limit is not None else [])]
         low, high = min(shown), max(shown)
         margin = 0.08 * (high - low) or 0.1
         axes.set_ylim(low - margin, high + margin)

@@ -38,12 +38,12 @@ class Objective:
 
 @dataclass
 class Optimiser:
-    """adamw, adam or sgd; `rate` is the highest learning rate, `clip` the longest gradient (0: any)."""
+    """muon, adamw, adam or sgd; `rate` is the highest learning rate, `clip` the longest gradient (0: any)."""
 
-    name: str = "adamw"
-    rate: float = 1e-3
-    decay: float = 1e-4
-    clip: float = 0.5
+    name: str = "muon"
+    rate: float = 2e-3
+    decay: float = 0.1
+    clip: float = 20.0
 
 
 @dataclass
@@ -65,18 +65,18 @@ class Budget:
 @dataclass
 class Keep:
     """What is kept on the way: a line of the log each `log` steps, `validations` over the whole run, each on
-    `batches` batches, a checkpoint each `checkpoint` seconds."""
+    `batches` batches of 4 tasks, a checkpoint each `checkpoint` seconds."""
 
     log: int = 50
     validations: int = 20
-    batches: int = 40
+    batches: int = 100
     checkpoint: float = 60.0
 
 
 SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
 CHOICES = {
     "objective.name": ["log-likelihood", "elbo", "importance-weighted"],
-    "optimiser.name": ["adamw", "adam", "sgd"],
+    "optimiser.name": ["muon", "adamw", "adam", "sgd"],
     "schedule.name": ["cosine", "linear", "constant"],
 }
 
@@ -89,7 +89,7 @@ def names() -> list[str]:
 def find(recipe: str | os.PathLike) -> Path:
     """The file of a recipe: a path, or the name of one that ships."""
     path = Path(recipe)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if str(recipe) not in names() and (path.suffix in (".yaml", ".yml") or path.is_file()):
         return path
     return FOLDER / f"{choose('recipe', str(recipe), names())}.yaml"
 
@@ -179,7 +179,7 @@ def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
     choose("data.name", flat.get("data.name", "curves"), ["curves"])
     protocol = choose("data.protocol", flat.get("data.protocol", "tnp"), PROTOCOLS)
     parser.add_function_arguments(curves, "data", skip={"seed"})
-    for key, value in defaults(protocol).items():
+    for key, value in defaults(protocol, flat.get("data.function", "rbf")).items():
         parser.add_argument(f"--data.{key}", type=Any, default=value)
     if "model.name" not in flat:
         raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
@@ -210,6 +210,10 @@ def _check(recipe: Recipe, where: str) -> Recipe:
     for key, (value, smallest) in least.items():
         if value is not None and not smallest <= value < math.inf:
             raise InputError(f"{where}: {key} must be at least {smallest}, got {value}")
+    if recipe["seed"] >= 2**30:
+        raise InputError(
+            f"{where}: seed must be below 2³⁰ (those above are of validation and evaluation), got {recipe['seed']}"
+        )
     if recipe["schedule"]["warmup"] >= 1:
         raise InputError(
             f"{where}: schedule.warmup is a share of the budget, below 1, got {recipe['schedule']['warmup']}"

@@ -25,7 +25,8 @@ from fillin.train.log import Line
 from fillin.train.log import read as read_log
 from fillin.train.recipe import Recipe, dump, find, model_of, read, stream_of
 
-_ENVIRONMENT = "FILLIN_RUN"  # tells further processes of a run where it is
+# what launchers tell a process of its place among others: Fabric and torchrun, Lightning on several machines, SLURM
+_RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 _FIXED = ("data", "model", "objective", "seed")  # what a resumed run cannot change
 
 
@@ -39,6 +40,11 @@ class Run:
     @property
     def lines(self) -> list[Line]:
         return read_log(self.folder)
+
+    @property
+    def state(self) -> checkpoint.State:
+        """Where it is: steps, seconds, the best validation."""
+        return checkpoint.peek(self.folder / "last")
 
     def model(self, which: str = "best") -> Process:
         """Its weights: "best" by validation, or "last"."""
@@ -55,6 +61,10 @@ def open_run(folder: str | os.PathLike, overrides: Sequence[str] = ()) -> Run:
     for section in _FIXED:
         if changed[section] != recipe[section]:
             raise InputError(f"{folder}: `{section}` cannot change on the way; start a new run instead")
+    if changed["optimiser"]["name"] != recipe["optimiser"]["name"]:
+        raise InputError(
+            f"{folder}: `optimiser.name` cannot change on the way, only its numbers; start a new run instead"
+        )
     return Run(folder, changed)
 
 
@@ -77,10 +87,8 @@ def fit(
     run = fit(folder="runs/mine", resume=True)
     run.model()
     """
-    child = os.environ.get(_ENVIRONMENT) if int(os.environ.get("LOCAL_RANK", "0")) > 0 else None
-    if child:  # a further process of a run that the first one has prepared
-        run = open_run(child)
-    elif resume:
+    first = not any(int(os.environ.get(name) or 0) for name in _RANKS)
+    if resume:
         if folder is None:
             raise InputError("resume: which run? Pass its folder")
         run = open_run(folder, overrides)
@@ -95,8 +103,8 @@ def fit(
         fabric = Fabric(accelerator="auto", devices=devices, num_nodes=nodes, strategy=strategy)
     except (ValueError, RuntimeError, TypeError) as error:
         raise InputError(f"devices={devices}, nodes={nodes}, strategy={strategy!r}: {error}") from error
-    with nullcontext() if child else alone(run.folder):
-        if not child:
+    with alone(run.folder) if first else nullcontext():
+        if first:
             _begin(run, resume)
         _train(fabric, run, compiled, threads, watch)
     return run
@@ -120,7 +128,6 @@ def _begin(run: Run, resume: bool) -> None:
         replace_file(run.folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe)))
     except OSError as error:
         raise InputError(f"cannot write to {run.folder}: {error}; choose another folder, or make room") from error
-    os.environ[_ENVIRONMENT] = str(run.folder.absolute())
 
 
 def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callable | None) -> None:
@@ -129,8 +136,9 @@ def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callabl
     before = torch.get_num_threads()
     fabric.launch()
     torch.set_num_threads(threads or before)
+    folder = Path(fabric.broadcast(str(run.folder)))  # the first process has chosen it
     try:
-        Loop(fabric, run.recipe, run.folder, _digest(run.recipe), compiled, watch)()
+        Loop(fabric, run.recipe, folder, _digest(run.recipe), compiled, watch)()
         if fabric.is_global_zero:
             _draw(run)
     finally:
@@ -167,8 +175,12 @@ def alone(folder: Path) -> Iterator[None]:
     with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise Busy(f"{folder} is being trained by another process; wait for it, or stop it") from error
+        except OSError as error:
+            raise InputError(
+                f"{folder} cannot be locked ({error.strerror}); choose a folder on another disk"
+            ) from error
         yield
 
 

@@ -1,0 +1,87 @@
+"""Ship a run: its weights into fillin/pretrained, with a card that says what they are.
+
+python -m fillin.evaluate.card RUN NAME [--batches 640]
+"""
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fillin import pretrained
+from fillin.bench.measure import machine
+from fillin.errors import FillinError
+from fillin.evaluate.report import Row, measure, settings, subject, three
+from fillin.models import load, save
+from fillin.models.files import replace_file
+from fillin.train import Run, dump, open_run
+
+
+def ship(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> Path:
+    """The folder of pretrained weights `name`: model, recipe, learning curve and card."""
+    folder = pretrained.FOLDER / name
+    save(load(run.folder / "best"), folder / "best")
+    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe)))
+    shutil.copy(run.folder / "learning.png", folder / "learning.png")
+    replace_file(folder / "card.md", lambda path: path.write_text(card(run, name, rows, batches, limit)))
+    return folder
+
+
+def card(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> str:
+    """Data, training, scores, licence."""
+    model, data, last = run.recipe["model"], run.recipe["data"], run.lines[-1]
+    parameters = sum(p.numel() for p in run.model().parameters())
+    lines = [
+        f"# {name}",
+        "",
+        f"{model['name']}, size {model['size']}, {parameters:,} parameters. Learnt from draws of `{data['function']}` "
+        f"under the protocol `{data['protocol']}`, made as it trained: no data of anyone's.",
+        "",
+        f"Trained for {last.step:,} steps of {data['batch']} tasks, {last.seconds / 60:.0f} minutes; `recipe.yaml` has "
+        f"every setting: `fillin train recipe.yaml`. Scores below: `fillin evaluate {name} --batches {batches} "
+        f"--limit {limit}`, {rows[0].scores.tasks:,} "
+        f"tasks a setting; {', '.join(f'{key} {value}' for key, value in machine().items())}. Nats per "
+        f"target, ± one standard error. Deviations are at least {model.get('floor', 0)}, which bounds the "
+        "likelihood of data without noise.",
+        "",
+        "| setting | log-likelihood | limit | gap | joint | joint limit | 50 / 80 / 95 % bands hold |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+        *(_line(row) for row in rows),
+        "",
+        "Licence: MIT, as fillin itself.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _line(row: Row) -> str:
+    scores, joint = row.scores, row.scores.joint
+    held = "–" if scores.coverage is None else " / ".join(f"{100 * scores.coverage[k]:.0f}" for k in ("50", "80", "95"))
+    cells = [
+        row.label, f"{scores.log_likelihood:.3f} ± {scores.standard_error:.3f}", three(scores.limit),
+        three(scores.gap), three(joint and joint.log_likelihood), three(joint and joint.limit), held,
+    ]  # fmt: skip
+    return "| " + " | ".join(cells) + " |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--batches", type=int, default=640, help="of 4 tasks a setting")
+    parser.add_argument("--limit", type=int, default=128, help="settings that the limit averages over")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        about = subject(options.run)
+        asked = [setting for setting in settings(about) if setting.kind != "context"]
+        rows = measure(about.model, asked, options.batches, 0, settings=options.limit)
+        print(ship(open_run(options.run), options.name, rows, options.batches, options.limit))
+    except FillinError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""Weights that ship: each loads by name, predicts what it predicted when it was shipped, and beats a fresh model."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import distance
+
+import fillin
+from fillin import pretrained
+from fillin.data import Curves
+from fillin.evaluate import evaluate, subject
+from fillin.evaluate.card import card, ship
+from fillin.evaluate.report import measure, settings
+from fillin.models import create
+from fillin.train import fit, open_run, read
+from fillin.train.recipe import stream_of
+
+GOLDEN = Path(__file__).parent / "golden.json"  # python tests/test_pretrained.py writes it anew
+
+
+def stream(name: str) -> Curves:
+    return stream_of(read(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
+
+
+@torch.no_grad()
+def answer(name: str) -> dict[str, list[float]]:
+    """What a model says of the first five targets of one task."""
+    model, task = fillin.load(name), stream(name).task(3).rows(slice(0, 1))
+    prediction = model(*task.inputs)
+    return {"mean": prediction.mean[0, :5].flatten().tolist(), "stddev": prediction.stddev[0, :5].flatten().tolist()}
+
+
+@pytest.mark.parametrize("name", pretrained.names())
+def test_it_predicts_what_it_did(name):
+    wanted = json.loads(GOLDEN.read_text())[name]
+    for key, value in answer(name).items():
+        assert distance(torch.tensor(value), torch.tensor(wanted[key])) < 1e-4
+
+
+@pytest.mark.parametrize("name", pretrained.names())
+def test_it_has_learnt(name):
+    model, data = fillin.load(name), stream(name)
+    fresh = create(
+        model.config["model"], model.dim_x or 1, model.dim_y, model.config["size"], **model.config["options"]
+    )
+    scores = [evaluate(some, data, batches=4, settings=0) for some in (model, fresh)]
+    assert scores[0].log_likelihood > scores[1].log_likelihood + 0.5
+
+
+@pytest.mark.parametrize("name", pretrained.names())
+def test_its_card_says_what_it_is(name):
+    text = (pretrained.FOLDER / name / "card.md").read_text()
+    for wanted in (name, "Learnt from", "steps of", "fillin evaluate", "Licence", "limit"):
+        assert wanted in text
+    assert sum(path.stat().st_size for path in (pretrained.FOLDER / name).rglob("*")) < 4_000_000
+
+
+def test_a_run_can_be_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
+    options = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
+    run = fit(
+        "te-tnp",
+        tmp_path / "run",
+        overrides=[*options, "--budget.time", "null", "--budget.steps", "3", "--keep.batches", "1"],
+    )
+    about = subject(run.folder)
+    rows = measure(about.model, settings(about)[:2], 2, 0, settings=8)
+    folder = ship(open_run(run.folder), "mine", rows, 2, 8)
+    assert pretrained.names() == ["mine"]
+    assert (folder / "card.md").read_text() == card(run, "mine", rows, 2, 8)
+    for a, b in zip(fillin.load("mine").parameters(), run.model().parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_folder_comes_before_a_name(tmp_path, monkeypatch):
+    name = pretrained.names()[0]
+    monkeypatch.chdir(tmp_path)
+    assert pretrained.locate(name) == pretrained.FOLDER / name
+    Path(name).mkdir()
+    assert pretrained.locate(name) == Path(name)
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(json.dumps({name: answer(name) for name in pretrained.names()}, indent=1) + "\n")
