@@ -314,12 +314,6 @@ def test_a_model_that_diverged(stream):
         evaluate(Exact(off=math.nan), stream, batches=1, settings=0)
 
 
-def test_without_scoringrules_the_remedy_is_named(stream, monkeypatch):
-    monkeypatch.setitem(sys.modules, "scoringrules", None)
-    with pytest.raises(fillin.FillinError, match="pip install 'fillin\\[study\\]'"):
-        evaluate(Exact(), stream, batches=1, settings=0)
-
-
 def test_importing_is_light():
     code = "import fillin.evaluate, sys; print({'matplotlib', 'scoringrules'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"

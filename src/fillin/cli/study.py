@@ -62,7 +62,8 @@ def _list() -> None:
 
 @contextmanager
 def _helpers(arguments: argparse.Namespace, folder: Path):
-    """The other worker processes: the same command with one worker each; they end when no cell is left."""
+    """The other worker processes: the same command with one worker each; they end when no cell is left. What they say
+    is in worker-N.log."""
     import torch
 
     workers = arguments.workers or torch.get_num_threads()
@@ -75,16 +76,16 @@ def _helpers(arguments: argparse.Namespace, folder: Path):
         *(["--storage", arguments.storage] if arguments.storage else []),
     ]
     torch.set_num_threads(1)
-    others = [
-        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(workers - 1)
-    ]
+    logs = [(folder / f"worker-{number}.log").open("w") for number in range(2, workers + 1)]
+    others = [subprocess.Popen(command, stdout=log, stderr=log) for log in logs]
     try:
         yield
         for other in others:
             other.wait()
     finally:
-        for other in others:
+        for other, log in zip(others, logs, strict=True):
             other.terminate()
+            log.close()
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal, OneHotCategorical
 
-from fillin.errors import InputError
 from fillin.heads import LatentMixture
 
 LEVELS = tuple(range(5, 100, 5))  # of central bands, in percent
@@ -57,10 +56,8 @@ def pit(parts: Components, y: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
 
 def crps(parts: Components, y: Float[Tensor, "*b"]) -> Float[Tensor, "*b"]:
     """∫ (P(Y ≤ z) − [y ≤ z])² dz in closed form: in units of y, |y − mean| for one who is certain."""
-    try:
-        import scoringrules
-    except ImportError as error:
-        raise InputError("the CRPS needs scoringrules: pip install 'fillin[study]'") from error
+    import scoringrules  # slow to come, with scipy
+
     seen, (share, mean, deviation) = y.double().cpu().numpy(), (part.cpu().numpy() for part in parts)
     if share.shape[-1] == 1:
         return torch.as_tensor(scoringrules.crps_normal(seen, mean[..., 0], deviation[..., 0]))

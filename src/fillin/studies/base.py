@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,8 @@ class Work:
 
 def open_work(study: Study, folder: Path, quick: bool, storage: str | None = None) -> Work:
     """Begin, or go on with, a study in a folder; the folder remembers which one and at what scale."""
+    if study.explore and find_spec("optuna") is None:
+        raise InputError(f"{study.name} searches with Optuna: pip install 'fillin[study]'")
     mark = folder / "study.json"
     this = {"study": study.name, "budget": "quick" if quick else "full"}
     try:
