@@ -30,7 +30,7 @@ class Entry:
     options: dict[str, Any] = field(default_factory=dict)
 
 
-_TE = {"equivariant": True, "score": "rbf"}  # learnt fastest of all scores: docs/results/te-scores.md
+_TE = {"equivariant": True, "score": "rbf"}  # learnt fastest of all scores: docs/results/te-scores/report.md
 _NG, _ASHMAN = "Nguyen & Grover 2022", "Ashman et al. 2024"
 
 REGISTRY: dict[str, Entry] = {

@@ -31,6 +31,7 @@ def learning(axes: Axes, cells: Sequence[Cell], against: str, names: Sequence[st
         ink, dash = colour(order.index(cell.variant))
         axes.plot([x for x, _ in seen], [y for _, y in seen], dash, color=ink, linewidth=1.2, label=cell.variant)
     frame(axes, values)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the lines, not over them
     axes.set_xlabel({"step": "steps", "seconds": "seconds of training"}[against])
 
 

@@ -84,7 +84,7 @@ STUDY = Study(
     name="te-scores",
     line="which score makes a translation-equivariant transformer learn",
     question="TE-TNP sees places only through a score of their differences. Which should it be: nothing, w·Δ, "
-    " an RBF, a Gaussian window, an MLP, Fourier features, or one MLP of Δ and the dot product together (the "
+    "an RBF, a Gaussian window, an MLP, Fourier features, or one MLP of Δ and the dot product together (the "
     "published form)? Log-likelihood per target in nats, higher is better.",
     recipe={"data.function": "rbf", "data.protocol": "tnp", "model.name": "te-tnp"},
     variants=variants,
