@@ -81,6 +81,9 @@ CHOICES = {
 }
 
 
+_NAMES = {"model": "name", "data": "function"}  # what decides which settings a section has
+
+
 def names() -> list[str]:
     """The recipes that ship with fillin."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -102,8 +105,11 @@ def read(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> R
     flat = {**dict(_flat(given)), **said}
     parser = _parser(flat, where)
     known = list(vars(parser.get_defaults(skip_validation=True).as_flat()))
-    for key in flat:
-        if key not in known:
+    for key in list(flat):
+        section = key.partition(".")[0]
+        if key not in known and key not in said and f"{section}.{_NAMES.get(section)}" in said:
+            del flat[key]  # the file has it of another model, or of another function
+        elif key not in known:
             raise UnknownName(f"setting of {'the command line' if key in said else where}", key, known)
     for key, allowed in CHOICES.items():
         if key in flat:
