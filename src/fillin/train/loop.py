@@ -82,7 +82,11 @@ def rate_at(recipe: Recipe, spent: float) -> float:
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
     """Everything random from here on is a function of (seed, step, rank), and not what batch `step` was drawn from."""
     # numpy pads with zeros: without the 1, (seed, step, 0) would be the (seed, step) of the data
-    torch.manual_seed(int(np.random.SeedSequence([seed, step, rank, 1]).generate_state(1)[0]))
+    value = int(np.random.SeedSequence([seed, step, rank, 1]).generate_state(1)[0])
+    # not torch.manual_seed: where CUDA has not begun, that formats the whole stack and keeps it, each time
+    torch.default_generator.manual_seed(value)
+    if torch.cuda.is_available():
+        torch.cuda.manual_seed_all(value)
 
 
 def validate(goal: Goal, stream: Curves, batches: int, fabric: Any) -> float:
@@ -129,6 +133,7 @@ class Loop:
         self.state = checkpoint.State(0, 0.0, None, [], 0.0, digest)
         if self.last.exists():  # read once all is on its device, so that the optimiser's state follows
             self.state = checkpoint.read(self.last, self.goal.model, self.plain, digest)
+        self.weights = list(self.goal.parameters())
         self.main = fabric.is_global_zero
         self.log = Log(folder, self.state.step) if self.main else None
         self.watch = watch if self.main and watch else lambda *_: None
@@ -163,7 +168,7 @@ class Loop:
         task = (task if self.rows is None else task.rows(self.rows)).to(self.fabric.device)
         loss = self.module(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t)
         self.fabric.backward(loss)
-        norm = _clip(self.module, self.clip)
+        norm = _clip(self.weights, self.clip)
         value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))  # all see it, and stop together
         if not (math.isfinite(value) and math.isfinite(norm)) or value > _EXPLODED:
             raise Diverged(self._advice(value))  # before the step: the weights are still good
@@ -245,9 +250,9 @@ def _rows(batch: int, fabric: Any) -> slice | None:
     return slice(fabric.global_rank, None, fabric.world_size)
 
 
-def _clip(module: nn.Module, longest: float) -> float:
+def _clip(weights: list[nn.Parameter], longest: float) -> float:
     """Shorten the gradient to `longest` (0: leave it), and say how long it was."""
-    gradients = [p.grad for p in module.parameters() if p.grad is not None]
+    gradients = [p.grad for p in weights if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients, foreach=True)
     if longest:
         torch._foreach_mul_(gradients, (longest / (norm + 1e-6)).clamp(max=1.0))
