@@ -5,11 +5,11 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import hypothesis
+import jaxtyping
 import pytest
 import torch
-from jaxtyping import install_import_hook
 
-install_import_hook("fillin", "shapes.check")  # every public tensor function checks its shapes under test
+jaxtyping.install_import_hook("fillin", "shapes.check")  # every public tensor function checks its shapes under test
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(
     "suite",
@@ -25,3 +25,11 @@ hypothesis.settings.load_profile("suite")
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def unchecked():
+    """As users have it: without the shape checks of the test run, which would complain first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

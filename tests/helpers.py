@@ -1,4 +1,6 @@
-"""What several tests need: small models, random tasks, a distance, and a process whose answer is known exactly."""
+"""What several tests need: small models and recipes, random tasks, a distance, a process known exactly."""
+
+import threading
 
 import torch
 from torch.distributions import Normal
@@ -8,12 +10,33 @@ from fillin.data.kernels import RBF
 from fillin.models import Process, create, options_of
 
 TINY = {"width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3}
+SMALL = {  # a recipe: a te-tnp of one layer, four steps
+    "data": {"batch": 2, "points": 12, "context": [3, 5], "targets": [3, 5]},
+    "model": {"name": "te-tnp", "size": "small", "width": 16, "heads": 2, "layers": 1, "hidden": 16},
+    "budget": {"steps": 4},
+    "keep": {"log": 2, "validations": 2, "batches": 1},
+}
+
+
+def words(recipe: dict) -> list[str]:
+    """A recipe as words of a command line."""
+    return [f"--{section}.{key}={value}" for section, part in recipe.items() for key, value in part.items()]
+
+
+def feeders() -> int:
+    """How many threads make batches."""
+    return sum(thread.name == "fillin-feed" for thread in threading.enumerate())
+
+
+def tiny_options(name: str) -> dict:
+    """Those of TINY that the model has."""
+    known = options_of(name)
+    return {key: value for key, value in TINY.items() if key in known}
 
 
 def tiny(name: str, dim_x: int = 1, dim_y: int = 1, dtype=torch.float64, **options) -> Process:
     """A small model of the given kind with weights large enough to matter."""
-    known = options_of(name)
-    model = create(name, dim_x, dim_y, **{**{k: v for k, v in TINY.items() if k in known}, **options}).to(dtype)
+    model = create(name, dim_x, dim_y, **{**tiny_options(name), **options}).to(dtype)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))

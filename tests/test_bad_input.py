@@ -1,6 +1,5 @@
 """Bad input of every kind gets a FillinError that names the argument and the remedy."""
 
-import jaxtyping
 import pytest
 import torch
 from helpers import random_task, tiny
@@ -12,15 +11,7 @@ from fillin.data import curves
 from fillin.errors import FillinError
 from fillin.objectives import elbo, log_likelihood
 
-
-@pytest.fixture(autouse=True)
-def _as_users_have_it():
-    """Without the shape checks of the test run, which would complain first."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
+pytestmark = pytest.mark.usefixtures("unchecked")
 T = random_task(b=2, nc=5, nt=4)
 NAN = T.xc.clone()
 NAN[1, 2, 0] = torch.nan

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import SMALL
 from safetensors.torch import save_file
 
 import fillin
@@ -25,12 +26,6 @@ from fillin.train.loop import Goal, objective_of, optimiser_of
 from fillin.train.recipe import CHOICES, model_of, stream_of
 from fillin.train.runs import Busy, alone
 
-SMALL = {
-    "data": {"batch": 2, "points": 12, "context": [3, 5], "targets": [3, 5]},
-    "model": {"name": "te-tnp", "size": "small", "width": 16, "heads": 2, "layers": 1, "hidden": 16},
-    "budget": {"steps": 4},
-    "keep": {"log": 2, "validations": 2, "batches": 1},
-}
 WEIGHTS = ("best/model.safetensors", "last/model.safetensors", "last/trainer.safetensors")
 
 
