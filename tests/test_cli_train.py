@@ -18,7 +18,7 @@ def test_train_lists_what_ships(capsys):
     ("said", "message"),
     [(["te-tpn"], "unknown recipe 'te-tpn'; did you mean 'te-tnp'"), (["te-tnp", "--steps", "x"], "budget.steps"),
      (["te-tnp", "--tiem", "5m"], "did you mean '--time'"),
-     (["te-tnp", "--time", "x"], "a time is like 90s, 20m or 1h30m, got 'x'"),
+     (["te-tnp", "--time", "1:30"], "a time is written 90s, 1m30s or 1h30m, got '1:30'"),
      (["te-tnp", "--model.widht", "3"], "did you mean 'model.width'"), (["--resume", "nowhere"], "is not a run"),
      (["te-tnp", "--resume", "x"], "has its recipe already"), (["--print-config"], "which recipe"),
      (["te-tnp", "--devices", "x"], "whole number"), (["te-tnp", "--model.score"], "--model.score needs a value"),

@@ -46,8 +46,20 @@ def test_what_is_printed_reads_as_what_it_was(said, tmp_path, capsys):
 def test_numbers_as_people_write_them():
     assert read(SMALL, ["--budget.steps", "2e4"])["budget"]["steps"] == 20_000
     assert read({**SMALL, "data": None}) == read({k: v for k, v in SMALL.items() if k != "data"})
-    found = [seconds(t) for t in ("90", 90, "90s", "20m", "1h30m", "0.5s", " 1h 1s ", None)]
-    assert found == [90, 90, 90, 1200, 5400, 0.5, 3601, None]
+    found = [seconds(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
+    assert found == [90, 90, 90, 1200, 5400, 90, 0.5, 3601, None]
+
+
+@pytest.mark.parametrize("text", ["1:30", "1:30:00", "1:30.5", "0:45", "1h30", "1m30", "30m1h", "-5m", "1h:30m"])
+def test_times_that_could_mean_two_things(text, tmp_path):
+    """YAML takes 1:30 for the number 90, on the command line and in a file."""
+    message = "budget.time: a time is written 90s, 1m30s or 1h30m, got "
+    with pytest.raises(FillinError, match=f"recipe: {message}"):
+        read(SMALL, ["--budget.time", text])
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"model: {{name: cnp}}\nbudget:\n  time: {text}\n")
+    with pytest.raises(FillinError, match=rf"mine\.yaml: {message}"):
+        read(path)
 
 
 WRONG = {
@@ -63,7 +75,7 @@ WRONG = {
     "kinds of data": (["--data.name", "curve"], "did you mean 'curves'"),
     "no end": (["--budget.steps", "null"], "has no end; add --steps 10000 or --time 20m"),
     "no time": (["--budget.time", "0s"], "longer than nothing"),
-    "a time": (["--budget.time", "soon"], "like 90s, 20m or 1h30m"),
+    "a time": (["--budget.time", "soon"], "a time is written 90s, 1m30s or 1h30m, got 'soon'"),
     "no steps": (["--budget.steps", "0"], "budget.steps must be at least 1"),
     "half a step": (["--budget.steps", "2.5"], "budget.steps cannot be '2.5'; it is a whole number"),
     "a rate in words": (["--optimiser.rate", "fast"], "optimiser.rate cannot be 'fast'; it is a number"),

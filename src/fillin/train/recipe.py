@@ -153,19 +153,19 @@ def model_of(recipe: Recipe, stream: Curves) -> Process:
 
 
 def seconds(text: str | float | None) -> float | None:
-    """90, "90s", "20m", "1h30m" → seconds.
+    """90, "90s", "20m", "1m30s", "1h30m" → seconds. Where one number has a unit, each does: 1h30 could mean either.
 
     >>> seconds("1h30m")
     5400.0
     """
     if text is None:
         return None
-    match = re.fullmatch(r"\s*(?:([\d.]+)h)?\s*(?:([\d.]+)m)?\s*(?:([\d.]+)s?)?\s*", str(text))
+    match = re.fullmatch(r"(?:([\d.]+)h)?\s*(?:([\d.]+)m)?\s*(?:([\d.]+)s)?|([\d.]+)", str(text).strip())
     try:
-        hours, minutes, rest = (float(part or 0) for part in match.groups())  # type: ignore[union-attr]
+        hours, minutes, rest, alone = (float(part or 0) for part in match.groups())  # type: ignore[union-attr]
     except (AttributeError, ValueError):
-        raise InputError(f"a time is like 90s, 20m or 1h30m, got {text!r}") from None
-    total = 3600 * hours + 60 * minutes + rest
+        raise InputError(f"a time is written 90s, 1m30s or 1h30m, got {text!r}") from None
+    total = 3600 * hours + 60 * minutes + rest + alone
     if not 0 < total < math.inf:
         raise InputError(f"a time must be longer than nothing, got {text!r}")
     return total
@@ -203,7 +203,11 @@ def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
 
 def _check(recipe: Recipe, where: str) -> Recipe:
     steps = recipe["budget"]["steps"]
-    if seconds(recipe["budget"]["time"]) is None and steps is None:
+    try:
+        time = seconds(recipe["budget"]["time"])
+    except InputError as error:
+        raise InputError(f"{where}: budget.time: {error}") from error
+    if time is None and steps is None:
         raise InputError(f"{where}: has no end; add --steps 10000 or --time 20m")
     least = {
         "budget.steps": (steps, 1), "keep.log": (recipe["keep"]["log"], 1),
@@ -233,9 +237,17 @@ def _check(recipe: Recipe, where: str) -> Recipe:
     return recipe
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML 1.1 without its numbers to the base 60: 1:30 is text, which is no time, and not silently 90."""
+
+    def resolve(self, kind, value, implicit) -> str:
+        tag = super().resolve(kind, value, implicit)
+        return self.DEFAULT_SCALAR_TAG if tag.endswith((":int", ":float")) and ":" in value else tag
+
+
 def _parse(path: Path) -> Recipe:
     try:
-        content = yaml.safe_load(path.read_text())
+        content = yaml.load(path.read_text(), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the recipe {path}: {error}; shipped ones: {', '.join(names())}") from error
     except yaml.YAMLError as error:
@@ -262,7 +274,7 @@ def _pairs(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
 
 def _value(text: str) -> Any:
     try:
-        value = yaml.safe_load(text)
+        value = yaml.load(text, _Loader)
     except yaml.YAMLError:
         return text
     return value
