@@ -2,7 +2,6 @@
 
 import csv
 import errno
-import fcntl
 import json
 import os
 import random
@@ -20,11 +19,11 @@ from safetensors.torch import save_file
 import fillin
 from fillin.errors import FillinError
 from fillin.train import checkpoint, fit, open_run, read
+from fillin.train.lock import Busy, alone
 from fillin.train.log import Line, Log
 from fillin.train.log import read as read_log
 from fillin.train.loop import Goal, objective_of, optimiser_of
 from fillin.train.recipe import CHOICES, model_of, stream_of
-from fillin.train.runs import Busy, alone
 
 WEIGHTS = ("best/model.safetensors", "last/model.safetensors", "last/trainer.safetensors")
 
@@ -180,8 +179,8 @@ def test_two_trainings_in_one_folder(run):
     assert contents(run) == before
     with pytest.raises(FillinError, match="holds a run already"):
         fit(SMALL, run)
-    with (run / ".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # nobody keeps it
+    with alone(run):  # nobody keeps it
+        pass
 
 
 # ---- a process killed between two renames

@@ -3,6 +3,7 @@ the two cannot come apart; config.json is the latter for people to read. Never a
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,8 +72,12 @@ def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, st
 
 
 def sync(path: Path) -> None:
-    """Wait until the file is on the disk: a rename must not get there first."""
-    handle = os.open(path, os.O_RDONLY)
+    """Wait until the file is on the disk: a rename must not get there first. Windows does so for what is open for
+    writing, which a folder cannot be."""
+    windows = sys.platform == "win32"
+    if windows and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDWR if windows else os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

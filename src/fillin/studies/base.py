@@ -19,11 +19,12 @@ from typing import Any
 from fillin.errors import FillinError, InputError
 from fillin.models import Process
 from fillin.models.files import replace_file
+from fillin.train.lock import Busy, alone
 from fillin.train.log import Line
 from fillin.train.log import read as read_log
 from fillin.train.loop import Diverged
 from fillin.train.recipe import Recipe, read, share_spent
-from fillin.train.runs import Busy, Run, alone, fit
+from fillin.train.runs import Run, fit
 
 Settings = Mapping[str, Any]  # of a recipe, flat: {"model.score": "rbf"}
 Measure = Callable[[Process, Recipe, bool], dict[str, Any]]  # of a trained model; True: the quick way

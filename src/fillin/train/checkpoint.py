@@ -131,8 +131,9 @@ def _flatten(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _restore(optimiser: Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
+    """Copies: what is loaded is a view of the file, which would have to stay while the next checkpoint replaces it."""
     state: dict[int, dict[str, Any]] = {}
-    for name, value in {**tensors, **numbers}.items():
+    for name, value in {**{name: tensor.clone() for name, tensor in tensors.items()}, **numbers}.items():
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = value
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})

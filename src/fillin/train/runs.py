@@ -7,11 +7,10 @@ last/          the checkpoint to resume from
 learning.png   the learning curve
 """
 
-import fcntl
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from fillin.errors import InputError
 from fillin.models import Process, load
 from fillin.models.files import replace_file
 from fillin.train import checkpoint
+from fillin.train.lock import alone
 from fillin.train.log import Line
 from fillin.train.log import read as read_log
 from fillin.train.recipe import Recipe, dump, find, model_of, read, stream_of
@@ -158,30 +158,6 @@ def _digest(recipe: Recipe) -> str:
     """Of what a checkpoint must agree with."""
     fixed = dump({**read(recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
     return hashlib.sha256(fixed.encode()).hexdigest()[:16]
-
-
-class Busy(InputError):
-    """Another process is at work in the folder."""
-
-
-@contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """One training a folder. The lock goes with the process, however it ends."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error}; choose another folder") from error
-    with lock as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise Busy(f"{folder} is being trained by another process; wait for it, or stop it") from error
-        except OSError as error:
-            raise InputError(
-                f"{folder} cannot be locked ({error.strerror}); choose a folder on another disk"
-            ) from error
-        yield
 
 
 def _draw(run: Run) -> None:
