@@ -174,6 +174,29 @@ def test_the_search_over_sizes_keeps_to_its_parameters(tmp_path, swift, monkeypa
     assert len(again.explored()) == len(found)  # the trials are remembered
 
 
+def test_the_report_on_sizes_tells_the_declared_from_the_searched(tmp_path):
+    def cell(name: str, score: float, **numbers):
+        model = {**sizes.BASE, "layers": 5, **numbers}
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "result.json").write_text(json.dumps({"log_likelihood": score, "parameters": 10_000, "steps": 100}))
+        return studies_base.Cell(name, 0, {"model": model}, folder)
+
+    declared = list(sizes.variants(True))
+    assert sizes._name({**sizes.BASE, "heads": 1}) == declared.pop(8)  # say it diverged
+    cells = [cell(name, 0.01 * number) for number, name in enumerate(declared)]
+    cells += [cell(f"1m_heads={h}_layers=9", score, heads=h, layers=9) for h, score in ((2, 0.5), (3, -0.5), (4, 0.05))]
+    found = sizes.report(cells, tmp_path)
+    assert [row[1] for row in found.rows] == ["declared"] * 11 + ["searched"] * 3
+    for rows in (found.rows[:11], found.rows[11:]):
+        assert list(rows) == sorted(rows, key=lambda row: -row[4])
+    assert "11 declared models" in found.findings[0]
+    assert found.findings[0].endswith("(10,000 parameters, 0.000).")
+    for part in ("3 searched models", "best is **160 × 2 heads of 16, 9 layers", "worst 160 × 3 heads of 16, 9 layers"):
+        assert part in found.findings[1]
+    assert "searched" not in "".join(sizes.report(cells[:11], tmp_path).findings)
+
+
 def test_a_folder_holds_one_study(tmp_path):
     open_work(get("te-scores"), tmp_path, quick=True)
     with pytest.raises(InputError, match="holds the study te-scores"):

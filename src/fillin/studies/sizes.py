@@ -89,52 +89,60 @@ def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
 
 def report(cells: Sequence[Cell], folder: Path) -> Report:
     score, parameters, steps = (average(cells, key) for key in ("log_likelihood", "parameters", "steps"))
-    search = sorted((name for name in score if "layers=" in name), key=score.__getitem__, reverse=True)
     ranked = sorted(score, key=score.__getitem__, reverse=True)
+    kinds = {  # what was chosen before any score was known, and what the search went for: ranked apart
+        "declared": [name for name in ranked if "layers=" not in name],
+        "searched": [name for name in ranked if "layers=" in name],
+    }
     shown = {cell.variant: cell.recipe["model"] for cell in cells}
     rows = [
         (
             f"{m['width']} × {m['heads']} heads of {m['head_dim']}, {m['layers']} layers",
-            round(parameters[name]), round(steps[name]), score[name], "search" if name in search else "around",
+            kind, round(parameters[name]), round(steps[name]), score[name],
         )
-        for name in ranked for m in (shown[name],)
+        for kind, names in kinds.items() for name in names for m in (shown[name],)
     ]  # fmt: skip
-    findings = [
-        f"Of all {len(ranked)} models the best is **{rows[0][0]}** ({rows[0][1]:,} parameters, {rows[0][3]:.3f}), the "
-        f"worst {rows[-1][0]} ({rows[-1][1]:,} parameters, {rows[-1][3]:.3f})."
-    ]
-    if search:
-        best, worst = rows[ranked.index(search[0])], rows[ranked.index(search[-1])]
-        findings.append(
-            f"Of {len(search)} models of about a million parameters that Optuna tried, the best is **{best[0]}** "
-            f"({best[3]:.3f}), the worst {worst[0]} ({worst[3]:.3f})."
-        )
-    for name, values in AROUND.items():
-        line = {value: score[_name({**BASE, name: value})] for value in sorted((*values, BASE[name]))}
-        top = max(line, key=line.__getitem__)
-        findings.append(f"By {TITLES[name]} alone: {', '.join(f'{v}: {s:.3f}' for v, s in line.items())}; best {top}.")
-    _draw(score, parameters, search, folder)
+    findings = []
+    for kind, about in (("declared", "one number changed each"), ("searched", "a million parameters each")):
+        if own := [row for row in rows if row[1] == kind]:
+            best, worst = (f"{row[0]} ({row[2]:,} parameters, {row[4]:.3f})" for row in (own[0], own[-1]))
+            findings.append(f"Of {len(own)} {kind} models ({about}) the best is **{best}**, the worst {worst}.")
+    for name in AROUND:
+        if line := _line(score, name):
+            told, top = ", ".join(f"{v}: {s:.3f}" for v, s in line.items()), max(line, key=line.__getitem__)
+            findings.append(f"By {TITLES[name]} alone: {told}; best {top}.")
+    _draw(score, parameters, kinds, folder)
     caption = "What each of the three does alone, around the model of a million parameters, and all models by size."
-    return Report(findings, ("model", "parameters", "steps", "log-likelihood", "from"), rows, {"sizes.png": caption})
+    columns = ("model", "declared or searched", "parameters", "steps", "log-likelihood")
+    return Report(findings, columns, rows, {"sizes.png": caption})
 
 
-def _draw(score: Mapping[str, float], parameters: Mapping[str, float], search: Sequence[str], folder: Path) -> None:
+def _line(score: Mapping[str, float], name: str) -> dict[int, float]:
+    """The score by the values of one of the three, the others as in BASE; without those that diverged."""
+    tried = {value: _name({**BASE, name: value}) for value in sorted((*AROUND[name], BASE[name]))}
+    return {value: score[variant] for value, variant in tried.items() if variant in score}
+
+
+def _draw(
+    score: Mapping[str, float], parameters: Mapping[str, float], kinds: Mapping[str, Sequence[str]], folder: Path
+) -> None:
     with style():
         figure, [axes] = panels(1, 4, width=12.0, height=2.9, sharey=True)
-        for panel, (name, values) in zip(axes, AROUND.items(), strict=False):
-            line = sorted((*values, BASE[name]))
-            panel.plot(line, [score[_name({**BASE, name: value})] for value in line], "o-", color=BLUE, markersize=4)
-            panel.plot([BASE[name]], [score[_name(BASE)]], "o", color=ORANGE, markersize=6, label="one million")
+        for panel, name in zip(axes, AROUND, strict=False):
+            line = _line(score, name)
+            panel.plot(list(line), list(line.values()), "o-", color=BLUE, markersize=4)
+            if (base := BASE[name]) in line:
+                panel.plot([base], [line[base]], "o", color=ORANGE, markersize=6, label="one million")
             panel.set_xscale("log", base=2)
-            panel.set_xticks(line, [str(value) for value in line])
+            panel.set_xticks(list(line), [str(value) for value in line])
             panel.minorticks_off()
             panel.set_xlabel(TITLES[name])
             panel.margins(x=0.06)
         axes[0].set_ylabel("log-likelihood per target")
         axes[0].legend(loc="best")
-        others = [name for name in score if name not in search]
-        for names, ink, label in ((others, FAINT, "one changed"), (search, GREEN, "searched")):
-            axes[3].plot([parameters[n] for n in names], [score[n] for n in names], "o", color=ink, label=label)
+        for (kind, names), ink in zip(kinds.items(), (FAINT, GREEN), strict=True):
+            if names:
+                axes[3].plot([parameters[n] for n in names], [score[n] for n in names], "o", color=ink, label=kind)
         axes[3].set_xscale("log")
         axes[3].margins(x=0.06)
         axes[3].set_xlabel("parameters")
