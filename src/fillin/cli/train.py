@@ -104,7 +104,9 @@ def _list() -> None:
     table.add_column("recipe", no_wrap=True)
     table.add_column("what it trains")
     for name in names():
-        comments = [line[1:].strip() for line in find(name).read_text().splitlines() if line.startswith("#")]
+        comments = [
+            line[1:].strip() for line in find(name).read_text(encoding="utf-8").splitlines() if line.startswith("#")
+        ]
         table.add_row(name, " ".join(comments))
     console().print(table)
 

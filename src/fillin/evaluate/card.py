@@ -23,9 +23,11 @@ def ship(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> 
     """The folder of pretrained weights `name`: model, recipe, learning curve and card."""
     folder = pretrained.FOLDER / name
     save(load(run.folder / "best"), folder / "best")
-    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe)))
+    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe), encoding="utf-8"))
     shutil.copy(run.folder / "learning.png", folder / "learning.png")
-    replace_file(folder / "card.md", lambda path: path.write_text(card(run, name, rows, batches, limit)))
+    replace_file(
+        folder / "card.md", lambda path: path.write_text(card(run, name, rows, batches, limit), encoding="utf-8")
+    )
     return folder
 
 

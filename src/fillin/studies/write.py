@@ -29,9 +29,9 @@ def write(work: Work, command: Sequence[str]) -> Path:
         "cells": [cell.result for cell in done],
     }
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    replace_file(work.folder / "results.json", lambda path: path.write_text(text))
+    replace_file(work.folder / "results.json", lambda path: path.write_text(text, encoding="utf-8"))
     path = work.folder / "report.md"
-    replace_file(path, lambda beside: beside.write_text(_page(work, cells, report, command)))
+    replace_file(path, lambda beside: beside.write_text(_page(work, cells, report, command), encoding="utf-8"))
     return path
 
 

@@ -247,7 +247,7 @@ class _Loader(yaml.SafeLoader):
 
 def _parse(path: Path) -> Recipe:
     try:
-        content = yaml.load(path.read_text(), _Loader)
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read the recipe {path}: {error}; shipped ones: {', '.join(names())}") from error
     except yaml.YAMLError as error:

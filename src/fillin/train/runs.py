@@ -125,7 +125,7 @@ def _begin(run: Run, resume: bool) -> None:
     elif (run.folder / "recipe.yaml").exists():
         raise InputError(f"{run.folder} holds a run already; go on with --resume {run.folder}, or choose another")
     try:
-        replace_file(run.folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe)))
+        replace_file(run.folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe), encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot write to {run.folder}: {error}; choose another folder, or make room") from error
 
