@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fillin.attention.backends import BACKENDS, fused, reference, streamed
-from fillin.attention.problem import Problem, Result
+from fillin.attention.backends import BACKENDS, fused, native, reference, streamed
+from fillin.attention.problem import TOLERANCE, Problem, Result
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
 from fillin.attention.table import tabulated
@@ -66,6 +66,7 @@ def attend(
     normalise: Literal["softmax", "none"] = "softmax",
     backend: str = "auto",
     chunk: int | None = None,
+    tolerance: float = TOLERANCE,
     return_weights: bool = False,
     return_lse: bool = False,
 ) -> Any:
@@ -76,7 +77,9 @@ def attend(
     - `span` is a learned window over Δ.
     - `mask` broadcasts to [b h n m], True = may be attended; `causal` lets query i see keys j ≤ i.
     - A query that may attend to nothing returns zeros and zero gradient.
-    - `backend` is "reference", "fused", "streamed" or "auto"; `chunk` sets the queries at a time of "streamed".
+    - `backend` is "reference", "fused", "streamed", "native" or "auto"; `chunk` sets the queries at a time of
+      "streamed".
+    - `tolerance` is the largest error of a logit that may be read from a table of F(Δ); 0 evaluates F on every pair.
 
     Returns out [b h n e]; with `return_weights` also w [b h n m], with `return_lse` also ln Σ_j exp(logit) [b h n].
 
@@ -85,7 +88,9 @@ def attend(
     >>> attend(torch.zeros(1, 1, 1, 4), torch.zeros(1, 1, 2, 4), v).item()
     2.0
     """
-    problem = Problem(q, k, v, xq, xk, DotProduct() if score is None else score, span, mask, causal, normalise)
+    problem = Problem(
+        q, k, v, xq, xk, DotProduct() if score is None else score, span, mask, causal, normalise, tolerance
+    )
     problem.check()
     if chunk is not None and (chunk < 1 or backend not in ("auto", "streamed")):
         raise InputError(f"attend: chunk={chunk} with backend={backend!r}; it is a count of queries, for 'streamed'")
@@ -98,9 +103,9 @@ def attend(
             reason = "fused attention returns neither weights nor sums"
         if reason:
             raise InputError(f"attend: backend {backend!r} cannot do this: {reason}; use backend='auto'")
-        if backend == "streamed" and return_weights:
+        if backend in ("streamed", "native") and return_weights:
             raise InputError(
-                "attend: backend 'streamed' never holds all weights; use 'reference' or 'auto' to see them"
+                f"attend: backend {backend!r} never holds all weights; use 'reference' or 'auto' to see them"
             )
 
     watcher = _watcher.get()
@@ -125,6 +130,8 @@ def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool
         return reference.run(p, lse)
     if backend == "streamed" or chunk is not None:
         return streamed.run(p, chunk, lse)
+    if backend == "native":
+        return native.run(p, lse)
     if backend == "fused":
         return fused.run(p)
     if not lse and p.span is None and fused.unfit(p) is None:

@@ -10,6 +10,9 @@ from fillin.attention.scores import Score
 from fillin.attention.span import Span
 from fillin.errors import InputError, InputTypeError, choose
 
+# The largest error of a logit that is read from a table; attention's output, an average, errs by less.
+TOLERANCE = 5e-5
+
 
 @dataclass(frozen=True)
 class Result:
@@ -32,6 +35,7 @@ class Problem:
     mask: Bool[Tensor, "..."] | None = None
     causal: bool = False
     normalise: str = "softmax"
+    tolerance: float = TOLERANCE
     offset: int = 0  # the causal order of the first query, once queries are split into chunks
 
     @property

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fillin.attention.positions import Sinusoid
 from fillin.attention.scores import Score
@@ -36,6 +36,22 @@ class Relative(Score):
         u, v = (0.0, 0.0) if self.u is None or self.v is None else (self.u, self.v)
         return (q + u) / root, ((q + v) / root) @ self.weight.mT
 
+    @property
+    def folds(self) -> bool:
+        return not self.radial and isinstance(self.positions, Sinusoid)
+
+    def columns(self, q, k):
+        """What is left without the displacement: (q + u)/√d and k."""
+        return self._queries(q)[0], k
+
+    def meets(self, q: Tensor) -> Tensor:
+        """(q + v)/√d [b h n d], what the features of Δ are multiplied by."""
+        return (q if self.v is None else q + self.v) / math.sqrt(q.shape[-1])
+
+    def features(self, delta: Tensor) -> Tensor:
+        """r(Δ) = W_h · positions(Δ) on a grid [1 dims n m] → [h n m d]."""
+        return torch.einsum("nmf,hfd->hnmd", self.positions(delta[0].movedim(0, -1)), self.weight)
+
     def forward(self, q, k, delta):
         content, coefficients = self._queries(q)
         if self.radial:
@@ -44,8 +60,9 @@ class Relative(Score):
         return content @ k.mT + torch.einsum("bhnf,bnmf->bhnm", coefficients, features)
 
     def fold(self, q, k, xq, xk):
-        if self.radial or not isinstance(self.positions, Sinusoid):
+        if not self.folds:
             return None
+        assert isinstance(self.positions, Sinusoid)
         omega, dims = self.positions.omega, 1 if self.positions.combine == "add" else self.positions.dim_x
         content, coefficients = self._queries(q)
         of_sine, of_cosine = (c.unflatten(-1, (dims, -1)) for c in (coefficients[..., 0::2], coefficients[..., 1::2]))

@@ -69,6 +69,13 @@ class Span(nn.Module):
         row, column = torch.tril_indices(self.dim_x, self.dim_x, -1)
         return diagonal.index_put((torch.arange(self.heads)[:, None], row, column), self.lower)
 
+    def inverse(self, dim_x: int) -> Float[Tensor, "h dx dx"]:
+        """L⁻¹, so that G = exp(−½ ‖L⁻¹Δ‖²), in as many dimensions as places have."""
+        if self.covariance == "full" and self.dim_x is not None:
+            eye = torch.eye(dim_x, dtype=self.log_sigma.dtype, device=self.log_sigma.device)
+            return torch.linalg.solve_triangular(self.factor, eye.expand(self.heads, -1, -1), upper=False)
+        return torch.diag_embed(self.log_sigma.neg().exp().expand(-1, dim_x))
+
     def reach(self) -> Float[Tensor, "h dx"]:
         """How far along each axis a key may lie: √C_ii · √(−2 ln t); infinite without a cut."""
         radius = math.sqrt(-2 * math.log(self.threshold)) if self.threshold > 0 else math.inf
@@ -77,9 +84,7 @@ class Span(nn.Module):
     def exponents(self, delta: Float[Tensor, "b dx n m"]) -> Float[Tensor, "b h dx n m"]:
         """−½ u² with u = L⁻¹Δ: ln G is their sum over dimensions."""
         if self.covariance == "full" and self.dim_x is not None:
-            eye = torch.eye(self.dim_x, dtype=delta.dtype, device=delta.device).expand(self.heads, -1, -1)
-            inverse = torch.linalg.solve_triangular(self.factor, eye, upper=False)
-            return -0.5 * torch.einsum("hij,bjnm->bhinm", inverse, delta).square()
+            return -0.5 * torch.einsum("hij,bjnm->bhinm", self.inverse(self.dim_x), delta).square()
         inverse = self.log_sigma.neg().exp()[:, :, None, None]
         return -0.5 * (delta[:, None] * inverse).square()
 

@@ -2,10 +2,11 @@
 
 Exact in its gradients to the table, and so to F's parameters. Linear interpolation errs by step²/8 · |F''|, which the
 table itself shows in its second differences: it is made as fine as the tolerance asks, and not used where that would
-take nearly as many nodes as there are pairs.
+take as many nodes as there are pairs. How fine depends on F and the places of this call alone, never on earlier ones.
 """
 
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -16,9 +17,97 @@ from fillin.attention.displacement import PlaceScore
 from fillin.attention.problem import Problem
 from fillin.attention.scores import Score, Sum
 
-TOLERANCE = 1e-4  # the largest error of a logit; attention's output, an average, errs by less
-_FIRST = {1: 2048, 2: 192}  # nodes per dimension to begin with; three dimensions would take too many
+_FIRST = {1: 257, 2: 33, 3: 17}  # nodes along an axis to begin with
+_COMPILED = {1: 2049, 2: 193, 3: 49}  # and where a compiler wants to know the number beforehand
 _WORTH = 4  # pairs per node from which on a table is faster than the network itself
+
+
+@dataclass(frozen=True)
+class Tabulated:
+    """values [h *nodes (f)] at low + step · index along each axis of Δ, or of ‖Δ‖ where `radial`."""
+
+    values: Float[Tensor, "h ..."]
+    low: Float[Tensor, " dims"]
+    step: Float[Tensor, " dims"]
+    nodes: int
+    radial: bool
+
+
+def tabulate(
+    f: Callable[[Float[Tensor, "1 dims n m"]], Float[Tensor, "h n m ..."]],
+    reach: Float[Tensor, " dx"],
+    radial: bool,
+    most: float,
+    tolerance: float,
+) -> Tabulated | None:
+    """f on a grid over |Δ| ≤ reach, fine enough; None where that takes more than `most` nodes, or f is too rough.
+
+    There is a node at Δ = 0, where scores of distance have their kink, so that those are exact.
+    """
+    reach = torch.linalg.vector_norm(reach, keepdim=True) if radial else reach
+    dims, tiny = len(reach), torch.finfo(reach.dtype).tiny
+    if dims not in _FIRST or tolerance <= 0:
+        return None
+
+    def table(nodes: int, between: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        low = torch.zeros_like(reach) if radial else -reach
+        step = ((reach - low) / (nodes - 1)).clamp_min(tiny)
+        at = torch.arange(nodes - between, dtype=reach.dtype, device=reach.device) + 0.5 * between
+        axes = [low[d] + step[d] * at if radial else step[d] * (at - (nodes - 1) / 2) for d in range(dims)]
+        grid = torch.stack(torch.meshgrid(*axes, indexing="ij"))
+        values = f(grid.reshape(1, dims, len(at), -1))  # a score wants two axes of pairs
+        return values.unflatten(2, (len(at),) * (dims - 1)) if dims > 1 else values.squeeze(2), low, step
+
+    if torch.compiler.is_compiling():
+        values, low, step = table(_COMPILED[dims])
+        return Tabulated(values, low, step, _COMPILED[dims], radial)
+    nodes = _FIRST[dims]
+    for attempt in range(4):
+        if nodes**dims > most:
+            return None
+        with torch.set_grad_enabled(torch.is_grad_enabled() and attempt > 0):  # the first only tells how fine
+            values, low, step = table(nodes)
+        error = _bends(values, dims)
+        if error > tolerance:  # a kink at a node bends, but is met exactly: what counts is what lies between nodes
+            with torch.no_grad():
+                error = min(error, float((table(nodes, True)[0] - _middles(values, dims)).abs().max()))
+        if error <= tolerance:
+            return Tabulated(table(nodes)[0] if attempt == 0 else values, low, step, nodes, radial)
+        if not error < float("inf"):
+            return None
+        nodes = int(1.1 * nodes * (error / tolerance) ** 0.5) | 1  # the error falls as the square of the step
+    return None
+
+
+def _bends(values: Tensor, dims: int) -> float:
+    """The largest error of interpolating something smooth: Σ over dimensions of |second difference|/8."""
+    found = [values.detach().diff(n=2, dim=d).abs().max() / 8 for d in range(1, dims + 1)]
+    return float(torch.stack(found).sum())
+
+
+def _middles(values: Tensor, dims: int) -> Tensor:
+    """Interpolated values in the middle of every cell."""
+    for d in range(1, dims + 1):
+        size = values.shape[d] - 1
+        values = (values.detach().narrow(d, 0, size) + values.detach().narrow(d, 1, size)) / 2
+    return values
+
+
+def tabulate_scores(
+    scores: Sequence[PlaceScore], heads: int, reach: Float[Tensor, " dx"], most: float, tolerance: float
+) -> Tabulated | None:
+    """The sum of some scores of Δ, per head."""
+
+    def total(grid: Tensor) -> Tensor:
+        return sum(score(None, None, grid)[0].expand(heads, -1, -1) for score in scores)  # type: ignore[return-value]
+
+    return tabulate(total, reach, all(score.radial for score in scores), most, tolerance)
+
+
+def extent(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> Float[Tensor, " dx"]:
+    """max |Δ| along each axis, over all pairs of all batches."""
+    xq, xk = xq.detach(), xk.detach()
+    return torch.maximum(xq.amax((0, 1)) - xk.amin((0, 1)), xk.amax((0, 1)) - xq.amin((0, 1)))
 
 
 def tabulated(p: Problem) -> Problem:
@@ -31,43 +120,17 @@ def tabulated(p: Problem) -> Problem:
         return p
     if xq is None or xk is None or xq.requires_grad or xk.requires_grad or torch.compiler.is_compiling():
         return p
-    terms = [_table(t, xq, xk) or t for t in p.score.terms]
+    most = len(xq) * xq.shape[1] * xk.shape[1] / _WORTH
+
+    def table(score: Score) -> Score:
+        if not isinstance(score, PlaceScore) or not score.tabulates or score.dim > 2:
+            return score
+        found = tabulate_scores([score], score.heads, extent(xq, xk), most, p.tolerance)
+        return score if found is None else Table(found)
+
+    terms = [table(term) for term in p.score.terms]
     changed = any(new is not old for new, old in zip(terms, p.score.terms, strict=True))
     return replace(p, score=terms[0] if len(terms) == 1 else Sum(*terms)) if changed else p
-
-
-def _table(score: Score, xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> "Table | None":
-    """A table of `score` over all displacements that occur, fine enough; None where it would not pay."""
-    if not isinstance(score, PlaceScore) or not score.tabulates or score.dim not in _FIRST:
-        return None
-    low, high = xq.amin((0, 1)) - xk.amax((0, 1)), xq.amax((0, 1)) - xk.amin((0, 1))
-    if score.radial:
-        low, high = low.new_zeros(1), torch.linalg.vector_norm(torch.maximum(low.abs(), high.abs()), keepdim=True)
-    most = int((len(xq) * xq.shape[1] * xk.shape[1] / _WORTH) ** (1 / score.dim))
-    nodes = _FIRST[score.dim]
-    for _ in range(2):
-        if nodes > most:
-            return None
-        step = ((high - low) / (nodes - 1)).clamp_min(torch.finfo(low.dtype).tiny)
-        values = _evaluate(score, low, step, nodes)
-        error = _error(values)
-        if error <= TOLERANCE:
-            return Table(values.flatten(1), low, step, nodes, score.radial)
-        nodes = int(1.1 * nodes * (error / TOLERANCE) ** 0.5)  # the error falls as the square of the step
-    return None
-
-
-def _evaluate(score: PlaceScore, low: Tensor, step: Tensor, nodes: int) -> Float[Tensor, "h *nodes"]:
-    axes = [low[i] + step[i] * torch.arange(nodes, dtype=low.dtype, device=low.device) for i in range(score.dim)]
-    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"))[None]  # [1 dim G (G)]
-    values = score(None, None, grid if score.dim == 2 else grid[..., None])[0]  # a score wants [b dim n m]
-    return values if score.dim == 2 else values[..., 0]
-
-
-def _error(values: Float[Tensor, "h *nodes"]) -> float:
-    """The largest error of interpolating between the nodes: Σ over dimensions of |second difference|/8."""
-    found = [values.detach().diff(n=2, dim=d).abs().max() / 8 for d in range(1, values.ndim)]
-    return float(torch.stack(found).sum())
 
 
 class Table(Score):
@@ -75,17 +138,17 @@ class Table(Score):
 
     places = True
 
-    def __init__(self, values: Float[Tensor, "h t"], low: Tensor, step: Tensor, nodes: int, radial: bool):
+    def __init__(self, table: Tabulated):
         super().__init__()
-        self.values, self.low, self.step, self.nodes, self.radial = values, low, step, nodes, radial
+        self.table, self.values = table, table.values.flatten(1)
 
     def tensors(self) -> list[Tensor]:
         return [self.values]
 
     def forward(self, q, k, delta):
-        if self.radial:
+        if self.table.radial:
             delta = torch.linalg.vector_norm(delta, dim=1, keepdim=True)
-        return _Lookup.apply(self.values, delta, self.low, self.step, self.nodes)
+        return _Lookup.apply(self.values, delta, self.table.low, self.table.step, self.table.nodes)
 
 
 def _cells(delta: Tensor, low: Tensor, step: Tensor, nodes: int) -> tuple[list[Tensor], list[Tensor]]:

@@ -1,0 +1,141 @@
+// Gradients, by the same pass over tiles with ln Σ known. With p_ij = w_ij / Σ_j w_ij:
+//
+//     dV_j  = Σ_i p_ij dO_i
+//     dE_ij = p_ij (dO_i · v_j − dO_i · out_i + d lse_i)       the exponent's, and that of ln W
+//     dS_ij = dE_ij (· G_ij where the window multiplies scores)
+//     dQ_i  = scale Σ_j dS_ij k_j        dK_j = scale Σ_i dS_ij q_i
+#pragma once
+
+#include "item.h"
+
+namespace fillin {
+
+// What an item adds to gradients that others add to as well, summed afterwards in the order of items.
+struct Shares {
+  std::vector<double> inverse;          // [items, D, D]
+  std::vector<float> bias, features;    // [items, nodes …]
+  std::vector<float> d_k, d_v;          // [items, keys, width], only where queries are parted
+};
+
+template <int D>
+void backward_item(const FillinProblem &p, const FillinGradients &to, Item item, int number, Workspace<D> &space,
+                   Shares &shares) {
+  Work<D> work(p, item, space);
+  const Window<D> &window = work.window;
+  const std::vector<int32_t> &index = space.tiles.index;
+  Packed keys = pack(p.k, item, p.width, index, space.k_columns, space.k_rows, true);
+  Packed values = pack(p.v, item, p.value_width, index, space.v_columns, space.v_rows, false);
+  Accumulated dq = accumulator(p.width, space.dq_sums, space.dq_lanes);
+  Packed dk = keys, dv = values;
+  dk.columns = space.dk.get(index.size() * p.width + L), dv.columns = space.dv.get(index.size() * p.value_width + L);
+  memset(dk.columns, 0, index.size() * p.width * sizeof(float));
+  memset(dv.columns, 0, index.size() * p.value_width * sizeof(float));
+  bool windowed = to.d_inverse && !window.open;
+  float *d_bias = to.d_bias ? &shares.bias[number * table_size(p.bias, 1)] : nullptr;
+  float *d_features = p.features.values ? &shares.features[number * table_size(p.features, p.features_width)] : nullptr;
+  double d_inverse[D][D] = {};
+  Rows &r = space.rows;
+
+  work.blocks([&](const Block<D> &block) {
+    const float *q = work.take(p.q, p.width, p.scale, block, space.q);
+    const float *g = p.features.values ? work.take(p.g, p.features_width, 1, block, space.g) : nullptr;
+    const float *d_out = work.take(to.d_out, p.value_width, 1, block, space.d_out);
+    float *d_g = space.dg.get((size_t)BLOCK * p.features_width + L);
+    memset(d_g, 0, (size_t)BLOCK * p.features_width * sizeof(float));
+    dq.clear();
+    float lse[BLOCK], start[BLOCK];
+    for (int i = 0; i < block.count; i++) {
+      size_t at = item.flat(p) * p.queries + block.index[i];
+      const float *out = item.of(p.out) + block.index[i] * p.out.row;
+      lse[i] = p.lse[at] > -INFINITY ? p.lse[at] : INFINITY;
+      start[i] = (to.d_lse ? to.d_lse[at] : 0) - product(d_out + (size_t)i * p.value_width, out, p.value_width);
+    }
+    vec d_window[D][D] = {};
+    for (int tile : space.found) {
+      const float *x = space.tiles.x.data() + (size_t)tile * D * L;
+      work.score(block, tile, q, g, keys);
+      if (!r.rows) continue;
+      dot(d_out, p.value_width, values.columns_of(tile), start, r, r.ds);
+      for (int n = 0; n < r.rows; n++) {
+        vec weight = exponential(window.exponent(r, n) - lse[r.query[n]]), d_log = load(r.ds + n * L);
+        store(r.pull + n * L, weight * d_log);
+        if (window.continuous) weight *= load(r.weight + n * L);
+        store(r.p + n * L, weight);
+        store(r.ds + n * L, window.scores ? weight * d_log * load(r.gauss + n * L) : weight * d_log);
+      }
+      if (windowed) window.back(block, x, r, d_window);
+      spread(r.p, d_out, p.value_width, r, dv.columns_of(tile));
+      if (p.width) {
+        mix(r.ds, keys.rows_of(tile), keys.columns_of(tile), r, dq);
+        spread(r.ds, q, p.width, r, dk.columns_of(tile));
+      }
+      if (d_bias) with_grid<D>(p.bias, [&](const auto &grid) { bias_back(grid, block, x, r, d_bias); });
+      if (d_features)
+        with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
+          each_pair(grid, block, x, r, [&](int n, int l, const int *corner, const float *share) {
+            size_t row = (size_t)r.query[n] * p.features_width;
+            features_spread<T>(r.ds[n * L + l], g + row, work.features, p.features_width, corner, share, d_g + row,
+                               d_features);
+          });
+        });
+    }
+    for (int i = 0; i < block.count; i++) {
+      if (p.width && to.d_q.data)
+        dq.write(i, p.scale, item.of(to.d_q) + block.index[i] * to.d_q.row);
+      if (d_features)
+        memcpy(item.of(to.d_g) + block.index[i] * to.d_g.row, d_g + (size_t)i * p.features_width,
+               p.features_width * sizeof(float));
+    }
+    for (int d = 0; d < D; d++)
+      for (int c = 0; c < D; c++) d_inverse[d][c] += sum(d_window[d][c]);
+  });
+
+  for (int d = 0; d < D; d++)
+    for (int c = 0; c < D; c++) shares.inverse[((size_t)number * D + d) * D + c] = window.finish(d, c, d_inverse[d][c]);
+  auto hand_back = [&](const Packed &packed, const FillinRows &rows, std::vector<float> &parted) {
+    if (!rows.data) return;
+    bool alone = item.parts == 1;
+    float *data = alone ? item.of(rows) : parted.data() + (size_t)number * p.keys * packed.width;
+    int64_t stride = alone ? rows.row : packed.width;
+    for (size_t i = 0; i < index.size(); i++)
+      if (index[i] >= 0)
+        for (int c = 0; c < packed.width; c++)
+          data[index[i] * stride + c] = packed.columns[(i / L * packed.width + c) * L + i % L];
+  };
+  hand_back(dk, to.d_k, shares.d_k);
+  hand_back(dv, to.d_v, shares.d_v);
+}
+
+// Sums over items, in their order.
+inline void gather_shares(const FillinProblem &p, const FillinGradients &to, int items, int parts, const Shares &shares) {
+  int square = p.dim_x * p.dim_x;
+  if (to.d_inverse && p.window != FILLIN_OPEN)
+    for (int h = 0; h < p.heads; h++)
+      for (int c = 0; c < square; c++) {
+        double total = 0;
+        for (int n = 0; n < items; n++)
+          if (n / parts % p.heads == h) total += shares.inverse[(size_t)n * square + c];
+        to.d_inverse[h * square + c] = (float)total;
+      }
+  auto add_tables = [&](const std::vector<float> &from, size_t size, float *table) {
+    if (!table || !size) return;
+    memset(table, 0, size * p.heads * sizeof(float));
+    for (int n = 0; n < items; n++)
+      for (size_t i = 0; i < size; i++) table[n / parts % p.heads * size + i] += from[n * size + i];
+  };
+  add_tables(shares.bias, table_size(p.bias, 1), to.d_bias);
+  add_tables(shares.features, table_size(p.features, p.features_width), to.d_features);
+  auto add_parts = [&](const std::vector<float> &from, const FillinRows &rows, int width) {
+    if (parts == 1 || !rows.data) return;
+    for (int n = 0; n < items; n++) {
+      Item item(p, n, parts);
+      for (int j = 0; j < p.keys; j++)
+        for (int c = 0; c < width; c++)
+          item.of(rows)[j * rows.row + c] += from[((size_t)n * p.keys + j) * width + c];
+    }
+  };
+  add_parts(shares.d_k, to.d_k, p.width);
+  add_parts(shares.d_v, to.d_v, p.value_width);
+}
+
+}  // namespace fillin

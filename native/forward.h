@@ -1,0 +1,57 @@
+// out_i = Σ_j w_ij v_j / Σ_j w_ij and lse_i = ln Σ_j w_ij, in one pass over the tiles within reach.
+#pragma once
+
+#include "item.h"
+
+namespace fillin {
+
+// The running maximum m of the exponents need not be exact, only near enough that e^(e − m) neither overflows nor
+// vanishes. So it is moved, and what was summed is rescaled, only where a row exceeds it by this much: seldom.
+constexpr float SLACK = 30;
+
+template <int D>
+void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
+  Work<D> work(p, item, space);
+  const std::vector<int32_t> &index = space.tiles.index;
+  Packed keys = pack(p.k, item, p.width, index, space.k_columns, space.k_rows, false);
+  Packed values = pack(p.v, item, p.value_width, index, space.v_columns, space.v_rows, true);
+  Accumulated out = accumulator(p.value_width, space.sums, space.lanes);
+  Rows &r = space.rows;
+
+  work.blocks([&](const Block<D> &block) {
+    const float *q = work.take(p.q, p.width, p.scale, block, space.q);
+    const float *g = p.features.values ? work.take(p.g, p.features_width, 1, block, space.g) : nullptr;
+    float most[BLOCK];
+    vec total[BLOCK];
+    for (int i = 0; i < BLOCK; i++) most[i] = -INFINITY, total[i] = vec{};
+    out.clear();
+    for (int tile : space.found) {
+      work.score(block, tile, q, g, keys);
+      for (int n = 0; n < r.rows; n++) {
+        int i = r.query[n];
+        vec e = work.window.exponent(r, n);
+        if (any(e > most[i] + SLACK)) {
+          float now = largest(e);
+          if (most[i] > -INFINITY) {
+            float factor = std::exp(most[i] - now);
+            total[i] *= factor;
+            out.scale(i, factor);
+          }
+          most[i] = now;
+        }
+        vec weight = exponential(e - most[i]);
+        if (work.window.continuous) weight *= load(r.weight + n * L);
+        total[i] += weight;
+        store(r.p + n * L, weight);
+      }
+      if (r.rows) mix(r.p, values.rows_of(tile), values.columns_of(tile), r, out);
+    }
+    for (int i = 0; i < block.count; i++) {
+      float sum_i = sum(total[i]), inverse = sum_i > 0 ? 1 / sum_i : 0;
+      out.write(i, inverse, item.of(p.out) + block.index[i] * p.out.row);
+      p.lse[item.flat(p) * p.queries + block.index[i]] = sum_i > 0 ? most[i] + std::log(sum_i) : -INFINITY;
+    }
+  });
+}
+
+}  // namespace fillin

@@ -1,0 +1,140 @@
+// What forward and backward share: an item of work, its keys packed into tiles, and its blocks of queries.
+#pragma once
+
+#include "table.h"
+
+namespace fillin {
+
+// One batch and head, or part `part` of `parts` of its queries.
+struct Item {
+  int b, h, part, parts;
+
+  Item(const FillinProblem &p, int number, int parts_)
+      : b(number / parts_ / p.heads), h(number / parts_ % p.heads), part(number % parts_), parts(parts_) {}
+
+  float *of(const FillinRows &rows) const { return rows.data + b * rows.batch + h * rows.head; }
+  size_t flat(const FillinProblem &p) const { return (size_t)b * p.heads + h; }
+};
+
+// Items are as many as batches and heads where those share out evenly; else queries are parted too.
+inline int parts_of(const FillinProblem &p) {
+  int items = p.batch * p.heads, parts = 1;
+  while (parts < p.threads && items * parts % p.threads != 0 && items * parts < 4 * p.threads) parts++;
+  int blocks = up(p.queries, BLOCK);
+  return parts < blocks ? parts : blocks > 0 ? blocks : 1;
+}
+
+inline const float *table_of(const FillinTable &table, int head, int width) {
+  size_t nodes = 1;
+  for (int d = 0; d < table.dims; d++) nodes *= table.size[d];
+  return table.values ? table.values + head * nodes * width : nullptr;
+}
+
+inline size_t table_size(const FillinTable &table, int width) {
+  if (!table.values) return 0;
+  size_t nodes = 1;
+  for (int d = 0; d < table.dims; d++) nodes *= table.size[d];
+  return nodes * width;
+}
+
+// The memory of one thread, reused from item to item.
+template <int D>
+struct Workspace {
+  Tiles<D> tiles;
+  std::vector<int32_t> found;
+  Scratch k_columns, k_rows, v_columns, v_rows, dk, dv, q, g, d_out, sums, lanes, dq_sums, dq_lanes, dg;
+  Rows rows;
+};
+
+inline Packed pack(const FillinRows &matrix, const Item &item, int width, const std::vector<int32_t> &index,
+                   Scratch &columns, Scratch &full, bool by_row) {
+  Packed packed;
+  packed.width = width, packed.whole = by_row ? width / L * L : 0;
+  packed.columns = columns.get(index.size() * width + L);
+  packed.full = full.get(index.size() * packed.whole + L);
+  const float *data = item.of(matrix);
+  pack_columns(data, matrix.row, width, index, packed.columns);
+  if (packed.whole) pack_rows(data, matrix.row, packed.whole, packed.whole, index, packed.full);
+  return packed;
+}
+
+inline Accumulated accumulator(int width, Scratch &sums, Scratch &lanes) {
+  int whole = width / L * L;
+  return {width, whole, sums.get((size_t)BLOCK * whole + L), lanes.get((size_t)BLOCK * (width - whole) * L + L)};
+}
+
+// An item ready to be worked on: keys in tiles with their boxes, and the window of its head.
+template <int D>
+struct Work {
+  const FillinProblem &p;
+  Item item;
+  Workspace<D> &space;
+  Window<D> window;
+  Frame<D> frame;
+  const float *xq;
+  const int32_t *order;
+  const float *bias, *features;
+
+  Work(const FillinProblem &problem, Item item_, Workspace<D> &space_)
+      : p(problem), item(item_), space(space_), window(problem, item_.h), xq(p.xq + (size_t)item.b * p.queries * D),
+        order(p.order_q + (size_t)item.b * p.queries), bias(table_of(p.bias, item.h, 1)),
+        features(table_of(p.features, item.h, p.features_width)) {
+    const float *xk = p.xk + (size_t)item.b * p.keys * D;
+    const uint8_t *keep = p.keep ? p.keep + (size_t)item.b * p.keys : nullptr;
+    space.tiles.place(xk, p.order_k + (size_t)item.b * p.keys, keep, p.keys);
+    frame = window.frame(xq);
+    space.tiles.enclose(xk, frame);
+  }
+
+  // Calls `use(block)` for each block of this item's queries; space.found then holds the tiles within its reach.
+  template <class Use>
+  void blocks(Use use) {
+    int total = up(p.queries, BLOCK), first = total * item.part / item.parts, last = total * (item.part + 1) / item.parts;
+    Block<D> block;
+    for (int n = first; n < last; n++) {
+      Box<D> box;
+      box.clear();
+      block.count = std::min(BLOCK, p.queries - n * BLOCK);
+      for (int i = 0; i < block.count; i++) {
+        int32_t query = block.index[i] = order[n * BLOCK + i];
+        for (int d = 0; d < D; d++) block.x[i][d] = xq[(size_t)query * D + d];
+        frame.add(box, block.x[i]);
+      }
+      frame.widen(box);
+      space.tiles.find(box, frame, space.found);
+      use(block);
+    }
+  }
+
+  // The rows of a block of queries, side by side, times `scale`.
+  const float *take(const FillinRows &matrix, int width, float scale, const Block<D> &block, Scratch &scratch) const {
+    float *rows = scratch.get((size_t)BLOCK * width + L);
+    const float *data = item.of(matrix);
+    for (int i = 0; i < block.count; i++) {
+      const float *from = data + block.index[i] * matrix.row;
+      float *to = rows + (size_t)i * width;
+      int c = 0;
+      for (; c + L <= width; c += L) store(to + c, scale * load(from + c));
+      for (; c < width; c++) to[c] = scale * from[c];
+    }
+    return rows;
+  }
+
+  // Scores of the rows of one tile: who is inside, and s for them.
+  void score(const Block<D> &block, int tile, const float *q, const float *g, const Packed &keys) const {
+    Rows &r = space.rows;
+    const float *x = space.tiles.x.data() + (size_t)tile * D * L;
+    window.enter(block, x, space.tiles.index.data() + (size_t)tile * L, r);
+    if (!r.rows) return;
+    dot(q, p.width, keys.columns_of(tile), nullptr, r, r.s);
+    with_grid<D>(p.bias, [&](const auto &grid) { add_bias(grid, bias, block, x, r); });
+    with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
+      each_pair(grid, block, x, r, [&](int i, int l, const int *corner, const float *share) {
+        const float *a = g + (size_t)r.query[i] * p.features_width;
+        r.s[i * L + l] += features_dot<T>(a, features, p.features_width, corner, share);
+      });
+    });
+  }
+};
+
+}  // namespace fillin

@@ -1,0 +1,82 @@
+// A vector of L floats, in the compiler's own vector types: each operator acts on every lane.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX512F__) || defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+namespace fillin {
+
+constexpr int L = FILLIN_LANES;
+
+typedef float vec __attribute__((vector_size(4 * L)));
+typedef float loose __attribute__((vector_size(4 * L), aligned(4)));  // at any address
+typedef int32_t ints __attribute__((vector_size(4 * L)));
+typedef uint32_t bits __attribute__((vector_size(4 * L)));
+
+inline vec load(const float *p) { return *reinterpret_cast<const loose *>(p); }
+inline void store(float *p, vec v) { *reinterpret_cast<loose *>(p) = v; }
+inline vec all(float x) { return x - vec{}; }
+inline vec larger(vec a, vec b) { return a > b ? a : b; }
+inline vec smaller(vec a, vec b) { return a < b ? a : b; }
+
+// A vector folded in half again and again.
+template <class Join>
+inline float folded(vec v, Join join) {
+  alignas(64) float part[L];
+  store(part, v);
+#pragma GCC unroll 4
+  for (int half = L / 2; half > 0; half /= 2)
+    for (int l = 0; l < half; l++) part[l] = join(part[l], part[l + half]);
+  return part[0];
+}
+
+inline float sum(vec v) {
+  return folded(v, [](float a, float b) { return a + b; });
+}
+inline float largest(vec v) {
+  return folded(v, [](float a, float b) { return a > b ? a : b; });
+}
+
+// Σ_c a_c b_c
+inline float product(const float *a, const float *b, int count) {
+  vec lanes = {};
+  float rest = 0;
+  int c = 0;
+  for (; c + L <= count; c += L) lanes += load(a + c) * load(b + c);
+  for (; c < count; c++) rest += a[c] * b[c];
+  return rest + sum(lanes);
+}
+
+inline bool any(ints mask) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
+#elif defined(__AVX2__)
+  if constexpr (L == 8) return _mm256_movemask_ps((__m256)mask) != 0;
+#endif
+  int64_t parts[L / 2], found = 0;
+  memcpy(parts, &mask, sizeof parts);
+  for (int64_t part : parts) found |= part;
+  return found != 0;
+}
+
+// e^x; 0 below −60, where a weight is nothing beside the largest one and would only breed denormal numbers.
+inline vec exponential(vec x) {
+  x = smaller(x, all(88.f));
+  vec t = x * 1.44269504088896341f;
+  vec shifted = t + 12582912.f;  // 1.5 · 2²³: rounds t to an integer, which then stands in the lowest bits
+  bits whole = (bits)shifted - 0x4B400000u;
+  vec f = t - (shifted - 12582912.f);
+  vec p = f * 1.32647273e-3f + 9.67151299e-3f;  // 2^f on [−½, ½] within 1e-7: minimax with p(0) = 1
+  p = p * f + 5.55073358e-2f;
+  p = p * f + 2.40222424e-1f;
+  p = p * f + 6.93147004e-1f;
+  p = p * f + 1.f;
+  vec e = (vec)((bits)p + (whole << 23));
+  return x > -60.f ? e : vec{};
+}
+
+}  // namespace fillin

@@ -1,0 +1,131 @@
+// A row is one query of a block against the L keys of one tile. What is done to all rows of a tile at once:
+//
+//     dot      s_r  += Σ_c a_rc · tile column c        a content score, or dO · V
+//     mix      o_r  += Σ_l p_rl · tile row l           the weighted average, or the gradient to q
+//     spread   tile column c += Σ_r p_r · a_rc         the gradients to k and v
+//
+// Each holds a square of the tile, L columns by L keys, in registers while it goes through the rows.
+#pragma once
+
+#include "tiles.h"
+
+namespace fillin {
+
+constexpr float NEVER = -1e30f;  // the exponent of a pair that may not be attended
+
+// Buffers of a block and a tile; `rows` of them are in use, row r belongs to query[r] of the block.
+struct Rows {
+  int rows;
+  int query[BLOCK];
+  alignas(64) float base[BLOCK * L];    // added to the exponent: −½ r², 0, or NEVER
+  alignas(64) float gauss[BLOCK * L];   // G
+  alignas(64) float weight[BLOCK * L];  // W
+  alignas(64) float s[BLOCK * L];       // the score
+  alignas(64) float p[BLOCK * L];       // the weight of the pair
+  alignas(64) float ds[BLOCK * L];      // the gradient to the score
+  alignas(64) float pull[BLOCK * L];    // the gradient to ln W, without W
+};
+
+// A matrix of `width` columns for the keys of every tile: `columns` [tile, width, L] for all of it, `full` [tile, L, …]
+// for as many columns as fill whole vectors, row by row.
+struct Packed {
+  int width = 0, whole = 0;
+  float *columns = nullptr, *full = nullptr;
+
+  const float *columns_of(int tile) const { return columns + (size_t)tile * width * L; }
+  float *columns_of(int tile) { return columns + (size_t)tile * width * L; }
+  const float *rows_of(int tile) const { return full + (size_t)tile * whole * L; }
+};
+
+// The matrix of the same block of queries: [BLOCK, width], and what `mix` leaves in lanes for the last few columns.
+struct Accumulated {
+  int width, whole;
+  float *sums;   // [BLOCK, whole]
+  float *lanes;  // [BLOCK, width − whole, L]
+
+  void clear() {
+    memset(sums, 0, (size_t)BLOCK * whole * sizeof(float));
+    memset(lanes, 0, (size_t)BLOCK * (width - whole) * L * sizeof(float));
+  }
+  void scale(int query, float factor) {
+    float *sum = sums + (size_t)query * whole, *lane = lanes + (size_t)query * (width - whole) * L;
+    for (int c = 0; c < whole; c++) sum[c] *= factor;
+    for (int c = 0; c < (width - whole) * L; c++) lane[c] *= factor;
+  }
+  void write(int query, float factor, float *row) const {
+    const float *from = sums + (size_t)query * whole, *lane = lanes + (size_t)query * (width - whole) * L;
+    for (int c = 0; c < whole; c += L) store(row + c, factor * load(from + c));
+    for (int c = whole; c < width; c++, lane += L) row[c] = factor * sum(load(lane));
+  }
+};
+
+// Sums begin at start[query], or at nothing.
+inline void dot(const float *a, int width, const float *columns, const float *start, const Rows &r, float *s) {
+  int c0 = 0;
+  for (; c0 + L <= width; c0 += L) {
+    vec column[L];
+#pragma GCC unroll 16
+    for (int c = 0; c < L; c++) column[c] = load(columns + (c0 + c) * L);
+    for (int i = 0; i < r.rows; i++) {
+      const float *row = a + (size_t)r.query[i] * width + c0;
+      vec even = c0 ? load(s + i * L) : start ? all(start[r.query[i]]) : vec{}, odd = {};
+#pragma GCC unroll 16
+      for (int c = 0; c < L; c += 2) even += row[c] * column[c], odd += row[c + 1] * column[c + 1];
+      store(s + i * L, even + odd);
+    }
+  }
+  if (c0 == width && width) return;
+  for (int i = 0; i < r.rows; i++) {
+    const float *row = a + (size_t)r.query[i] * width;
+    vec total = c0 ? load(s + i * L) : start ? all(start[r.query[i]]) : vec{};
+    for (int c = c0; c < width; c++) total += row[c] * load(columns + c * L);
+    store(s + i * L, total);
+  }
+}
+
+inline void mix(const float *p, const float *full, const float *columns, const Rows &r, Accumulated &out) {
+  for (int c0 = 0; c0 < out.whole; c0 += L) {
+    vec row[L];
+#pragma GCC unroll 16
+    for (int l = 0; l < L; l++) row[l] = load(full + (size_t)l * out.whole + c0);
+    for (int i = 0; i < r.rows; i++) {
+      float *to = out.sums + (size_t)r.query[i] * out.whole + c0;
+      const float *weight = p + i * L;
+      vec even = load(to), odd = {};
+#pragma GCC unroll 16
+      for (int l = 0; l < L; l += 2) even += weight[l] * row[l], odd += weight[l + 1] * row[l + 1];
+      store(to, even + odd);
+    }
+  }
+  int rest = out.width - out.whole;
+  if (rest == 0) return;
+  for (int i = 0; i < r.rows; i++) {
+    float *to = out.lanes + (size_t)r.query[i] * rest * L;
+    vec weight = load(p + i * L);
+    for (int c = 0; c < rest; c++) store(to + c * L, load(to + c * L) + weight * load(columns + (out.whole + c) * L));
+  }
+}
+
+inline void spread(const float *p, const float *a, int width, const Rows &r, float *columns) {
+  int c0 = 0;
+  for (; c0 + L <= width; c0 += L) {
+    vec column[L];
+#pragma GCC unroll 16
+    for (int c = 0; c < L; c++) column[c] = load(columns + (c0 + c) * L);
+    for (int i = 0; i < r.rows; i++) {
+      vec weight = load(p + i * L);
+      const float *row = a + (size_t)r.query[i] * width + c0;
+#pragma GCC unroll 16
+      for (int c = 0; c < L; c++) column[c] += row[c] * weight;
+    }
+#pragma GCC unroll 16
+    for (int c = 0; c < L; c++) store(columns + (c0 + c) * L, column[c]);
+  }
+  for (int c = c0; c < width; c++) {
+    vec column = load(columns + c * L);
+    for (int i = 0; i < r.rows; i++) column += a[(size_t)r.query[i] * width + c] * load(p + i * L);
+    store(columns + c * L, column);
+  }
+}
+
+}  // namespace fillin

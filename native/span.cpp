@@ -1,0 +1,106 @@
+// The C functions of span.h: work is shared out among threads, and no exception passes.
+#include "span.h"
+
+#include <atomic>
+
+#include "backward.h"
+#include "forward.h"
+#include "order.h"
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+namespace fillin {
+namespace {
+
+// Calls `work(next)` on each of `threads` threads, where next() hands out 0 … items − 1 and then −1. The threads are
+// OpenMP's, that is torch's own where both use one library, so that two pools never compete for the cores.
+// Returns whether memory ran out.
+template <class Body>
+bool share_out(int items, int threads, Body work) {
+  std::atomic<int> taken{0};
+  std::atomic<bool> failed{false};
+  auto next = [&]() {
+    int item = taken++;
+    return item < items ? item : -1;
+  };
+  if (threads > items) threads = items;
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads > 1 ? threads : 1)
+#endif
+  {
+    try {
+      work(next);
+    } catch (...) {  // std::bad_alloc: there is nothing else to throw
+      failed = true;
+    }
+  }
+  return failed;
+}
+
+template <int D>
+bool forward(const FillinProblem &p) {
+  int parts = parts_of(p);
+  return share_out(p.batch * p.heads * parts, p.threads, [&](auto next) {
+    Workspace<D> space;
+    for (int n = next(); n >= 0; n = next()) forward_item<D>(p, Item(p, n, parts), space);
+  });
+}
+
+template <int D>
+bool backward(const FillinProblem &p, const FillinGradients &to) {
+  int parts = parts_of(p), items = p.batch * p.heads * parts;
+  Shares shares;
+  shares.inverse.resize((size_t)items * D * D);
+  if (to.d_bias) shares.bias.resize(items * table_size(p.bias, 1));
+  if (p.features.values) shares.features.resize(items * table_size(p.features, p.features_width));
+  if (parts > 1) {
+    shares.d_k.resize((size_t)items * p.keys * p.width);
+    shares.d_v.resize((size_t)items * p.keys * p.value_width);
+  }
+  bool failed = share_out(items, p.threads, [&](auto next) {
+    Workspace<D> space;
+    for (int n = next(); n >= 0; n = next()) backward_item<D>(p, to, Item(p, n, parts), n, space, shares);
+  });
+  if (!failed) gather_shares(p, to, items, parts, shares);
+  return failed;
+}
+
+// Calls `body` with the number of dimensions as a constant.
+template <class Body>
+int32_t in_dimensions(int dim_x, Body body) {
+  try {
+    switch (dim_x) {
+      case 1: return body.template operator()<1>();
+      case 2: return body.template operator()<2>();
+      case 3: return body.template operator()<3>();
+    }
+  } catch (...) {
+  }
+  return 1;
+}
+
+}  // namespace
+}  // namespace fillin
+
+extern "C" {
+
+int32_t fillin_lanes(void) { return fillin::L; }
+
+int32_t fillin_sizes(int32_t which) { return which == 0 ? sizeof(FillinProblem) : sizeof(FillinGradients); }
+
+int32_t fillin_order(const float *x, int32_t batch, int32_t points, int32_t dim_x, int32_t threads, int32_t *order) {
+  return fillin::share_out(batch, threads, [&](auto next) {
+    for (int b = next(); b >= 0; b = next())
+      fillin::order_points(x + (size_t)b * points * dim_x, points, dim_x, order + (size_t)b * points);
+  });
+}
+
+int32_t fillin_forward(const FillinProblem *problem) {
+  return fillin::in_dimensions(problem->dim_x, [&]<int D>() { return fillin::forward<D>(*problem); });
+}
+
+int32_t fillin_backward(const FillinProblem *problem, const FillinGradients *gradients) {
+  return fillin::in_dimensions(problem->dim_x, [&]<int D>() { return fillin::backward<D>(*problem, *gradients); });
+}
+}

@@ -1,0 +1,97 @@
+// Attention over places with a learned window: the C interface of the kernel.
+//
+// For every batch b, head h and query i, over the keys j that may be attended:
+//
+//     s_ij = scale · q_i · k_j  +  F_h(Δ_ij)  +  g_i · R_h(Δ_ij)      Δ_ij = xq_i − xk_j
+//     e_ij = s_ij (· G_ij where the window multiplies scores)
+//     w_ij = exp(e_ij) · W_ij
+//     out_i = Σ_j w_ij v_j / Σ_j w_ij           lse_i = ln Σ_j w_ij
+//
+// with r² = ‖A_h Δ‖², G = exp(−½ r²), and W = max(G − t, 0)/(1 − t) for the continuous cut (a product over dimensions
+// for a box), G or 1 inside for the hard one. F and R are read from tables by linear interpolation.
+//
+// How it is done, piece by piece:
+//   order.h     points are sorted once, so that neighbours in memory are neighbours in space (a kd-tree's leaves);
+//   tiles.h     keys are packed into tiles of L (the lanes of a vector), each with a bounding box, boxes of boxes
+//               above them; a block of 32 queries finds the tiles within its reach by descending them;
+//   window.h    one row is one query against one tile: Δ, r², who is inside, G and W;
+//   table.h     F(Δ) and R(Δ) for one row, and the way back to the table;
+//   forward.h   one pass over the tiles of a block: rows that have someone inside are scored, exponentiated and
+//               added up, with a running maximum that is only moved when it must be;
+//   backward.h  the same pass again, now with ln Σ known: nothing about a pair was ever stored;
+//   lanes.h     a vector of L floats; the file is compiled once for 16, for 8 and for 4 lanes.
+//
+// Work is divided into items, one (batch, head) each, or a part of its queries where those are fewer than threads.
+// An item writes only what is its own; sums over items are taken in a fixed order. So the same number of threads
+// gives the same bytes.
+#pragma once
+
+#include <stdint.h>
+
+#pragma GCC visibility push(default)
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// How the window acts. `t` is its threshold, 0 for none.
+enum FillinWindow { FILLIN_OPEN = 0, FILLIN_WEIGHTS = 1, FILLIN_SCORES = 2 };
+enum FillinCut { FILLIN_HARD = 0, FILLIN_CONTINUOUS = 1 };
+enum FillinShape { FILLIN_BALL = 0, FILLIN_BOX = 1 };
+
+// Rows of floats: element c of row i of head h of batch b is at data[b·batch + h·head + i·row + c].
+typedef struct {
+  float *data;
+  int64_t batch, head, row;
+} FillinRows;
+
+// Nodes at low + step·index along each of `dims` axes of Δ (one axis, ‖Δ‖, where `radial`).
+typedef struct {
+  const float *values;  // [heads, size[0], …, width]; NULL: no table
+  int32_t dims, radial;
+  int32_t size[3];
+  float low[3], inverse_step[3];
+} FillinTable;
+
+typedef struct {
+  int32_t batch, heads, queries, keys;
+  int32_t width, value_width, dim_x;  // of q and k (0: no content), of v, of places (0: none)
+  int32_t threads;
+  FillinRows q, k, v, out;
+  float *lse;  // [batch, heads, queries]
+  const float *xq, *xk;              // [batch, queries, dim_x], [batch, keys, dim_x]
+  const int32_t *order_q, *order_k;  // [batch, queries], [batch, keys], from fillin_order
+  const uint8_t *keep;               // [batch, keys], 0: never attended; NULL: all are
+  float scale;
+  int32_t causal;                    // query i sees keys j ≤ i
+  int32_t window, cut, shape, full;  // `full`: A has entries below its diagonal
+  float threshold;
+  const float *inverse;              // A [heads, dim_x, dim_x], lower triangular; NULL where the window is open
+  FillinTable bias;                  // F: one number a node
+  FillinRows g;                      // what meets R
+  FillinTable features;              // R: `features_width` numbers a node
+  int32_t features_width;
+} FillinProblem;
+
+// Gradients; what is NULL is not wanted. Every one is written whole, none is added to.
+typedef struct {
+  FillinRows d_out;
+  const float *d_lse;  // [batch, heads, queries], or NULL
+  FillinRows d_q, d_k, d_v, d_g;
+  float *d_inverse;    // [heads, dim_x, dim_x]
+  float *d_bias;       // as bias.values
+  float *d_features;   // as features.values
+} FillinGradients;
+
+// The number of lanes this build was made for, and the size of the structures above, to be checked by the caller.
+int32_t fillin_lanes(void);
+int32_t fillin_sizes(int32_t which);
+
+// Each writes its result and returns 0, or 1 where memory ran out.
+int32_t fillin_order(const float *x, int32_t batch, int32_t points, int32_t dim_x, int32_t threads, int32_t *order);
+int32_t fillin_forward(const FillinProblem *problem);
+int32_t fillin_backward(const FillinProblem *problem, const FillinGradients *gradients);
+
+#ifdef __cplusplus
+}
+#endif
+#pragma GCC visibility pop

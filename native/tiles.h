@@ -1,0 +1,169 @@
+// Keys in tiles of L with bounding boxes, boxes of boxes above them, and the search for the tiles within reach.
+#pragma once
+
+#include <cstddef>
+#include <new>
+#include <vector>
+
+#include "lanes.h"
+#include "span.h"
+
+namespace fillin {
+
+constexpr int BLOCK = 32;  // queries that share a search and a pass over tiles
+constexpr int FAN = 8;     // boxes under one box
+
+inline int up(int count, int unit) { return (count + unit - 1) / unit; }
+
+// Floats that begin at a whole vector, grown and never shrunk: the scratch of one thread.
+class Scratch {
+ public:
+  float *get(size_t count) {
+    if (count > held_) {
+      release();
+      data_ = static_cast<float *>(operator new(count * sizeof(float), std::align_val_t(64)));
+      held_ = count;
+    }
+    return data_;
+  }
+  Scratch() = default;
+  Scratch(const Scratch &) = delete;
+  Scratch &operator=(const Scratch &) = delete;
+  ~Scratch() { release(); }
+
+ private:
+  void release() {
+    if (data_) operator delete(data_, std::align_val_t(64));
+    data_ = nullptr, held_ = 0;
+  }
+  float *data_ = nullptr;
+  size_t held_ = 0;
+};
+
+// An axis-parallel box in the window's own coordinates, A·x.
+template <int D>
+struct Box {
+  float low[D], high[D];
+
+  void clear() {
+    for (int d = 0; d < D; d++) low[d] = INFINITY, high[d] = -INFINITY;
+  }
+  void add(const Box &other) {
+    for (int d = 0; d < D; d++) {
+      low[d] = other.low[d] < low[d] ? other.low[d] : low[d];
+      high[d] = other.high[d] > high[d] ? other.high[d] : high[d];
+    }
+  }
+  // Whether a point of one box may lie within √limit of a point of the other (a box-shaped window: in every dimension).
+  bool near(const Box &other, float limit, bool box_shaped) const {
+    float distance = 0;
+    for (int d = 0; d < D; d++) {
+      float gap = std::max(0.f, std::max(other.low[d] - high[d], low[d] - other.high[d]));
+      distance = box_shaped ? std::max(distance, gap * gap) : distance + gap * gap;
+    }
+    return !(distance > limit);  // what is NaN is looked at
+  }
+};
+
+// The window of one head, as boxes see it: coordinates A·(x − origin), and the squared distance where it ends.
+template <int D>
+struct Frame {
+  double inverse[D][D], origin[D];
+  float limit;  // r² of the edge, a little more for rounding; ∞ where nothing is cut
+  bool box_shaped;
+
+  void add(Box<D> &box, const float *x) const {
+    for (int d = 0; d < D; d++) {
+      double at = 0;
+      for (int c = 0; c <= d; c++) at += inverse[d][c] * ((double)x[c] - origin[c]);
+      float below = (float)at, above = (float)at;
+      box.low[d] = below < box.low[d] ? below : box.low[d];
+      box.high[d] = above > box.high[d] ? above : box.high[d];
+      if (!(at == at)) box.low[d] = -INFINITY, box.high[d] = INFINITY;
+    }
+  }
+  void widen(Box<D> &box) const {  // by the rounding of a double to a float
+    for (int d = 0; d < D; d++) {
+      box.low[d] -= 1e-6f * std::fabs(box.low[d]) + 1e-30f;
+      box.high[d] += 1e-6f * std::fabs(box.high[d]) + 1e-30f;
+    }
+  }
+};
+
+// Keys of one batch and head, in tiles.
+template <int D>
+struct Tiles {
+  int count = 0;              // tiles
+  int keys = 0;               // keys in them: what is masked is left out
+  std::vector<int32_t> index;  // [count, L] which key stands where; −1: nobody
+  std::vector<float> x;        // [count, D, L]; 0 where nobody is
+  std::vector<std::vector<Box<D>>> levels;  // boxes of tiles, of FAN tiles, of FAN² …
+
+  void place(const float *xk, const int32_t *order, const uint8_t *keep, int n) {
+    index.clear();
+    for (int i = 0; i < n; i++)
+      if (!keep || keep[order[i]]) index.push_back(order[i]);
+    keys = (int)index.size(), count = up(keys, L);
+    index.resize((size_t)count * L, -1);
+    x.assign((size_t)count * D * L, 0.f);
+    if (!xk) return;
+    for (int t = 0; t < count; t++)
+      for (int l = 0; l < L; l++)
+        if (int32_t key = index[(size_t)t * L + l]; key >= 0)
+          for (int d = 0; d < D; d++) x[((size_t)t * D + d) * L + l] = xk[(size_t)key * D + d];
+  }
+
+  void enclose(const float *xk, const Frame<D> &frame) {
+    levels.assign(1, std::vector<Box<D>>(count));
+    for (int t = 0; t < count; t++) {
+      Box<D> &box = levels[0][t];
+      box.clear();
+      for (int l = 0; l < L; l++)
+        if (int32_t key = index[(size_t)t * L + l]; key >= 0) frame.add(box, xk + (size_t)key * D);
+      frame.widen(box);
+    }
+    while (levels.back().size() > FAN) {
+      const std::vector<Box<D>> &below = levels.back();
+      std::vector<Box<D>> above(up((int)below.size(), FAN));
+      for (Box<D> &box : above) box.clear();
+      for (size_t i = 0; i < below.size(); i++) above[i / FAN].add(below[i]);
+      levels.push_back(std::move(above));
+    }
+  }
+
+  // The tiles that someone in `box` may reach, in order.
+  void find(const Box<D> &box, const Frame<D> &frame, std::vector<int32_t> &found) const {
+    found.clear();
+    for (size_t i = 0; i < levels.back().size(); i++) descend((int)levels.size() - 1, i, box, frame, found);
+  }
+
+ private:
+  void descend(int level, size_t i, const Box<D> &box, const Frame<D> &frame, std::vector<int32_t> &found) const {
+    if (!levels[level][i].near(box, frame.limit, frame.box_shaped)) return;
+    if (level == 0) return found.push_back((int32_t)i);
+    size_t end = std::min((i + 1) * FAN, levels[level - 1].size());
+    for (size_t j = i * FAN; j < end; j++) descend(level - 1, j, box, frame, found);
+  }
+};
+
+// rows[tile][l][0 … padded): the row of each key, zeros after its width and where nobody is.
+inline void pack_rows(const float *data, int64_t stride, int width, int padded, const std::vector<int32_t> &index,
+                      float *rows) {
+  for (size_t i = 0; i < index.size(); i++, rows += padded) {
+    if (index[i] >= 0) memcpy(rows, data + index[i] * stride, width * sizeof(float));
+    else memset(rows, 0, width * sizeof(float));
+    memset(rows + width, 0, (padded - width) * sizeof(float));
+  }
+}
+
+// columns[tile][c][l]: the same, turned: column c of all keys of a tile is one vector.
+inline void pack_columns(const float *data, int64_t stride, int width, const std::vector<int32_t> &index,
+                         float *columns) {
+  for (size_t t = 0; t < index.size() / L; t++, columns += (size_t)width * L)
+    for (int l = 0; l < L; l++) {
+      int32_t key = index[t * L + l];
+      for (int c = 0; c < width; c++) columns[c * L + l] = key < 0 ? 0.f : data[key * stride + c];
+    }
+}
+
+}  // namespace fillin

@@ -1,0 +1,177 @@
+// The window of one head: who is inside, G and W for the rows of a tile, and the way back to A.
+#pragma once
+
+#include "rows.h"
+
+namespace fillin {
+
+constexpr float SLIVER = 1e-12f;  // G − t where it rounds to nothing: a key that stands alone there is still a key
+
+// One block of queries: which they are and where.
+template <int D>
+struct Block {
+  int count;
+  int32_t index[BLOCK];
+  float x[BLOCK][D];
+};
+
+template <int D>
+struct Window {
+  bool open, scores, continuous, box, full, causal;
+  float t, limit, a[D][D];
+
+  Window(const FillinProblem &p, int head)
+      : open(p.window == FILLIN_OPEN), scores(p.window == FILLIN_SCORES), continuous(p.cut == FILLIN_CONTINUOUS),
+        box(p.shape == FILLIN_BOX), full(p.full), causal(p.causal), t(p.threshold) {
+    continuous = continuous && t > 0 && !open;
+    limit = t > 0 && !open ? -2 * std::log(t) : INFINITY;
+    for (int d = 0; d < D; d++)
+      for (int c = 0; c < D; c++) a[d][c] = open ? 0.f : p.inverse[(head * D + d) * D + c];
+  }
+
+  Frame<D> frame(const float *origin) const {
+    Frame<D> f;
+    f.limit = limit * 1.00001f, f.box_shaped = box;
+    for (int d = 0; d < D; d++) {
+      f.origin[d] = origin[d];
+      for (int c = 0; c < D; c++) f.inverse[d][c] = a[d][c];
+    }
+    return f;
+  }
+
+  // u = A Δ for one query and the L keys at x [D, L].
+  void coordinates(const float *query, const float *x, vec *delta, vec *u) const {
+#pragma GCC unroll 3
+    for (int d = 0; d < D; d++) delta[d] = query[d] - load(x + d * L);
+#pragma GCC unroll 3
+    for (int d = 0; d < D; d++) {
+      u[d] = a[d][d] * delta[d];
+      for (int c = 0; c < d; c++) u[d] += a[d][c] * delta[c];
+    }
+  }
+
+  // The rows of this tile that have someone inside, with base, gauss and weight where they are needed.
+  void enter(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
+    if (open || box || full || causal) find<false>(block, x, index, r);
+    else find<true>(block, x, index, r);
+    if (scores || continuous) weigh(block, x, r);
+  }
+
+ private:
+  // base = −½ r² inside. A row is written first and counted only if someone is in it: no branch to guess wrong.
+  template <bool PLAIN>  // a ball along the axes, with no order among keys
+  void find(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
+    int n = 0;
+    ints at, real;
+    memcpy(&at, index, sizeof at);
+    real = at >= 0;
+    vec place[D];
+    for (int d = 0; d < D; d++) place[d] = load(x + d * L);
+    float diagonal[D];
+    for (int d = 0; d < D; d++) diagonal[d] = a[d][d];
+    const float limit_ = limit;
+    for (int i = 0; i < block.count; i++) {
+      ints inside = real;
+      vec distance = {};
+      if (PLAIN) {
+#pragma GCC unroll 3
+        for (int d = 0; d < D; d++) {
+          vec u = diagonal[d] * (block.x[i][d] - place[d]);
+          distance += u * u;
+        }
+        inside &= distance < limit_;
+      } else {
+        vec delta[D], u[D];
+        if (!open) {
+          coordinates(block.x[i], x, delta, u);
+          for (int d = 0; d < D; d++) {
+            distance += u[d] * u[d];
+            if (box) inside &= u[d] * u[d] < limit_;
+          }
+          if (!box) inside &= distance < limit_;
+        }
+        if (causal) inside &= at <= block.index[i];
+      }
+      r.query[n] = i;
+      store(r.base + n * L, inside ? -0.5f * distance : all(NEVER));
+      n += any(inside);
+    }
+    r.rows = n;
+  }
+
+  // G and W from −½ r², which then is no part of the exponent any more.
+  void weigh(const Block<D> &block, const float *x, Rows &r) const {
+    const float share = 1 / (1 - t), t_ = t;
+    for (int i = 0; i < r.rows; i++) {
+      vec exponent = load(r.base + i * L), g = exponential(exponent);
+      store(r.base + i * L, exponent > 0.5f * NEVER ? vec{} : all(NEVER));
+      store(r.gauss + i * L, g);
+      store(r.weight + i * L, larger(g - t_, all(SLIVER)) * share);
+    }
+    if (!continuous || !box) return;
+    for (int i = 0; i < r.rows; i++) {  // a box: the product over dimensions
+      vec delta[D], u[D], w = all(1.f);
+      coordinates(block.x[r.query[i]], x, delta, u);
+      for (int d = 0; d < D; d++) w *= larger(exponential(-0.5f * u[d] * u[d]) - t, all(SLIVER)) * share;
+      store(r.weight + i * L, w);
+    }
+  }
+
+ public:
+  // The exponent of row i.
+  vec exponent(const Rows &r, int i) const {
+    vec s = load(r.s + i * L);
+    return (scores ? s * load(r.gauss + i * L) : s) + load(r.base + i * L);
+  }
+
+  // Adds dL/dA to `grad`, up to a factor that `finish` knows. With pull = dL/d(ln W) / W:
+  //
+  //     dL/d(r_d²) = −½ · pull · (s · G · W where scores are multiplied + G_d ∂W/∂G_d)
+  //     dL/dA_dc   = Σ 2 u_d Δ_c · dL/d(r_d²)
+  void back(const Block<D> &block, const float *x, const Rows &r, vec (*grad)[D]) const {
+    const float share = 1 / (1 - t);
+    if (!box && !full && !scores) {  // u_d Δ_d = a_dd Δ_d²
+      vec place[D], along[D];
+      for (int d = 0; d < D; d++) place[d] = load(x + d * L), along[d] = grad[d][d];
+      for (int i = 0; i < r.rows; i++) {
+        vec part = load(r.pull + i * L);
+        if (continuous) part *= share * load(r.gauss + i * L);
+        ints inside = load(r.base + i * L) > 0.5f * NEVER;
+#pragma GCC unroll 3
+        for (int d = 0; d < D; d++) {
+          vec delta = block.x[r.query[i]][d] - place[d];
+          along[d] += inside ? part * delta * delta : vec{};
+        }
+      }
+      for (int d = 0; d < D; d++) grad[d][d] = along[d];
+      return;
+    }
+    for (int i = 0; i < r.rows; i++) {
+      vec delta[D], u[D], g = load(r.gauss + i * L), pull = load(r.pull + i * L);
+      ints inside = load(r.base + i * L) > 0.5f * NEVER;
+      coordinates(block.x[r.query[i]], x, delta, u);
+      vec common = {};  // what is the same in all dimensions
+      if (scores) common += load(r.s + i * L) * g * (continuous ? load(r.weight + i * L) : all(1.f));
+      if (!continuous && !scores) common += 1.f;
+      if (continuous && !box) common += g * share;
+      for (int d = 0; d < D; d++) {
+        vec factor = common;
+        if (continuous && box) {
+          vec others = all(share);
+          for (int c = 0; c < D; c++)
+            if (c != d) others *= larger(exponential(-0.5f * u[c] * u[c]) - t, all(SLIVER)) * share;
+          factor += exponential(-0.5f * u[d] * u[d]) * others;
+        }
+        for (int c = 0; c <= d; c++) grad[d][c] += inside ? pull * factor * u[d] * delta[c] : vec{};
+      }
+    }
+  }
+
+  // dL/dA_dc from what `back` has added up.
+  double finish(int d, int c, double total) const {
+    if (!box && !full && !scores) return d == c ? -total * a[d][d] : 0;
+    return full || d == c ? -total : 0;
+  }
+};
+
+}  // namespace fillin

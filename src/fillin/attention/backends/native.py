@@ -1,0 +1,141 @@
+"""The compiled kernel (native/span.h): time and memory that follow the pairs inside the window, not all pairs.
+
+A score is split into what it is made of: columns of q and k, a table of F(Δ), a table of features that meet the query
+(Transformer-XL). It takes float32 on the CPU, places of one to three dimensions and masks over keys.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fillin.attention import native
+from fillin.attention.backends import streamed
+from fillin.attention.displacement import PlaceScore
+from fillin.attention.native.ops import CUTS, SHAPES, WINDOWS, Settings, attend_native, order_of
+from fillin.attention.problem import Problem, Result
+from fillin.attention.relative import Relative
+from fillin.attention.scores import DotProduct, Score
+from fillin.attention.span import Span
+from fillin.attention.table import Tabulated, extent, tabulate, tabulate_scores
+
+_NO_AXES = torch.zeros(2, 0)
+
+
+def unfit(p: Problem) -> str | None:
+    if not native.available():
+        return "fillin was installed without a C++ compiler"
+    if p.v.device.type != "cpu" or p.v.dtype != torch.float32:
+        return f"the kernel takes float32 on the CPU, not {p.v.dtype} on {p.v.device.type}"
+    if p.xq is None or p.xk is None:
+        return "the kernel is for points that have places: pass xq and xk"
+    if p.xq.shape[-1] not in (1, 2, 3):
+        return f"the kernel takes places of 1 to 3 dimensions, not {p.xq.shape[-1]}"
+    if p.mask is not None and not _over_keys(p.mask):
+        return "the kernel takes masks over keys alone, [b 1 1 m]"
+    for term in p.score.terms:
+        if term.content and isinstance(term, PlaceScore):
+            return f"the score {type(term).__name__} weighs each pair by itself"
+    return None
+
+
+def _over_keys(mask: Tensor) -> bool:
+    return mask.ndim <= 1 or (mask.shape[-2] == 1 and (mask.ndim < 3 or mask.shape[-3] == 1))
+
+
+def learns_places(p: Problem) -> bool:
+    """Whether a gradient to the places themselves is asked for, which the kernel does not give."""
+    return any(x is not None and x.requires_grad for x in (p.xq, p.xk)) and torch.is_grad_enabled()
+
+
+class Parts(NamedTuple):
+    """A score taken apart: (q, k) with their scale, F's table, and (g, R's table)."""
+
+    q: Tensor | None
+    k: Tensor | None
+    scale: float
+    bias: Tabulated | None
+    g: Tensor | None
+    features: Tabulated | None
+
+
+def run(p: Problem, lse: bool = False) -> Result:
+    """Gradients to places, and tables too fine to pay, are left to `streamed`."""
+    parts = None if learns_places(p) else _take_apart(p)
+    return streamed.run(p, None, lse) if parts is None else _run(p, parts, lse)
+
+
+def _run(p: Problem, parts: Parts, lse: bool) -> Result:
+    assert p.xq is not None
+    assert p.xk is not None
+    b, h, m, _ = p.v.shape
+    keep = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
+    xq, xk = p.xq.detach().contiguous(), p.xk.detach().contiguous()
+    places = [xq, xk, order_of(p.xq), order_of(p.xk)]
+    settings = Settings(parts.scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
+    settings = settings._replace(features_radial=parts.features is not None and parts.features.radial)
+    inverse = None
+    if p.span is not None:
+        inverse = p.span.inverse(xq.shape[-1]).expand(h, -1, -1).contiguous()
+        settings = settings._replace(**_window(p.span))
+    bias, bias_axes = _table(parts.bias)
+    features, features_axes = _table(parts.features)
+    out, sums = attend_native(
+        parts.q, parts.k, p.v, places, keep, inverse, bias, parts.g, features, [bias_axes, features_axes],
+        [float(s) for s in settings],
+    )  # fmt: skip
+    if p.normalise == "none":
+        out = out * sums.exp()[..., None]
+    return Result(out, sums if lse else None)
+
+
+def _window(span: Span) -> dict[str, float]:
+    return {
+        "window": WINDOWS.index(span.modulate), "cut": CUTS.index(span.cut), "shape": SHAPES.index(span.shape),
+        "threshold": span.threshold,
+    }  # fmt: skip
+
+
+def _table(table: Tabulated | None) -> tuple[Tensor | None, Tensor]:
+    if table is None:
+        return None, _NO_AXES
+    return table.values.contiguous(), torch.stack([table.low, 1 / table.step])
+
+
+def _take_apart(p: Problem) -> Parts | None:
+    """The parts of the score, or None where a table of it would be larger than the pairs."""
+    heads, most = p.v.shape[1], p.pairs / p.v.shape[1]
+    reach = _reach(p)
+    places = [t for t in p.score.terms if isinstance(t, PlaceScore)]
+    relative = [t for t in p.score.terms if isinstance(t, Relative) and not t.folds]
+    others = [t for t in p.score.terms if t not in places and t not in relative]
+    q, k, scale = _columns(p, others, relative)
+    bias = tabulate_scores(places, heads, reach, most, p.tolerance) if places else None
+    if len(relative) > 1 or (places and bias is None):
+        return None
+    if not relative:
+        return Parts(q, k, scale, bias, None, None)
+    g = relative[0].meets(p.q)  # type: ignore[arg-type]
+    longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
+    features = tabulate(relative[0].features, reach, relative[0].radial, most, p.tolerance / longest)
+    return None if features is None else Parts(q, k, scale, bias, g, features)
+
+
+def _columns(p: Problem, others: list[Score], relative: list[Relative]) -> tuple[Tensor | None, Tensor | None, float]:
+    """Columns of q and k whose product is the sum of the given terms, and what it is to be multiplied by."""
+    if not relative and [type(t) for t in others] == [DotProduct] and p.q is not None:
+        return p.q, p.k, 1 / math.sqrt(p.q.shape[-1])
+    folded = [t.fold(p.q, p.k, p.xq, p.xk) for t in others] + [t.columns(p.q, p.k) for t in relative]
+    columns = [f for f in folded if f is not None]
+    if not columns:
+        return None, None, 1.0
+    b, h = p.v.shape[:2]
+    q, k = (torch.cat([f[side].expand(b, h, -1, -1) for f in columns], -1) for side in (0, 1))
+    return q, k, 1.0
+
+
+def _reach(p: Problem) -> Tensor:
+    """How far Δ may go along each axis: as far as the data, or the widest window, do."""
+    far = extent(p.xq, p.xk)  # type: ignore[arg-type]
+    return far if p.span is None else torch.minimum(far, p.span.reach().detach().amax(0))
