@@ -69,10 +69,10 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, Item item,
         mix(r.ds, keys.rows_of(tile), keys.columns_of(tile), r, dq);
         spread(r.ds, q, p.width, r, dk.columns_of(tile));
       }
-      if (d_bias) with_grid<D>(p.bias, [&](const auto &grid) { bias_back(grid, block, x, r, d_bias); });
+      if (d_bias) with_grid<D>(p.bias, [&](const auto &grid) { bias_back(grid, space.bias_cells, r, d_bias); });
       if (d_features)
         with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
-          each_pair(grid, block, x, r, [&](int n, int l, const int *corner, const float *share) {
+          each_pair(grid, space.features_cells, r, [&](int n, int l, const int *corner, const float *share) {
             size_t row = (size_t)r.query[n] * p.features_width;
             features_spread<T>(r.ds[n * L + l], g + row, work.features, p.features_width, corner, share, d_g + row,
                                d_features);

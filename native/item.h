@@ -44,6 +44,7 @@ struct Workspace {
   std::vector<int32_t> found;
   Scratch k_columns, k_rows, v_columns, v_rows, dk, dv, q, g, d_out, sums, lanes, dq_sums, dq_lanes, dg;
   Rows rows;
+  Cells bias_cells, features_cells;
 };
 
 inline Packed pack(const FillinRows &matrix, const Item &item, int width, const std::vector<int32_t> &index,
@@ -127,9 +128,13 @@ struct Work {
     window.enter(block, x, space.tiles.index.data() + (size_t)tile * L, r);
     if (!r.rows) return;
     dot(q, p.width, keys.columns_of(tile), nullptr, r, r.s);
-    with_grid<D>(p.bias, [&](const auto &grid) { add_bias(grid, bias, block, x, r); });
+    with_grid<D>(p.bias, [&](const auto &grid) {
+      grid.locate(block, x, r, space.bias_cells);
+      add_bias(grid, bias, space.bias_cells, r);
+    });
     with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
-      each_pair(grid, block, x, r, [&](int i, int l, const int *corner, const float *share) {
+      grid.locate(block, x, r, space.features_cells);
+      each_pair(grid, space.features_cells, r, [&](int i, int l, const int *corner, const float *share) {
         const float *a = g + (size_t)r.query[i] * p.features_width;
         r.s[i * L + l] += features_dot<T>(a, features, p.features_width, corner, share);
       });

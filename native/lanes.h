@@ -63,6 +63,21 @@ inline bool any(ints mask) {
   return found != 0;
 }
 
+// 2L floats a0 b0 a1 b1 … as two vectors, and back.
+inline void apart(const float *p, vec &a, vec &b) {
+  ints even, odd;
+  for (int l = 0; l < L; l++) even[l] = 2 * l, odd[l] = 2 * l + 1;
+  vec low = load(p), high = load(p + L);
+  a = __builtin_shuffle(low, high, even);
+  b = __builtin_shuffle(low, high, odd);
+}
+inline void together(float *p, vec a, vec b) {
+  ints low, high;
+  for (int l = 0; l < L; l++) low[l] = l / 2 + (l % 2) * L, high[l] = L / 2 + l / 2 + (l % 2) * L;
+  store(p, __builtin_shuffle(a, b, low));
+  store(p + L, __builtin_shuffle(a, b, high));
+}
+
 // e^x; 0 below −60, where a weight is nothing beside the largest one and would only breed denormal numbers.
 inline vec exponential(vec x) {
   x = smaller(x, all(88.f));

@@ -5,98 +5,102 @@
 
 namespace fillin {
 
-// Where the L displacements of a row fall: 2^T corners of a cell, each with a share.
-template <int T>
-struct Cell {
-  ints first;  // the index of the lowest corner
-  vec part[T];
-
-  // The share of corner c, whose bit d says "upper along axis d".
-  vec share(int c) const {
-    vec product = all(1.f);
-#pragma GCC unroll 3
-    for (int d = 0; d < T; d++) product *= c >> d & 1 ? part[d] : 1.f - part[d];
-    return product;
-  }
+// Where the pairs of a tile's rows fall in a table: the lowest corner of a cell, and how far into it along each axis.
+struct Cells {
+  alignas(64) int32_t first[BLOCK * L];
+  alignas(64) float part[3][BLOCK * L];
+  alignas(64) float pairs[2 * BLOCK * L];  // of neighbours along the last axis, which are neighbours in memory
 };
+
+typedef float two __attribute__((vector_size(8), aligned(4)));
 
 template <int D, int T>
 struct Grid {
   bool radial;
-  int size[T], corner[1 << T];
+  int size[T], corner[1 << T];  // bit 0 of a corner: the upper one along the last axis, bit 1 along the one before …
   float low[T], inverse_step[T];
 
   explicit Grid(const FillinTable &table) : radial(table.radial) {
-    int stride[T], total = 1;
-    for (int d = T - 1; d >= 0; d--) {
-      size[d] = table.size[d], low[d] = table.low[d], inverse_step[d] = table.inverse_step[d];
-      stride[d] = total, total *= size[d];
-    }
+    for (int d = 0; d < T; d++) size[d] = table.size[d], low[d] = table.low[d], inverse_step[d] = table.inverse_step[d];
     for (int c = 0; c < 1 << T; c++) {
       corner[c] = 0;
-      for (int d = 0; d < T; d++) corner[c] += c >> d & 1 ? stride[d] : 0;
+      for (int d = T - 1, stride = 1; d >= 0; stride *= size[d--]) corner[c] += c >> (T - 1 - d) & 1 ? stride : 0;
     }
   }
 
-  Cell<T> cell(const float *query, const float *x) const {
-    vec at[T] = {};
-    if (radial) {
-      vec square = {};
-      for (int d = 0; d < D; d++) {
-        vec delta = query[d] - load(x + d * L);
-        square += delta * delta;
+  // The cells of all rows.
+  void locate(const Block<D> &block, const float *x, const Rows &r, Cells &cells) const {
+    vec place[D];
+    for (int d = 0; d < D; d++) place[d] = load(x + d * L);
+    for (int i = 0; i < r.rows; i++) {
+      const float *query = block.x[r.query[i]];
+      vec at[T] = {};
+      if (radial) {
+        alignas(64) float distance[L];
+        vec square = {};
+        for (int d = 0; d < D; d++) square += (query[d] - place[d]) * (query[d] - place[d]);
+        store(distance, square);
+        for (int l = 0; l < L; l++) distance[l] = std::sqrt(distance[l]);
+        at[0] = load(distance);
+      } else {
+#pragma GCC unroll 3
+        for (int d = 0; d < T; d++) at[d] = query[d] - place[d];
       }
-      for (int l = 0; l < L; l++) at[0][l] = std::sqrt(square[l]);
-    } else {
+      ints first = {};
 #pragma GCC unroll 3
-      for (int d = 0; d < T; d++) at[d] = query[d] - load(x + d * L);
+      for (int d = 0; d < T; d++) {
+        vec scaled = (at[d] - low[d]) * inverse_step[d], last = all((float)(size[d] - 1));
+        scaled = scaled > 0.f ? scaled : vec{};  // NaN too
+        scaled = scaled < last ? scaled : last;
+        ints whole = __builtin_convertvector(scaled, ints);
+        whole = whole < size[d] - 2 ? whole : size[d] - 2 + ints{};
+        store(cells.part[d] + i * L, scaled - __builtin_convertvector(whole, vec));
+        first = first * size[d] + whole;
+      }
+      memcpy(cells.first + i * L, &first, sizeof first);
     }
-    Cell<T> found;
-    found.first = ints{};
-#pragma GCC unroll 3
-    for (int d = 0; d < T; d++) {
-      vec place = (at[d] - low[d]) * inverse_step[d], last = all((float)(size[d] - 1));
-      place = place > 0.f ? place : vec{};  // NaN too
-      place = place < last ? place : last;
-      ints whole = __builtin_convertvector(place, ints);
-      whole = whole < size[d] - 2 ? whole : size[d] - 2 + ints{};
-      found.part[d] = place - __builtin_convertvector(whole, vec);
-      found.first = found.first * size[d] + whole;
+  }
+
+  // The share of row i's pairs of corners `c` (its bit 0 apart): the product over all axes but the last.
+  vec share(const Cells &cells, int i, int c) const {
+    vec product = all(1.f);
+#pragma GCC unroll 2
+    for (int d = 0; d < T - 1; d++) {
+      vec part = load(cells.part[d] + i * L);
+      product *= c >> (T - 1 - d) & 1 ? part : 1.f - part;
     }
-    return found;
+    return product;
   }
 };
 
-inline vec gather(const float *values, ints at) {
-  vec found;
-  for (int l = 0; l < L; l++) found[l] = values[at[l]];
-  return found;
-}
-
 // s += F(Δ) for every row.
 template <int D, int T>
-void add_bias(const Grid<D, T> &grid, const float *values, const Block<D> &block, const float *x, Rows &r) {
-  for (int i = 0; i < r.rows; i++) {
-    Cell<T> cell = grid.cell(block.x[r.query[i]], x);
-    vec total = load(r.s + i * L);
-#pragma GCC unroll 8
-    for (int c = 0; c < 1 << T; c++) total += cell.share(c) * gather(values + grid.corner[c], cell.first);
-    store(r.s + i * L, total);
+void add_bias(const Grid<D, T> &grid, const float *values, Cells &cells, Rows &r) {
+#pragma GCC unroll 4
+  for (int c = 0; c < 1 << T; c += 2) {
+    const float *base = values + grid.corner[c];
+    for (int i = 0; i < r.rows * L; i++) memcpy(cells.pairs + 2 * i, base + cells.first[i], 2 * sizeof(float));
+    for (int i = 0; i < r.rows; i++) {
+      vec lower, upper, part = load(cells.part[T - 1] + i * L);
+      apart(cells.pairs + 2 * i * L, lower, upper);
+      store(r.s + i * L, load(r.s + i * L) + grid.share(cells, i, c) * (lower + part * (upper - lower)));
+    }
   }
 }
 
 // The gradient to the table: every corner of a pair's cell takes its share of the pair's.
 template <int D, int T>
-void bias_back(const Grid<D, T> &grid, const Block<D> &block, const float *x, const Rows &r, float *grad) {
-  for (int i = 0; i < r.rows; i++) {
-    Cell<T> cell = grid.cell(block.x[r.query[i]], x);
-    vec ds = load(r.ds + i * L), part[1 << T];
-#pragma GCC unroll 8
-    for (int c = 0; c < 1 << T; c++) part[c] = ds * cell.share(c);
-    for (int l = 0; l < L; l++) {
-      float *at = grad + cell.first[l];
-#pragma GCC unroll 8
-      for (int c = 0; c < 1 << T; c++) at[grid.corner[c]] += part[c][l];
+void bias_back(const Grid<D, T> &grid, Cells &cells, const Rows &r, float *grad) {
+#pragma GCC unroll 4
+  for (int c = 0; c < 1 << T; c += 2) {
+    float *base = grad + grid.corner[c];
+    for (int i = 0; i < r.rows; i++) {
+      vec all_of_it = load(r.ds + i * L) * grid.share(cells, i, c), upper = all_of_it * load(cells.part[T - 1] + i * L);
+      together(cells.pairs + 2 * i * L, all_of_it - upper, upper);
+    }
+    for (int i = 0; i < r.rows * L; i++) {
+      two *at = reinterpret_cast<two *>(base + cells.first[i]);
+      *at += *reinterpret_cast<const two *>(cells.pairs + 2 * i);
     }
   }
 }
@@ -134,18 +138,16 @@ void features_spread(float ds, const float *a, const float *values, int width, c
 
 // `use(row, lane, corners, shares)` for every pair that may be attended.
 template <int D, int T, class Use>
-void each_pair(const Grid<D, T> &grid, const Block<D> &block, const float *x, const Rows &r, Use use) {
-  for (int i = 0; i < r.rows; i++) {
-    Cell<T> cell = grid.cell(block.x[r.query[i]], x);
-    vec shares[1 << T];
-    for (int c = 0; c < 1 << T; c++) shares[c] = cell.share(c);
-    for (int l = 0; l < L; l++) {
-      if (r.base[i * L + l] < 0.5f * NEVER) continue;
-      int corner[1 << T];
-      float share[1 << T];
-      for (int c = 0; c < 1 << T; c++) corner[c] = cell.first[l] + grid.corner[c], share[c] = shares[c][l];
-      use(i, l, corner, share);
+void each_pair(const Grid<D, T> &grid, const Cells &cells, const Rows &r, Use use) {
+  for (int i = 0; i < r.rows * L; i++) {
+    if (r.base[i] < 0.5f * NEVER) continue;
+    int corner[1 << T];
+    float share[1 << T];
+    for (int c = 0; c < 1 << T; c++) {
+      corner[c] = cells.first[i] + grid.corner[c], share[c] = 1;
+      for (int d = 0; d < T; d++) share[c] *= c >> (T - 1 - d) & 1 ? cells.part[d][i] : 1 - cells.part[d][i];
     }
+    use(i / L, i % L, corner, share);
   }
 }
 

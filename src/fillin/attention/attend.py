@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fillin.attention.backends import BACKENDS, fused, native, reference, streamed
+from fillin.attention.backends import BACKENDS, flex, fused, native, reference, streamed
 from fillin.attention.problem import TOLERANCE, Problem, Result
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
@@ -20,6 +20,10 @@ from fillin.errors import InputError, choose
 # Logits (or four times as many hidden units of pairs) up to which a call stores its pairs for the backward pass: the
 # fastest, as `fillin bench scores` shows. Above it they are made again, a chunk at a time.
 _STORE = 1 << 21
+
+# Logits from which on the native kernel is the fastest (`fillin bench span` shows where): early where a window spares
+# it most pairs, later where it must go through all of them.
+_NATIVE_CUT, _NATIVE_ALL = 1 << 16, 1 << 20
 
 _watcher: ContextVar[list["Seen"] | None] = ContextVar("watcher", default=None)
 
@@ -77,7 +81,7 @@ def attend(
     - `span` is a learned window over Δ.
     - `mask` broadcasts to [b h n m], True = may be attended; `causal` lets query i see keys j ≤ i.
     - A query that may attend to nothing returns zeros and zero gradient.
-    - `backend` is "reference", "fused", "streamed", "native" or "auto"; `chunk` sets the queries at a time of
+    - `backend` is "reference", "fused", "streamed", "native", "flex" or "auto"; `chunk` sets the queries at a time of
       "streamed".
     - `tolerance` is the largest error of a logit that may be read from a table of F(Δ); 0 evaluates F on every pair.
 
@@ -103,7 +107,7 @@ def attend(
             reason = "fused attention returns neither weights nor sums"
         if reason:
             raise InputError(f"attend: backend {backend!r} cannot do this: {reason}; use backend='auto'")
-        if backend in ("streamed", "native") and return_weights:
+        if backend in ("streamed", "native", "flex") and return_weights:
             raise InputError(
                 f"attend: backend {backend!r} never holds all weights; use 'reference' or 'auto' to see them"
             )
@@ -123,21 +127,27 @@ def _nothing(p: Problem) -> Result:
 
 
 def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool) -> Result:
-    """Weights are kept only when asked for; what folds goes to `fused`; many pairs that do not, to `streamed`."""
+    """Weights are kept only when asked for. What folds goes to `fused`; many pairs that do not, to `native` (on a GPU to
+    `flex`), and what those cannot take to `streamed`."""
     if p.n == 0 or p.m == 0:
         return _nothing(p)
     if weights or backend == "reference":
         return reference.run(p, lse)
     if backend == "streamed" or chunk is not None:
         return streamed.run(p, chunk, lse)
-    if backend == "native":
-        return native.run(p, lse)
     if backend == "fused":
         return fused.run(p)
+    if backend in ("native", "flex"):
+        return BACKENDS[backend].run(p, lse)
     if not lse and p.span is None and fused.unfit(p) is None:
         folded = fused.folds(p)
         if None not in folded:
             return fused.run(p, folded)
+    cuts = p.span is not None and p.span.threshold > 0
+    if p.pairs >= (_NATIVE_CUT if cuts else _NATIVE_ALL) and native.unfit(p) is None and not native.learns_places(p):
+        return native.run(p, lse)
+    if cuts and p.v.is_cuda and flex.unfit(p) is None:
+        return flex.run(p, lse)
     p = tabulated(p)
     stored = p.pairs <= _STORE and p.held <= 4 * _STORE
     return reference.run(p, lse) if stored else streamed.run(p, None, lse)

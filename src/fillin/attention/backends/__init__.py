@@ -3,6 +3,6 @@
 A back end is a module with `run(problem) -> Result`; `unfit(problem)` says why it cannot take a problem, or None.
 """
 
-from fillin.attention.backends import fused, native, reference, streamed
+from fillin.attention.backends import flex, fused, native, reference, streamed
 
-BACKENDS = {"reference": reference, "fused": fused, "streamed": streamed, "native": native}
+BACKENDS = {"reference": reference, "fused": fused, "streamed": streamed, "native": native, "flex": flex}

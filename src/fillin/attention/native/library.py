@@ -29,7 +29,7 @@ class Table(Structure):
 
 class Problem(Structure):
     _fields_ = (
-        *((name, c_int32) for name in ("batch", "heads", "queries", "keys", "width", "value_width", "dim_x", "threads")),
+        *((n, c_int32) for n in ("batch", "heads", "queries", "keys", "width", "value_width", "dim_x", "threads")),
         *((name, Rows) for name in ("q", "k", "v", "out")),
         *((name, c_void_p) for name in ("lse", "xq", "xk", "order_q", "order_k", "keep")),
         ("scale", c_float),
@@ -47,7 +47,7 @@ class Gradients(Structure):
 
 
 def variants() -> dict[int, Path]:
-    """The builds of the kernel that this processor can run, by lanes, widest first; FILLIN_NATIVE names their folder."""
+    """The builds of the kernel that this processor can run, by lanes, widest first (FILLIN_NATIVE: another folder)."""
     from fillin.attention import native
 
     lanes = _LANES.get(torch.backends.cpu.get_cpu_capability(), (4,))
