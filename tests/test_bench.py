@@ -2,6 +2,7 @@
 
 import json
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -20,6 +21,14 @@ def test_each_candidate_runs_once_a_round():
     times = measure.fastest({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 3)
     assert seen == ["a", "b"] * 3
     assert all(t >= 0 for t in times.values())
+
+
+def test_a_fast_candidate_runs_again_while_it_is_its_turn():
+    seen = []
+    measure.fastest({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, turn=0.01)
+    assert len(seen) > 4
+    changes = [one for one, other in pairwise([*seen, ""]) if one != other]
+    assert changes == ["a", "b", "a", "b"]
 
 
 def test_costs_ticks_as_often_as_announced():

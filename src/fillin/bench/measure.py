@@ -31,7 +31,7 @@ class Cost:
     bytes: int | None
 
 
-def costs(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None) -> dict[str, Cost]:
+def costs(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None, turn: float = 0.0) -> dict[str, Cost]:
     """The cost of each candidate. `tick` is called `ticks(len(runs), rounds)` times, for a progress bar."""
     memory = {}
     for name, run in runs.items():
@@ -39,7 +39,7 @@ def costs(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None) -> di
         tick()
         memory[name] = peak(run)
         tick()
-    times = fastest(runs, rounds, tick)
+    times = fastest(runs, rounds, tick, turn)
     return {name: Cost(times[name], memory[name]) for name in runs}
 
 
@@ -48,8 +48,9 @@ def ticks(candidates: int, rounds: int) -> int:
     return candidates * (rounds + 2)
 
 
-def fastest(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None) -> dict[str, float]:
-    """Seconds of each candidate: min over rounds, each candidate once a round."""
+def fastest(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None, turn: float = 0.0) -> dict[str, float]:
+    """Seconds of each candidate: min over rounds, each candidate once a round, or as often as `turn` seconds allow:
+    where one takes milliseconds and another seconds, the first would start each time with its caches emptied."""
     best = dict.fromkeys(runs, float("inf"))
     collecting = gc.isenabled()
     gc.collect()
@@ -57,9 +58,14 @@ def fastest(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None) -> 
     try:
         for _ in range(rounds):
             for name, run in runs.items():
-                start = perf_counter()
-                run()
-                best[name] = min(best[name], perf_counter() - start)
+                end = perf_counter() + turn
+                while True:
+                    start = perf_counter()
+                    run()
+                    now = perf_counter()
+                    best[name] = min(best[name], now - start)
+                    if now >= end:
+                        break
                 tick()
     finally:
         if collecting:
