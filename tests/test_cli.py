@@ -11,7 +11,7 @@ import fillin
 from fillin.cli import main
 from fillin.models import SIZES, names
 
-COMMANDS = [[], ["models"], ["bench"], ["bench", "models"], ["bench", "scores"]]
+COMMANDS = [[], ["models"], ["bench"], ["bench", "models"], ["bench", "scores"], ["bench", "span"]]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

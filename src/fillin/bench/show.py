@@ -11,6 +11,7 @@ from fillin.bench.measure import Tick
 from fillin.bench.models import Row
 from fillin.bench.peers import Beside
 from fillin.bench.scores import ScoreRow
+from fillin.bench.sheets import Sheet
 from fillin.bench.train import TrainRow
 
 NONE = "–"  # not known here
@@ -95,6 +96,16 @@ def train_table(rows: Sequence[TrainRow], threads: int) -> Table:
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         table.add_row(row.model, f"{1000 * row.bare:.2f}", f"{1000 * row.loop:.2f}", _two(row.ratio))
+    return table
+
+
+def sheet_table(sheet: Sheet, threads: int) -> Table:
+    table = Table(title=f"{sheet.title}: forward + backward, {_on(threads)}", caption=sheet.note)
+    for number, column in enumerate(sheet.columns):
+        words = number < sheet.left
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words)
+    for row in sheet.rows:
+        table.add_row(*row)
     return table
 
 

@@ -13,6 +13,7 @@ _EXAMPLES = """\
   fillin bench models --peers             ours beside released code of the same size
   fillin bench scores                     what translation equivariance costs, score by score
   fillin bench train                      what the training loop adds to a step
+  fillin bench span                       what a learned window saves, from 1 k to 64 k points
 """
 _MODELS = """\
   fillin bench models --threads 2 --repeats 20
@@ -25,6 +26,16 @@ torch.nn.TransformerEncoder (6 layers, width 64, 4 heads, feed-forward 128) on 1
 _TRAIN = """\
   fillin bench train
   fillin bench train te-tnp cnp --steps 1000
+"""
+_SPAN = """\
+  fillin bench span                          everything (about ten minutes)
+  fillin bench span --quick                  a first impression, in less than a minute
+  fillin bench span growth --out pictures    time and memory against the number of points, and a picture
+  fillin bench span --json span.json
+
+The parts: table (1, 5 and 20 % of a square, cube or interval, against torch and the reference), growth (from 1 k to
+64 k points), models (te-tnp against tnp-d), function (F(Δ) from a table), crossover (where the kernel begins to pay).
+Beside what is measured stands what was asked of the kernel.
 """
 _SCORES = """\
   fillin bench scores
@@ -55,11 +66,19 @@ def add(commands) -> None:
     train.add_argument("--json", metavar="FILE", help="write the figures to FILE too; - prints them, without a table")
     train.set_defaults(run=_train)
 
-    for command, repeats in ((models, 10), (scores, 3), (train, 3)):
-        command.add_argument("--threads", type=positive, default=1, metavar="N", help="threads (default: 1)")
+    span = describe(kinds, "span", "what a learned window saves, in time and memory", _SPAN)
+    span.add_argument("parts", nargs="*", metavar="PART", help="only these: table, growth, models, function, crossover")
+    span.add_argument("--quick", action="store_true", help="few points and one round: an impression")
+    span.add_argument("--json", metavar="FILE", help="write the figures to FILE too; - prints them, without tables")
+    span.add_argument("--out", metavar="DIR", help="draw time and memory against the number of points: DIR/span.png")
+    span.set_defaults(run=_span)
+
+    for command, threads, repeats in ((models, 1, 10), (scores, 1, 3), (train, 1, 3), (span, 2, None)):
         command.add_argument(
-            "--repeats", type=positive, default=repeats, metavar="K", help=f"rounds to take the least of ({repeats})"
+            "--threads", type=positive, default=threads, metavar="N", help=f"threads (default: {threads})"
         )
+        help = f"rounds to take the least of ({repeats or '3, or 1 where it is to be quick'})"
+        command.add_argument("--repeats", "--rounds", type=positive, default=repeats, metavar="K", help=help)
         command.add_argument("--seed", type=int, default=0, help="of weights and data (default: 0)")
 
 
@@ -123,6 +142,43 @@ def _train(arguments: argparse.Namespace) -> None:
         return measure_train(names, arguments.steps, arguments.repeats, arguments.seed, tick)
 
     _report(arguments, "train", measure, train_table, 2 * len(names) * arguments.repeats, budget)
+
+
+def _span(arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from fillin.bench import plan as plans
+    from fillin.bench.asked import content, measure_span, total
+    from fillin.bench.measure import threads
+    from fillin.bench.report import prepare, report, write
+    from fillin.bench.sheets import sheets
+    from fillin.bench.show import progress, sheet_table
+    from fillin.bench.span import lanes
+    from fillin.errors import choose
+
+    parts = [choose("part", part, plans.PARTS) for part in arguments.parts] or plans.PARTS
+    rounds = arguments.repeats or (1 if arguments.quick else 3)
+    plan = replace(plans.QUICK if arguments.quick else plans.FULL, rounds=rounds)
+    plan = replace(plan, models=replace(plan.models, rounds=rounds))
+    if arguments.json:
+        prepare(arguments.json)
+    bar = progress("bench span", total(plan, parts), console(stderr=True))
+    with threads(arguments.threads), bar as tick:
+        found = measure_span(plan, parts, arguments.seed, tick)
+    budget = {"threads": arguments.threads, "lanes": lanes(), "batch": 1, "rounds": rounds, "turn": plan.turn}
+    full = {**report("span", found.table, arguments.command_line, arguments.seed, budget), **content(found)}
+    out = console()
+    if arguments.json != "-":
+        for sheet in sheets(full):
+            out.print(sheet_table(sheet, arguments.threads))
+    if arguments.json:
+        write(full, arguments.json)
+    if arguments.out and (found.growth or found.table):
+        from fillin.bench.picture import draw
+
+        path = draw(full, Path(arguments.out))
+        if arguments.json != "-":
+            out.print(f"picture: {path}", highlight=False, soft_wrap=True)
 
 
 def _report(
