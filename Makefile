@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: help setup demo test lint bench studies curves results clean
+.PHONY: help setup demo test sanitize lint bench studies curves results clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
@@ -24,15 +24,25 @@ test: setup      ## style and the whole test suite (a minute)
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pytest -n 2
 
+# torch throws and catches: libasan must find C++'s own library loaded, though python has no use for it
+WATCHED = LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)" \
+  ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 FILLIN_NATIVE=$(CURDIR)/build/sanitize
+
+sanitize: setup  ## the tests of the native kernel, with AddressSanitizer and UBSan looking on
+	cmake -S . -B build/sanitize -DCMAKE_CXX_COMPILER=$(CXX) -DFILLIN_SANITIZE=address,undefined
+	cmake --build build/sanitize
+	$(WATCHED) $(BIN)/pytest tests/test_native*.py
+
 lint: setup      ## style and types
 	$(BIN)/ruff check src tests examples
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/pyright
 
-bench: setup     ## time and memory of every model and of every score
+bench: setup     ## time and memory of every model, of every score and of a learned window (a quarter of an hour)
 	$(BIN)/fillin bench models
 	$(BIN)/fillin bench scores
 	$(BIN)/fillin bench train
+	$(BIN)/fillin bench span --out out
 
 STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes
 
@@ -49,11 +59,12 @@ curves: setup    ## the weights and figures of docs/results/curves.md (two hours
 	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth; do \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$run $$run || exit 1; done
 
-results: setup   ## the measured tables of docs/results (about six minutes; leave the machine alone meanwhile)
+results: setup   ## the measured tables of docs/results (about twenty minutes; leave the machine alone meanwhile)
 	$(BIN)/fillin bench models --repeats 5 --json docs/results/models.json
 	$(BIN)/fillin bench models --peers --json docs/results/peers.json
 	$(BIN)/fillin bench scores --threads 1 --json docs/results/scores-1-thread.json
 	$(BIN)/fillin bench scores --threads 2 --json docs/results/scores-2-threads.json
+	$(BIN)/fillin bench span --threads 2 --json docs/results/span.json --out docs/results
 	$(BIN)/python -m fillin.bench.page docs/results
 
 clean:           ## remove what was made

@@ -1,9 +1,12 @@
-"""docs/results/core.md from the JSON files that the benchmarks wrote: `python -m fillin.bench.page docs/results`."""
+"""Pages of docs/results from the JSON files that the benchmarks wrote: `python -m fillin.bench.page docs/results`."""
 
 import json
 import sys
 from pathlib import Path
+from textwrap import fill
 from typing import Any
+
+from fillin.bench.sheets import Sheet, sheets
 
 _HEAD = """\
 # What the core costs
@@ -45,20 +48,58 @@ on every CPU, so a ratio near 1 says "about as fast" and no more.
 | ours | options | peer | parameters, ours/theirs | yardsticks, ours/theirs | ratio |
 |---|---|---|---|---|---|
 """
+_SPAN = """\
+# What a learned window saves
+
+`{command}`
+
+Made by `make results` on an otherwise idle machine; `span.json` beside this page holds the raw figures, the machine,
+the budget and the seed. Forward + backward of attention of points to one another, batch 1, 4 heads of 16, float32, with
+gradients to q, k, v and the window, on {threads}. Times are minima over interleaved rounds. Points fill the unit
+interval, square or cube; "5 %" is a window whose ball is 5 % of that, and less of it lies inside near an edge. The
+points are sorted beforehand: every layer and step on the same set shares the order. Only ratios carry over to another
+machine.
+
+Machine: {machine}; the kernel of {lanes} lanes.
+
+![Time and memory against the number of points](span.png)
+
+"""
 
 
 def page(folder: Path) -> str:
-    """The page as Markdown, from models.json, scores-1-thread.json, scores-2-threads.json and peers.json."""
+    """core.md, from models.json, scores-1-thread.json, scores-2-threads.json and peers.json."""
     models, one, two, peers = (
         json.loads((folder / f"{name}.json").read_text())
         for name in ("models", "scores-1-thread", "scores-2-threads", "peers")
     )
-    cpu = models["machine"]
-    text = _HEAD + f"Machine: {cpu['cores']} cores of {cpu['cpu']}, torch {cpu['torch']}, Python {cpu['python']}.\n\n"
+    text = _HEAD + f"Machine: {_machine(models)}.\n\n"
     text += _MODELS.format(command=_command(models)) + "".join(map(_model, models["rows"]))
     for threads, found in (("one thread", one), ("two threads", two)):
         text += "\n" + _SCORES.format(command=_command(found), threads=threads) + "".join(map(_score, found["rows"]))
     return text + "\n" + _PEERS.format(command=_command(peers)) + "".join(map(_peer, peers["rows"]))
+
+
+def span_page(folder: Path) -> str:
+    """span.md, from span.json."""
+    found = json.loads((folder / "span.json").read_text(encoding="utf-8"))
+    number, lanes = found["budget"]["threads"], found["budget"]["lanes"]
+    threads = f"{number} thread" + "s" * (number > 1)
+    *parts, asked = sheets(found)
+    head = _SPAN.format(command=_command(found), threads=threads, machine=_machine(found), lanes=lanes)
+    return head + "\n".join(map(_sheet, [asked, *parts]))
+
+
+def _sheet(sheet: Sheet) -> str:
+    dashes = "|".join("---" if number < sheet.left else "---:" for number in range(len(sheet.columns)))
+    lines = [" | ".join(row) for row in (sheet.columns, *sheet.rows)]
+    lines = [f"| {line} |" for line in lines]
+    return "\n".join([f"## {sheet.title}", fill(sheet.note, 120), "", lines[0], f"|{dashes}|", *lines[1:], ""])
+
+
+def _machine(found: dict[str, Any]) -> str:
+    cpu = found["machine"]
+    return f"{cpu['cores']} cores of {cpu['cpu']}, torch {cpu['torch']}, Python {cpu['python']}"
 
 
 def _command(found: dict[str, Any]) -> str:
@@ -85,4 +126,5 @@ def _peer(row: dict[str, Any]) -> str:
 
 if __name__ == "__main__":
     home = Path(sys.argv[1])
-    (home / "core.md").write_text(page(home))
+    (home / "core.md").write_text(page(home), encoding="utf-8")
+    (home / "span.md").write_text(span_page(home), encoding="utf-8")
