@@ -279,6 +279,13 @@ def test_report_of_a_saved_model(tmp_path, capsys):
     assert len(list((tmp_path / "pictures").iterdir())) == 3
 
 
+def test_report_of_a_model_with_windows(tmp_path):
+    fillin.save(fillin.create("te-tnp", size="small", span=0.3), tmp_path / "model")
+    words = ["evaluate", str(tmp_path / "model"), "--batches", "1", "--limit", "0", "--functions", "matern-5/2"]
+    assert main([*words, "--contexts", "3", "--threads", "1", "--out", str(tmp_path / "pictures")]) == 0
+    assert (tmp_path / "pictures" / "windows.png").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [

@@ -109,6 +109,74 @@ def test_attention_asks_for_places_that_the_model_does_not_use():
         plots.attention(axes[:, 0], seen, 0, xc=XC[:, :2], xt=XT)
 
 
+def model_with_windows(dim_x: int, **span) -> fillin.models.Process:
+    model = fillin.create("te-tnp", dim_x=dim_x, size="small", layers=2, heads=3, width=24, span={"init": 0.3, **span})
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if ".span." in name:
+                weight += 0.4 * torch.randn_like(weight)
+    return model
+
+
+def drawn(axes) -> list[np.ndarray]:
+    """The line [n 2] of each head."""
+    return [line.get_xydata() for line in axes.lines if len(line.get_xydata()) > 1]
+
+
+@pytest.mark.parametrize("modulate", ["weights", "scores"])
+def test_windows_in_one_dimension_are_curves_that_end_at_the_cut(modulate):
+    model = model_with_windows(1, modulate=modulate)
+    axes = plots.windows(model).axes
+    assert [panel.get_title("left") for panel in axes] == ["layer 1: blocks.0", "layer 2: blocks.1"]
+    for panel, span in zip(axes, plots.spans(model).values(), strict=True):
+        sigma = span.log_sigma.detach().exp()[:, 0]
+        for line, one, reach in zip(drawn(panel), sigma, span.reach()[:, 0], strict=True):
+            there = line[~np.isnan(line[:, 1])]
+            g = np.exp(-0.5 * (there[:, 0] / one.item()) ** 2)
+            np.testing.assert_allclose(there[:, 1], g if modulate == "scores" else (g - 0.1) / 0.9, atol=1e-4)
+            assert there[:, 0].max() == pytest.approx(reach.item(), abs=0.02)
+        said = [text.get_text() for text in panel.get_legend().get_texts()]
+        assert said == [f"{head}: {one.item():.2g}" for head, one in enumerate(sigma, 1)]
+
+
+@pytest.mark.parametrize("covariance", ["diagonal", "isotropic", "full"])
+def test_windows_in_a_plane_are_ellipses_where_the_window_ends(covariance):
+    model = model_with_windows(2, covariance=covariance)
+    for panel, span in zip(plots.windows(model).axes, plots.spans(model).values(), strict=True):
+        for line, inverse, reach in zip(drawn(panel), span.inverse(2).detach(), span.reach().detach(), strict=True):
+            edge = torch.tensor(line, dtype=torch.float32)
+            np.testing.assert_allclose((-0.5 * (edge @ inverse.T).square().sum(1)).exp(), 0.1, rtol=1e-3)
+            np.testing.assert_allclose(edge.abs().amax(0), reach, rtol=2e-3)
+            assert (edge.abs() <= panel.get_xlim()[1]).all()
+
+
+def test_windows_in_space_are_seen_along_each_axis():
+    model = model_with_windows(3, covariance="full")
+    axes = plots.windows(model).axes
+    assert len(axes) == 6
+    span = next(iter(plots.spans(model).values()))
+    for panel, plane in zip(axes, ([0, 1], [0, 2], [1, 2]), strict=False):
+        shadow = np.array([np.abs(line).max(0) for line in drawn(panel)])
+        np.testing.assert_allclose(shadow, span.reach()[:, plane].detach(), rtol=2e-3)
+
+
+@pytest.mark.parametrize("span", [{"shape": "box"}, {"threshold": 0.0}, {"heads": 1}, {"cut": "hard"}])
+@pytest.mark.parametrize("dim_x", [1, 2])
+def test_every_kind_of_window_can_be_drawn(span, dim_x, tmp_path):
+    model = model_with_windows(dim_x, **span)
+    figure = plots.windows(model)
+    assert all(len(drawn(panel)) == span.get("heads", 3) for panel in figure.axes)
+    plots.save(figure, tmp_path / "windows")
+
+
+def test_windows_of_distance_and_of_models_with_latents():
+    assert plots.windows(fillin.create("te-tnp", dim_x=2, size="small", radial=True, span=0.3)).axes
+    model = fillin.create("te-lbanp", size="small", span=0.3)
+    assert len([panel for panel in plots.windows(model).axes if panel.get_visible()]) == len(plots.spans(model))
+    with pytest.raises(fillin.FillinError, match=r"span=0\.3"):
+        plots.windows(fillin.create("tnp-d", size="small"))
+
+
 def test_save_makes_folders_and_defaults_to_png(tmp_path):
     path = plots.save(one_panel()[0], tmp_path / "new" / "folder" / "picture")
     assert path == tmp_path / "new" / "folder" / "picture.png"

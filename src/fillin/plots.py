@@ -1,4 +1,4 @@
-"""Pictures of curves: bands, coherent samples, and what each head attends to.
+"""Pictures of curves: bands, coherent samples, what each head attends to, and how far it looks.
 
 Everything draws on matplotlib's own Figure and Axes; pyplot's global state is never touched, so pictures are made
 without a screen and in threads alike.
@@ -11,10 +11,12 @@ without a screen and in threads alike.
 ...     bands(axes, xt, model(xc, yc, xt), xc, yc)
 """
 
+import math
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,10 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributions import Distribution, MixtureSameFamily, Normal
 
-from fillin.attention import Seen
+from fillin.attention import Seen, Span
 from fillin.errors import InputError
 from fillin.heads import LatentMixture
 
@@ -162,6 +164,104 @@ def _stems(axes: Axes, x: Tensor, weights: Float[Tensor, "h m"], place: float) -
     axes.tick_params(axis="y", length=0)
     axes.set_ylabel("head")
     axes.spines["left"].set_visible(False)
+
+
+def spans(model: nn.Module) -> dict[str, Span]:
+    """The learned windows of a model, each under the name of the layer that looks through it."""
+    found = {name: part for name, part in model.named_modules() if isinstance(part, Span)}
+    return {name.removesuffix(".span").removesuffix(".attention"): span for name, span in found.items()}
+
+
+@torch.no_grad()
+def windows(model: nn.Module) -> Figure:
+    """How far every head of every layer looks, all to one scale, with σ beside it.
+
+    In one dimension (and in any where only distance counts) the window itself; otherwise where it is cut, seen along
+    the other axes, or, where it is not cut, at one σ.
+    """
+    found = spans(model)
+    if not found:
+        raise InputError("windows: no layer of this model has a learned window; create it with span=0.3, say")
+    flat = all((span.dim_x or 1) == 1 for span in found.values())
+    views = [(span, name, plane) for name, span in found.items() for plane in _planes(span)]
+    planes = len(views) // len(found)
+    across = planes if planes > 1 else min(3, len(found))
+    rows = math.ceil(len(views) / across)
+    far = 1.08 * max(_radius(span) * float(_sigma(span).max()) for span in found.values())
+    with style():
+        height = 2.0 if flat else 2.5
+        figure, axes = panels(rows, across, width=1.0 + 3.1 * across, height=height, sharex=True, sharey=True)
+        for number, panel in enumerate(axes.flat):
+            if number >= len(views):
+                panel.set_visible(False)
+                continue
+            span, name, plane = views[number]
+            _window(panel, span, plane, far)
+            panel.set_title(f"layer {number // planes + 1}: {name}" if number % planes == 0 else "")
+            lowest = number + across >= len(views)
+            panel.tick_params(labelbottom=lowest)
+            panel.xaxis.label.set_visible(lowest or not flat)
+            panel.yaxis.label.set_visible(number % across == 0 or not flat)
+            if (number + 1) % planes == 0:
+                panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=1.2, title="head: σ", fontsize=7)
+    return figure
+
+
+def _planes(span: Span) -> list[tuple[int, ...]]:
+    """The axes of each view of a window: (0,) in one dimension, every pair in more."""
+    return list(combinations(range(span.dim_x), 2)) if (span.dim_x or 1) > 1 else [(0,)]  # type: ignore[arg-type]
+
+
+def _radius(span: Span) -> float:
+    """How many σ of a window are drawn: up to its edge; without one, all of a curve, or an outline at one σ."""
+    if span.threshold > 0:
+        return math.sqrt(-2 * math.log(span.threshold))
+    return 3.0 if (span.dim_x or 1) == 1 else 1.0
+
+
+def _sigma(span: Span) -> Float[Tensor, "h _"]:
+    """√C_ii: σ along each axis."""
+    return span.factor.square().sum(-1).sqrt()
+
+
+def _window(axes: Axes, span: Span, plane: tuple[int, ...], far: float) -> None:
+    sigma = _sigma(span)[:, :1] if span.covariance == "isotropic" else _sigma(span)
+    for head, line in enumerate(_curves(span, far) if len(plane) == 1 else _outlines(span, plane)):
+        dash = ("-", "--", ":", "-.")[head // len(COLOURS) % 4]
+        who = "all" if span.heads == 1 else f"{head + 1}"
+        label = f"{who}: {', '.join(f'{float(s):.2g}' for s in sigma[head])}"
+        axes.plot(*line.cpu().numpy(), dash, color=COLOURS[head % len(COLOURS)], linewidth=1.3, label=label)
+    names = [f"$\\Delta_{axis + 1}$" for axis in plane] if len(plane) > 1 else ["Δ" if span.dim_x else "distance"]
+    axes.set_xlabel(names[0])
+    if len(plane) == 1:
+        axes.set(xlim=(-far, far) if span.dim_x else (0, far), ylim=(0, 1.05))
+        axes.set_ylabel("score ×" if span.modulate == "scores" else "weight ×")
+    else:
+        axes.plot(0, 0, "+", color=FAINT, markersize=5)
+        axes.set(xlim=(-far, far), ylim=(-far, far), aspect="equal", ylabel=names[1])
+
+
+def _curves(span: Span, far: float) -> Float[Tensor, "h 2 n"]:
+    """By what the window multiplies at Δ: the weight by W, or the score by G."""
+    x = torch.linspace(-far, far, 401, dtype=span.log_sigma.dtype, device=span.log_sigma.device)
+    delta = x.view(1, 1, -1, 1)
+    height, inside = span(torch.zeros_like(delta).expand(1, span.heads, -1, 1), delta)
+    if span.modulate == "scores":
+        height = span.exponents(delta).sum(2)
+    height = height.exp() if inside is None else height.exp().where(inside, torch.nan)
+    return torch.stack([x.expand(span.heads, -1), height[0, ..., 0]], 1)
+
+
+def _outlines(span: Span, plane: tuple[int, ...]) -> Float[Tensor, "h 2 n"]:
+    """The edge G = t of a ball, an ellipse whatever axis it is seen along, or that of a box; one σ where t = 0."""
+    across, radius = list(plane), _radius(span)
+    if span.shape == "box":
+        corners = span.log_sigma.new_tensor([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]])
+        return radius * _sigma(span)[:, across, None] * corners
+    angle = torch.linspace(0, 2 * math.pi, 181, dtype=span.log_sigma.dtype, device=span.log_sigma.device)
+    covariance = span.factor @ span.factor.mT
+    seen = covariance[:, across][:, :, across]  # an ellipsoid's shadow has the covariance of its axes
+    return radius * torch.linalg.cholesky(seen) @ torch.stack([angle.cos(), angle.sin()])
 
 
 def save(figure: Figure, path: str | os.PathLike) -> Path:

@@ -14,7 +14,8 @@ _EXAMPLES = """\
   fillin evaluate runs/te-tnp --json - | jq '.rows[0].scores.gap'
 
 Settings: the training distribution, the same shifted, other functions, and fixed numbers of context points, on tasks
-that neither training nor validation has seen. Pictures go to RUN/evaluation.
+that neither training nor validation has seen. Pictures go to RUN/evaluation; of a model with learned windows (span=)
+one shows those of every layer and head.
 """
 
 

@@ -1,4 +1,5 @@
-"""What a report shows: a few curves beside the exact answer, calibration, likelihood against the number of points."""
+"""What a report shows: a few curves beside the exact answer, calibration, likelihood against the number of points, and
+how far a model with learned windows looks."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +14,21 @@ from fillin.evaluate.metrics import BINS, LEVELS
 from fillin.evaluate.report import Row, Setting, label
 from fillin.evaluate.scores import Likelihood, unseen
 from fillin.models import Process
-from fillin.plots import BLUE, COLOURS, FAINT, GREEN, INK, ORANGE, bands, panels, samples, save, style
+from fillin.plots import (
+    BLUE,
+    COLOURS,
+    FAINT,
+    GREEN,
+    INK,
+    ORANGE,
+    bands,
+    panels,
+    samples,
+    save,
+    spans,
+    style,
+    windows,
+)
 from fillin.sampling import sample
 
 _DASHED = (0, (4, 3))
@@ -27,6 +42,8 @@ def draw(folder: Path, model: Process, asked: Sequence[Setting], rows: Sequence[
         made.append(calibration(folder / "calibration.png", calibrated))
     if contexts := [row for row in rows if row.kind == "context"]:
         made.append(against_context(folder / "context.png", contexts))
+    if spans(model):
+        made.append(save(windows(model), folder / "windows.png"))
     return made
 
 
