@@ -28,8 +28,8 @@ _TRAIN = """\
   fillin bench train te-tnp cnp --steps 1000
 """
 _SPAN = """\
-  fillin bench span                          everything (about ten minutes)
-  fillin bench span --quick                  a first impression, in less than a minute
+  fillin bench span                          everything; leave the machine alone meanwhile
+  fillin bench span --quick                  a first impression
   fillin bench span growth --out pictures    time and memory against the number of points, and a picture
   fillin bench span --json span.json
 
