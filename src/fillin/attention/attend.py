@@ -127,8 +127,8 @@ def _nothing(p: Problem) -> Result:
 
 
 def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool) -> Result:
-    """Weights are kept only when asked for. What folds goes to `fused`; many pairs that do not, to `native` (on a GPU to
-    `flex`), and what those cannot take to `streamed`."""
+    """Weights are kept only when asked for. What folds goes to `fused`; many pairs that do not, to `native` (on a GPU
+    to `flex`), and what those cannot take to `streamed`."""
     if p.n == 0 or p.m == 0:
         return _nothing(p)
     if weights or backend == "reference":

@@ -84,9 +84,7 @@ def run(p: Problem, lse: bool = False) -> Result:
     columns = [f for f in fused.folds(p) if f is not None]
     q, k = (torch.cat([f[side].expand(b, h, -1, -1) for f in columns], -1) for side in (0, 1))
     width = max(16, 1 << (max(q.shape[-1], e) - 1).bit_length())  # FlexAttention wants powers of two
-    q, k, v = (
-        pad(_sorted(t, o), (0, width - t.shape[-1])) for t, o in ((q, order_q), (k, order_k), (p.v, order_k))
-    )
+    q, k, v = (pad(_sorted(t, o), (0, width - t.shape[-1])) for t, o in ((q, order_q), (k, order_k), (p.v, order_k)))
 
     def window(score: Tensor, batch: Tensor, head: Tensor, i: Tensor, j: Tensor) -> Tensor:
         delta = at_q[batch, i] - at_k[batch, j]

@@ -104,8 +104,8 @@ def _problem(
         v.shape[0], v.shape[1], xq.shape[1], v.shape[2], 0 if q is None else q.shape[-1], v.shape[-1], xq.shape[-1],
         torch.get_num_threads(), _rows(q), _rows(k), _rows(v), _rows(out), lse.data_ptr(), xq.data_ptr(), xk.data_ptr(),
         order_q.data_ptr(), order_k.data_ptr(), _pointer(keep), s.scale, int(s.causal), int(s.window), int(s.cut),
-        int(s.shape), full, s.threshold, _pointer(inverse), _table(bias, axes[0], s.radial), _rows(g),
-        _table(features, axes[1], s.features_radial, wide=True), 0 if features is None else features.shape[-1],
+        int(s.shape), full, s.threshold, _pointer(inverse), _table(bias, axes[0], bool(s.radial)), _rows(g),
+        _table(features, axes[1], bool(s.features_radial), wide=True), 0 if features is None else features.shape[-1],
     )  # fmt: skip
 
 
