@@ -5,13 +5,13 @@ whose boxes lie within the window's reach. What is inside a block is decided pai
 elsewhere it runs as plain torch, slowly, and is there to be compared with the reference.
 """
 
+import warnings
 from functools import cache
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
 from fillin.attention.backends import fused
@@ -67,11 +67,23 @@ def near(
 
 
 @cache
-def _compiled() -> Any:
-    return torch.compile(flex_attention, dynamic=True)
+def _attention(compiled: bool) -> Any:
+    from torch.nn.attention.flex_attention import flex_attention  # slow to import, and seldom needed
+
+    if compiled:
+        return torch.compile(flex_attention, dynamic=True)
+
+    def plain(*args: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():  # it says that it is slow here, which we know
+            warnings.filterwarnings("ignore", message="flex_attention called without", category=UserWarning)
+            return flex_attention(*args, **options)
+
+    return plain
 
 
 def run(p: Problem, lse: bool = False) -> Result:
+    from torch.nn.attention.flex_attention import AuxRequest, BlockMask
+
     span, xq, xk = p.span, p.xq, p.xk
     assert span is not None
     assert xq is not None
@@ -107,8 +119,9 @@ def run(p: Problem, lse: bool = False) -> Result:
         blocks.sum(-1, dtype=torch.int32), blocks.int().argsort(dim=-1, descending=True, stable=True).int(),
         BLOCK_SIZE=_BLOCK, seq_lengths=(p.n, m),
     )  # fmt: skip
-    attention = _compiled() if p.v.is_cuda else flex_attention
-    out, sums = attention(q, k, v, score_mod=window, block_mask=mask, scale=1.0, return_lse=True)
+    attention = _attention(p.v.is_cuda)
+    out, extra = attention(q, k, v, score_mod=window, block_mask=mask, scale=1.0, return_aux=AuxRequest(lse=True))
+    sums = extra.lse
     nothing = sums == -torch.inf  # a query that may attend to nothing
     out = out[..., :e].masked_fill(nothing[..., None], 0)
     back = order_q.argsort(1)
