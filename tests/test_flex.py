@@ -22,7 +22,7 @@ SPANS = [
 
 @pytest.mark.parametrize("options", SPANS, ids=str)
 @pytest.mark.parametrize("masked", [False, True])
-def test_forward_equals_the_reference(options, masked):
+def test_forward_equals_the_reference(options, masked, unchecked):
     span = Span(2, 3, init=0.4, **options)
     q, k, v = torch.randn(2, 3, 150, 8), torch.randn(2, 3, 170, 8), torch.randn(2, 3, 170, 5)
     xq, xk = 3 * torch.rand(2, 150, 2), 3 * torch.rand(2, 170, 2)
