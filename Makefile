@@ -31,7 +31,7 @@ WATCHED = LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX)
 sanitize: setup  ## the tests of the native kernel, with AddressSanitizer and UBSan looking on
 	cmake -S . -B build/sanitize -DCMAKE_CXX_COMPILER=$(CXX) -DFILLIN_SANITIZE=address,undefined
 	cmake --build build/sanitize
-	$(WATCHED) $(BIN)/pytest tests/test_native*.py
+	$(WATCHED) $(BIN)/pytest -vv --capture=sys tests/test_native*.py  # what a sanitizer says ends the process: no capture
 
 lint: setup      ## style and types
 	$(BIN)/ruff check src tests examples

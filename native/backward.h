@@ -10,16 +10,23 @@
 
 namespace fillin {
 
-// What an item adds to gradients that others add to as well, summed afterwards in the order of items.
+// Sums to which many items add: one copy for each group of them, summed afterwards in the order of groups.
 struct Shares {
-  std::vector<double> inverse;          // [items, D, D]
-  std::vector<float> bias, features;    // [items, nodes …]
-  std::vector<float> d_k, d_v;          // [items, keys, width], only where queries are parted
+  std::vector<double> inverse;        // [groups, D, D]
+  std::vector<float> bias, features;  // [groups, nodes …]
+  std::vector<float> d_k, d_v;        // [items, keys, width], only where queries are parted
+
+  Shares(const FillinProblem &p, const FillinGradients &to, const Plan &plan)
+      : inverse((size_t)plan.groups * p.dim_x * p.dim_x), bias(to.d_bias ? plan.groups * table_size(p.bias, 1) : 0),
+        features(plan.groups * table_size(p.features, p.features_width)) {
+    size_t items = plan.parts > 1 ? (size_t)p.batch * p.heads * plan.parts * p.keys : 0;
+    d_k.resize(items * p.width), d_v.resize(items * p.value_width);
+  }
 };
 
 template <int D>
-void backward_item(const FillinProblem &p, const FillinGradients &to, Item item, int number, Workspace<D> &space,
-                   Shares &shares) {
+void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan &plan, int group, Item item,
+                   Workspace<D> &space, Shares &shares) {
   Work<D> work(p, item, space);
   const Window<D> &window = work.window;
   const std::vector<int32_t> &index = space.tiles.index;
@@ -31,8 +38,8 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, Item item,
   memset(dk.columns, 0, index.size() * p.width * sizeof(float));
   memset(dv.columns, 0, index.size() * p.value_width * sizeof(float));
   bool windowed = to.d_inverse && !window.open;
-  float *d_bias = to.d_bias ? &shares.bias[number * table_size(p.bias, 1)] : nullptr;
-  float *d_features = p.features.values ? &shares.features[number * table_size(p.features, p.features_width)] : nullptr;
+  float *d_bias = to.d_bias ? &shares.bias[group * table_size(p.bias, 1)] : nullptr;
+  float *d_features = p.features.values ? &shares.features[group * table_size(p.features, p.features_width)] : nullptr;
   double d_inverse[D][D] = {};
   Rows &r = space.rows;
 
@@ -91,11 +98,11 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, Item item,
   });
 
   for (int d = 0; d < D; d++)
-    for (int c = 0; c < D; c++) shares.inverse[((size_t)number * D + d) * D + c] = window.finish(d, c, d_inverse[d][c]);
+    for (int c = 0; c < D; c++) shares.inverse[((size_t)group * D + d) * D + c] += window.finish(d, c, d_inverse[d][c]);
   auto hand_back = [&](const Packed &packed, const FillinRows &rows, std::vector<float> &parted) {
     if (!rows.data) return;
     bool alone = item.parts == 1;
-    float *data = alone ? item.of(rows) : parted.data() + (size_t)number * p.keys * packed.width;
+    float *data = alone ? item.of(rows) : parted.data() + plan.slot(item) * p.keys * packed.width;
     int64_t stride = alone ? rows.row : packed.width;
     for (size_t i = 0; i < index.size(); i++)
       if (index[i] >= 0)
@@ -106,32 +113,30 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, Item item,
   hand_back(dv, to.d_v, shares.d_v);
 }
 
-// Sums over items, in their order.
-inline void gather_shares(const FillinProblem &p, const FillinGradients &to, int items, int parts, const Shares &shares) {
-  int square = p.dim_x * p.dim_x;
-  if (to.d_inverse && p.window != FILLIN_OPEN)
-    for (int h = 0; h < p.heads; h++)
-      for (int c = 0; c < square; c++) {
-        double total = 0;
-        for (int n = 0; n < items; n++)
-          if (n / parts % p.heads == h) total += shares.inverse[(size_t)n * square + c];
-        to.d_inverse[h * square + c] = (float)total;
-      }
+// Sums over groups, and over the parts of queries, in their order.
+inline void gather_shares(const FillinProblem &p, const FillinGradients &to, const Plan &plan, const Shares &shares) {
+  if (to.d_inverse && p.window != FILLIN_OPEN) {
+    int square = p.dim_x * p.dim_x;
+    std::vector<double> total((size_t)p.heads * square);
+    for (int g = 0; g < plan.groups; g++)
+      for (int c = 0; c < square; c++) total[plan.head(g) * square + c] += shares.inverse[(size_t)g * square + c];
+    for (size_t i = 0; i < total.size(); i++) to.d_inverse[i] = (float)total[i];
+  }
   auto add_tables = [&](const std::vector<float> &from, size_t size, float *table) {
     if (!table || !size) return;
     memset(table, 0, size * p.heads * sizeof(float));
-    for (int n = 0; n < items; n++)
-      for (size_t i = 0; i < size; i++) table[n / parts % p.heads * size + i] += from[n * size + i];
+    for (int g = 0; g < plan.groups; g++)
+      for (size_t i = 0; i < size; i++) table[plan.head(g) * size + i] += from[g * size + i];
   };
   add_tables(shares.bias, table_size(p.bias, 1), to.d_bias);
   add_tables(shares.features, table_size(p.features, p.features_width), to.d_features);
   auto add_parts = [&](const std::vector<float> &from, const FillinRows &rows, int width) {
-    if (parts == 1 || !rows.data) return;
-    for (int n = 0; n < items; n++) {
-      Item item(p, n, parts);
+    if (plan.parts == 1 || !rows.data) return;
+    for (int i = 0; i < p.batch * p.heads * plan.parts; i++) {
+      Item item{i / plan.parts / p.heads, i / plan.parts % p.heads, i % plan.parts, plan.parts};
+      const float *part = from.data() + plan.slot(item) * p.keys * width;
       for (int j = 0; j < p.keys; j++)
-        for (int c = 0; c < width; c++)
-          item.of(rows)[j * rows.row + c] += from[((size_t)n * p.keys + j) * width + c];
+        for (int c = 0; c < width; c++) item.of(rows)[j * rows.row + c] += part[(size_t)j * width + c];
     }
   };
   add_parts(shares.d_k, to.d_k, p.width);

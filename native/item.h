@@ -9,20 +9,36 @@ namespace fillin {
 struct Item {
   int b, h, part, parts;
 
-  Item(const FillinProblem &p, int number, int parts_)
-      : b(number / parts_ / p.heads), h(number / parts_ % p.heads), part(number % parts_), parts(parts_) {}
-
   float *of(const FillinRows &rows) const { return rows.data + b * rows.batch + h * rows.head; }
   size_t flat(const FillinProblem &p) const { return (size_t)b * p.heads + h; }
 };
 
-// Items are as many as batches and heads where those share out evenly; else queries are parted too.
-inline int parts_of(const FillinProblem &p) {
-  int items = p.batch * p.heads, parts = 1;
-  while (parts < p.threads && items * parts % p.threads != 0 && items * parts < 4 * p.threads) parts++;
-  int blocks = up(p.queries, BLOCK);
-  return parts < blocks ? parts : blocks > 0 ? blocks : 1;
-}
+// How work is shared out. Queries are parted where batches and heads are too few for the threads. Items of one head
+// come in groups, and the items of a group one after another, so that they may add to one copy of a table.
+struct Plan {
+  int heads, batch, parts, per_head, groups;
+
+  explicit Plan(const FillinProblem &p) : heads(p.heads), batch(p.batch), parts(1) {
+    int items = p.batch * p.heads, blocks = up(p.queries, BLOCK);
+    while (parts < p.threads && items * parts % p.threads != 0 && items * parts < 4 * p.threads) parts++;
+    parts = std::max(1, std::min(parts, blocks));
+    per_head = std::min(batch * parts, up(4 * p.threads, heads));
+    groups = heads * per_head;
+  }
+
+  int head(int group) const { return group / per_head; }
+
+  // Calls `use(item)` for the items of one group.
+  template <class Use>
+  void each(int group, Use use) const {
+    int all_items = batch * parts, place = group % per_head;
+    for (int i = all_items * place / per_head; i < all_items * (place + 1) / per_head; i++)
+      use(Item{i / parts, head(group), i % parts, parts});
+  }
+
+  // Where an item's share of dK and dV stands, where queries are parted.
+  size_t slot(const Item &item) const { return ((size_t)item.b * heads + item.h) * parts + item.part; }
+};
 
 inline const float *table_of(const FillinTable &table, int head, int width) {
   size_t nodes = 1;

@@ -40,29 +40,23 @@ bool share_out(int items, int threads, Body work) {
 
 template <int D>
 bool forward(const FillinProblem &p) {
-  int parts = parts_of(p);
-  return share_out(p.batch * p.heads * parts, p.threads, [&](auto next) {
+  Plan plan(p);
+  return share_out(plan.groups, p.threads, [&](auto next) {
     Workspace<D> space;
-    for (int n = next(); n >= 0; n = next()) forward_item<D>(p, Item(p, n, parts), space);
+    for (int g = next(); g >= 0; g = next()) plan.each(g, [&](Item item) { forward_item<D>(p, item, space); });
   });
 }
 
 template <int D>
 bool backward(const FillinProblem &p, const FillinGradients &to) {
-  int parts = parts_of(p), items = p.batch * p.heads * parts;
-  Shares shares;
-  shares.inverse.resize((size_t)items * D * D);
-  if (to.d_bias) shares.bias.resize(items * table_size(p.bias, 1));
-  if (p.features.values) shares.features.resize(items * table_size(p.features, p.features_width));
-  if (parts > 1) {
-    shares.d_k.resize((size_t)items * p.keys * p.width);
-    shares.d_v.resize((size_t)items * p.keys * p.value_width);
-  }
-  bool failed = share_out(items, p.threads, [&](auto next) {
+  Plan plan(p);
+  Shares shares(p, to, plan);
+  bool failed = share_out(plan.groups, p.threads, [&](auto next) {
     Workspace<D> space;
-    for (int n = next(); n >= 0; n = next()) backward_item<D>(p, to, Item(p, n, parts), n, space, shares);
+    for (int g = next(); g >= 0; g = next())
+      plan.each(g, [&](Item item) { backward_item<D>(p, to, plan, g, item, space, shares); });
   });
-  if (!failed) gather_shares(p, to, items, parts, shares);
+  if (!failed) gather_shares(p, to, plan, shares);
   return failed;
 }
 

@@ -19,11 +19,10 @@
 //   forward.h   one pass over the tiles of a block: rows that have someone inside are scored, exponentiated and
 //               added up, with a running maximum that is only moved when it must be;
 //   backward.h  the same pass again, now with ln Σ known: nothing about a pair was ever stored;
-//   lanes.h     a vector of L floats; the file is compiled once for 16, for 8 and for 4 lanes.
-//
-// Work is divided into items, one (batch, head) each, or a part of its queries where those are fewer than threads.
-// An item writes only what is its own; sums over items are taken in a fixed order. So the same number of threads
-// gives the same bytes.
+//   lanes.h     a vector of L floats; the file is compiled once for 16, for 8 and for 4 lanes;
+//   item.h      work is divided into items, one (batch, head) each, or a part of its queries where those are fewer
+//               than threads. An item writes only what is its own; sums over items are taken in a fixed order. So the
+//               same number of threads gives the same bytes.
 #pragma once
 
 #include <stdint.h>
