@@ -50,9 +50,9 @@ def test_values_and_gradients_of_anything(seed, shape, options, shared, masked, 
 @settings(max_examples=25)
 @given(seed=seeds, dim_x=st.integers(1, 3), options=windows)
 def test_the_gradient_of_the_window_too_where_it_is_well_conditioned(seed, dim_x, options):
-    """Every query has a key where it stands, so Σ_j W_ij ≥ 1: 1e-5, and nothing is put down to rounding."""
+    """Every query has a key where it stands, so Σ_j W_ij ≥ 1, and others: 1e-5, and nothing is put down to rounding."""
     torch.manual_seed(seed)
-    p = scattered(2, 3, 60, 90, dim_x, span=window(dim_x, 3, **options))
+    p = scattered(2, 3, 60, 90, dim_x, span=window(dim_x, 3, **options | {"init": 2 * options["init"] + 0.2}))
     p.xk[:, :60] = p.xq
     p.k[:, :, :60] = p.q  # and it counts
     assert max(errors(p, strict=p.span.threshold > 0).values()) < 1e-5
