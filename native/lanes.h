@@ -13,7 +13,7 @@ namespace fillin {
 constexpr int L = FILLIN_LANES;
 
 typedef float vec __attribute__((vector_size(4 * L)));
-typedef float loose __attribute__((vector_size(4 * L), aligned(4)));  // at any address
+typedef float loose __attribute__((vector_size(4 * L), aligned(4), may_alias));  // at any address
 typedef int32_t ints __attribute__((vector_size(4 * L)));
 typedef uint32_t bits __attribute__((vector_size(4 * L)));
 
@@ -21,7 +21,6 @@ inline vec load(const float *p) { return *reinterpret_cast<const loose *>(p); }
 inline void store(float *p, vec v) { *reinterpret_cast<loose *>(p) = v; }
 inline vec all(float x) { return x - vec{}; }
 inline vec larger(vec a, vec b) { return a > b ? a : b; }
-inline vec smaller(vec a, vec b) { return a < b ? a : b; }
 
 // A vector folded in half again and again.
 template <class Join>
@@ -80,7 +79,7 @@ inline void together(float *p, vec a, vec b) {
 
 // e^x; 0 below −60, where a weight is nothing beside the largest one and would only breed denormal numbers.
 inline vec exponential(vec x) {
-  x = smaller(x, all(88.f));
+  x = x > 88.f ? all(88.f) : x;  // and NaN stays what it is
   vec t = x * 1.44269504088896341f;
   vec shifted = t + 12582912.f;  // 1.5 · 2²³: rounds t to an integer, which then stands in the lowest bits
   bits whole = (bits)shifted - 0x4B400000u;

@@ -12,7 +12,7 @@ struct Cells {
   alignas(64) float pairs[2 * BLOCK * L];  // of neighbours along the last axis, which are neighbours in memory
 };
 
-typedef float two __attribute__((vector_size(8), aligned(4)));
+typedef float two __attribute__((vector_size(8), aligned(4), may_alias));
 
 template <int D, int T>
 struct Grid {

@@ -1,5 +1,7 @@
 """The seam: every back end computes what the reference computes, in value and in every gradient."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from helpers import distance
@@ -61,6 +63,17 @@ def solve(backend, leaves, score, span, mask, causal=False):
     return out, [torch.zeros_like(w) if g is None else g for g, w in zip(grads, leaves, strict=True)]
 
 
+def flat(solved):
+    out, grads = solved
+    return [out, *grads]
+
+
+def doubled(leaves, score, span):
+    """The same problem in float64."""
+    double = [t.detach().double().requires_grad_(t.requires_grad) for t in leaves]
+    return double, deepcopy(score).double(), None if span is None else deepcopy(span).double()
+
+
 def fits(backend, leaves, score, span=None, mask=None, causal=False):
     """Whether the back end takes this problem; what it does not take it says, and is not tried here."""
     return BACKENDS[backend].unfit(Problem(*leaves, score, span, mask, causal)) is None
@@ -83,12 +96,18 @@ def test_back_ends_agree_with_the_reference(backend, name, dtype, shape, span, m
         mask[:, :, :1] = False  # and one query that may attend to nothing
     if not fits(backend, leaves, score, window, mask):
         return
-    out, grads = solve(backend, leaves, score, window, mask)
-    true_out, true_grads = solve("reference", leaves, score, window, mask)
-    assert distance(out, true_out) < TOLERANCE[dtype]
-    for got, wanted in zip(grads, true_grads, strict=True):
+    found = solve(backend, leaves, score, window, mask)
+    plain = solve("reference", leaves, score, window, mask)
+    exact = solve("reference", *doubled(leaves, score, window), mask)
+    solved = list(zip(flat(found), flat(plain), flat(exact), strict=True))
+    windows = 0 if window is None else len(list(window.parameters()))
+    for i, (got, own, true) in enumerate(solved):
         assert got.isfinite().all()
-        assert distance(got, wanted, floor=0.1) < TOLERANCE[dtype]  # q, k, v and x are of order one
+        # near the edge of a window digits are lost whoever computes it, and most for the window itself
+        allowed = 3 * distance(own.double(), true, floor=0.1) + TOLERANCE[dtype]
+        allowed *= 10 if i >= len(solved) - windows else 1
+        assert distance(got.double(), true, floor=0.1) < allowed  # q, k, v and x are of order one
+    out = found[0]
     if masked and n:
         assert (out[:, :, 0] == 0).all()
 
@@ -240,7 +259,7 @@ def test_a_gaussian_far_too_narrow_to_fold_is_still_right():
 @pytest.mark.parametrize("radial", [False, True])
 def test_tables_come_close_to_the_function_itself(dim_x, radial):
     """Interpolated on a grid of Δ: value to 5e-5, gradients to F's parameters to 1e-3 of their norm."""
-    n = 600
+    n = 900
     leaves = [t.detach() for t in problem(1, 2, n, n, dim_x, torch.float32)]
     score = DotProduct() + MLP(2, dim_x, radial, bandwidth=4.0 if radial or dim_x == 1 else 0.25)
     out, grads = solve("auto", leaves, score, None, None)

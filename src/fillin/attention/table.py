@@ -18,7 +18,6 @@ from fillin.attention.problem import Problem
 from fillin.attention.scores import Score, Sum
 
 _FIRST = {1: 257, 2: 33, 3: 17}  # nodes along an axis to begin with
-_COMPILED = {1: 2049, 2: 193, 3: 49}  # and where a compiler wants to know the number beforehand
 _WORTH = 4  # pairs per node from which on a table is faster than the network itself
 
 
@@ -46,7 +45,7 @@ def tabulate(
     """
     reach = torch.linalg.vector_norm(reach, keepdim=True) if radial else reach
     dims, tiny = len(reach), torch.finfo(reach.dtype).tiny
-    if dims not in _FIRST or tolerance <= 0:
+    if dims not in _FIRST or tolerance <= 0 or torch.compiler.is_compiling():  # which cannot wait for an error
         return None
 
     def table(nodes: int, between: bool = False) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,9 +57,6 @@ def tabulate(
         values = f(grid.reshape(1, dims, len(at), -1))  # a score wants two axes of pairs
         return values.unflatten(2, (len(at),) * (dims - 1)) if dims > 1 else values.squeeze(2), low, step
 
-    if torch.compiler.is_compiling():
-        values, low, step = table(_COMPILED[dims])
-        return Tabulated(values, low, step, _COMPILED[dims], radial)
     nodes = _FIRST[dims]
     for attempt in range(4):
         if nodes**dims > most:

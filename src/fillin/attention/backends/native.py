@@ -28,6 +28,9 @@ def unfit(p: Problem) -> str | None:
         return "fillin was installed without a C++ compiler"
     if p.v.device.type != "cpu" or p.v.dtype != torch.float32:
         return f"the kernel takes float32 on the CPU, not {p.v.dtype} on {p.v.device.type}"
+    learned = [*p.score.tensors(), *(() if p.span is None else p.span.parameters())]
+    if any(t.dtype != torch.float32 for t in learned):
+        return "the score or the span is not in float32"
     if p.xq is None or p.xk is None:
         return "the kernel is for points that have places: pass xq and xk"
     if p.xq.shape[-1] not in (1, 2, 3):

@@ -91,6 +91,7 @@ def load(path: Path) -> CDLL:
     return loaded
 
 
+@torch.compiler.assume_constant_result
 def available() -> bool:
     return library() is not None
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fillin.attention.native.library import Gradients, Problem, Rows, Table, call
+from fillin.errors import InputTypeError
 
 WINDOWS, CUTS, SHAPES = ("open", "weights", "scores"), ("hard", "continuous"), ("ball", "box")
 
@@ -31,10 +32,10 @@ _orders: Any = WeakIdKeyDictionary()
 
 def order_of(x: Float[Tensor, "b n dx"]) -> Int32[Tensor, "b n"]:
     """The order of a set of places, found once: every layer, head and step that shows the same tensor shares it."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or x.is_inference():  # no versions to tell whether it has changed
         return order(x)
     known = _orders.get(x)
-    if known is None or known[0] != x._version:
+    if known is None or known[0] != x._version or known[1].shape != x.shape[:2]:
         known = _orders[x] = (x._version, order(x))
     return known[1]
 
@@ -99,6 +100,11 @@ def _problem(
 ) -> Problem:
     s = Settings(*settings)
     xq, xk, order_q, order_k = places
+    for tensor in (q, k, v, xq, xk, inverse, bias, g, features):  # the kernel reads addresses, and cannot tell
+        if tensor is not None and tensor.dtype != torch.float32:
+            raise InputTypeError(
+                f"attend: the native kernel takes float32 alone, got {tensor.dtype}; convert all of it"
+            )
     full = inverse is not None and bool(inverse.tril(-1).any())
     return Problem(
         v.shape[0], v.shape[1], xq.shape[1], v.shape[2], 0 if q is None else q.shape[-1], v.shape[-1], xq.shape[-1],
@@ -130,10 +136,8 @@ def attend_native(
     [2 dims], and g [b h n f] is what meets the features.
     """
     out, lse = _result(v, places[0])
-    problem = _problem(
-        _dense(q), _dense(k), _dense(v), places, keep, inverse, bias, _dense(g), features, axes, settings, out, lse
-    )
-    call("forward", problem)
+    q, k, v, g = (_dense(t) for t in (q, k, v, g))  # kept by name: the kernel sees addresses, which keep nothing alive
+    call("forward", _problem(q, k, v, places, keep, inverse, bias, g, features, axes, settings, out, lse))
     return out, lse
 
 
@@ -167,13 +171,12 @@ def attend_backward(
     wanted: list[bool],
 ) -> list[Tensor]:
     """Gradients to q, k, v, inverse, bias, g and features, each empty where there is none (or it is not `wanted`)."""
-    inputs = [_dense(q), _dense(k), _dense(v), places, keep, inverse, bias, _dense(g), features, axes, settings]
-    problem = _problem(*inputs, out, lse)
+    q, k, v, g, d_out, d_lse = *(_dense(t) for t in (q, k, v, g, d_out)), d_lse.contiguous()
+    problem = _problem(q, k, v, places, keep, inverse, bias, g, features, axes, settings, out, lse)
     found = _gradients(q, k, v, inverse, bias, g, features, wanted)
     d_q, d_k, d_v, d_inverse, d_bias, d_g, d_features = found
-    d_out = _dense(d_out)
     gradients = Gradients(
-        _rows(d_out), d_lse.contiguous().data_ptr(), _rows(d_q), _rows(d_k), _rows(d_v), _rows(d_g),
+        _rows(d_out), d_lse.data_ptr(), _rows(d_q), _rows(d_k), _rows(d_v), _rows(d_g),
         *(_pointer(t) if t.numel() else None for t in (d_inverse, d_bias, d_features)),
     )  # fmt: skip
     call("backward", problem, gradients)
