@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from places import Solved, built, errors, run, scattered, solve, window
 
-from fillin.attention import DotProduct, Laplace, Span, make_score
+from fillin.attention import DotProduct, Laplace, Score, Span, attend, make_score
 from fillin.attention.native import ops
 
 native = importlib.import_module("fillin.attention.native.library")  # its package has a function of that name
@@ -220,3 +220,20 @@ def test_every_build_that_this_processor_can_run(lanes, monkeypatch):
         assert max(found.values()) < (1e-5 if isinstance(p.score, DotProduct) else 1e-4)
     for count in (1, 3, 4, 5, 15, 16, 17, 31, 32, 33):
         assert max(errors(scattered(1, 1, count, 70 - count, 2, count, count, span=window(2, 1))).values()) < 1e-5
+
+
+@built
+def test_a_score_of_someone_elses_is_not_dropped():
+    """What is neither columns nor a function of Δ goes through `streamed`."""
+
+    class Squared(Score):
+        content = True
+
+        def forward(self, q, k, delta):
+            return (q @ k.mT).square() / 10
+
+    q, x = torch.randn(1, 2, 50, 4), torch.rand(1, 50, 1)
+    got, wanted = (
+        attend(q, q, q, xq=x, xk=x, score=Squared(), span=Span(1), backend=b) for b in ("native", "reference")
+    )
+    assert distance(got, wanted) < 1e-5

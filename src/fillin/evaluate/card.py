@@ -62,8 +62,9 @@ def _line(row: Row) -> str:
     scores, joint = row.scores, row.scores.joint
     held = "–" if scores.coverage is None else " / ".join(f"{100 * scores.coverage[k]:.0f}" for k in ("50", "80", "95"))
     cells = [
-        row.label, f"{scores.log_likelihood:.3f} ± {scores.standard_error:.3f}", three(scores.limit),
-        three(scores.gap), three(joint and joint.log_likelihood), three(joint and joint.limit), held,
+        row.label.replace("|", "\\|"), f"{scores.log_likelihood:.3f} ± {scores.standard_error:.3f}",
+        three(scores.limit), three(scores.gap), three(joint and joint.log_likelihood), three(joint and joint.limit),
+        held,
     ]  # fmt: skip
     return "| " + " | ".join(cells) + " |"
 

@@ -5,7 +5,7 @@ A score is split into what it is made of: columns of q and k, a table of F(Δ), 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,12 +52,18 @@ def learns_places(p: Problem) -> bool:
     return any(x is not None and x.requires_grad for x in (p.xq, p.xk)) and torch.is_grad_enabled()
 
 
-class Parts(NamedTuple):
-    """A score taken apart: (q, k) with their scale, F's table, and (g, R's table)."""
+class Columns(NamedTuple):
+    """q and k (None: no content at all) and what their product is to be multiplied by."""
 
     q: Tensor | None
     k: Tensor | None
     scale: float
+
+
+class Parts(NamedTuple):
+    """A score taken apart: columns of q and k, F's table, and (g, R's table)."""
+
+    content: Columns
     bias: Tabulated | None
     g: Tensor | None
     features: Tabulated | None
@@ -76,7 +82,7 @@ def _run(p: Problem, parts: Parts, lse: bool) -> Result:
     keep = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
     xq, xk = p.xq.detach().contiguous(), p.xk.detach().contiguous()
     places = [xq, xk, order_of(p.xq), order_of(p.xk)]
-    settings = Settings(parts.scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
+    settings = Settings(parts.content.scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
     settings = settings._replace(features_radial=parts.features is not None and parts.features.radial)
     inverse = None
     if p.span is not None:
@@ -85,8 +91,8 @@ def _run(p: Problem, parts: Parts, lse: bool) -> Result:
     bias, bias_axes = _table(parts.bias)
     features, features_axes = _table(parts.features)
     out, sums = attend_native(
-        parts.q, parts.k, p.v, places, keep, inverse, bias, parts.g, features, [bias_axes, features_axes],
-        [float(s) for s in settings],
+        parts.content.q, parts.content.k, p.v, places, keep, inverse, bias, parts.g, features,
+        [bias_axes, features_axes], [float(s) for s in settings],
     )  # fmt: skip
     if p.normalise == "none":
         out = out * sums.exp()[..., None]
@@ -107,35 +113,37 @@ def _table(table: Tabulated | None) -> tuple[Tensor | None, Tensor]:
 
 
 def _take_apart(p: Problem) -> Parts | None:
-    """The parts of the score, or None where a table of it would be larger than the pairs."""
+    """The parts of the score; None where it has others, or a table of it would be larger than the pairs."""
     heads, most = p.v.shape[1], p.pairs / p.v.shape[1]
     reach = _reach(p)
     places = [t for t in p.score.terms if isinstance(t, PlaceScore)]
     relative = [t for t in p.score.terms if isinstance(t, Relative) and not t.folds]
     others = [t for t in p.score.terms if t not in places and t not in relative]
-    q, k, scale = _columns(p, others, relative)
+    content = _columns(p, others, relative)
     bias = tabulate_scores(places, heads, reach, most, p.tolerance) if places else None
-    if len(relative) > 1 or (places and bias is None):
+    if content is None or len(relative) > 1 or (places and bias is None):
         return None
     if not relative:
-        return Parts(q, k, scale, bias, None, None)
+        return Parts(content, bias, None, None)
     g = relative[0].meets(p.q)  # type: ignore[arg-type]
     longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
     features = tabulate(relative[0].features, reach, relative[0].radial, most, p.tolerance / longest)
-    return None if features is None else Parts(q, k, scale, bias, g, features)
+    return None if features is None else Parts(content, bias, g, features)
 
 
-def _columns(p: Problem, others: list[Score], relative: list[Relative]) -> tuple[Tensor | None, Tensor | None, float]:
-    """Columns of q and k whose product is the sum of the given terms, and what it is to be multiplied by."""
+def _columns(p: Problem, others: list[Score], relative: list[Relative]) -> Columns | None:
+    """Columns whose product is the sum of the given terms; None where one of them is no such product."""
     if not relative and [type(t) for t in others] == [DotProduct] and p.q is not None:
-        return p.q, p.k, 1 / math.sqrt(p.q.shape[-1])
+        return Columns(p.q, p.k, 1 / math.sqrt(p.q.shape[-1]))
     folded = [t.fold(p.q, p.k, p.xq, p.xk) for t in others] + [t.columns(p.q, p.k) for t in relative]
-    columns = [f for f in folded if f is not None]
+    columns: list[Any] = [f for f in folded if f is not None]
+    if len(columns) < len(folded):
+        return None
     if not columns:
-        return None, None, 1.0
+        return Columns(None, None, 1.0)
     b, h = p.v.shape[:2]
     q, k = (torch.cat([f[side].expand(b, h, -1, -1) for f in columns], -1) for side in (0, 1))
-    return q, k, 1.0
+    return Columns(q, k, 1.0)
 
 
 def _reach(p: Problem) -> Tensor:

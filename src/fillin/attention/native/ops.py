@@ -46,8 +46,8 @@ def _rows(t: Tensor | None) -> Rows:
     return Rows(t.data_ptr(), *t.stride()[:3])
 
 
-def _dense(t: Tensor | None) -> Tensor | None:
-    """Rows must lie in one piece; what is around them may have any stride."""
+def _dense(t: Any) -> Any:
+    """A tensor, or None: rows must lie in one piece; what is around them may have any stride."""
     return t if t is None or t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
 
 
@@ -74,13 +74,13 @@ class Settings(NamedTuple):
     """What is said about a problem in numbers, in the order in which the operations take them."""
 
     scale: float = 1.0
-    causal: bool = False
-    window: int = 0  # WINDOWS, CUTS, SHAPES
-    cut: int = 0
-    shape: int = 0
+    causal: float = 0  # 1: yes
+    window: float = 0  # index into WINDOWS, CUTS, SHAPES
+    cut: float = 0
+    shape: float = 0
     threshold: float = 0.0
-    radial: bool = False  # the bias is a function of ‖Δ‖
-    features_radial: bool = False
+    radial: float = 0  # 1: the bias is a function of ‖Δ‖
+    features_radial: float = 0
 
 
 def _problem(
