@@ -54,7 +54,7 @@ curves: setup    ## the weights and figures of docs/results/curves.md (two hours
 	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf
 	$(BIN)/fillin train tnp-d --time 30m --threads 1 --out runs/tnp-d-rbf
 	$(BIN)/fillin train te-tnp-a --time 25m --threads 1 --out runs/te-tnp-a-rbf
-	$(BIN)/fillin train kernels --time 10m --threads 1 --out runs/te-tnp-kernels
+	$(BIN)/fillin train kernels --time 20m --threads 1 --out runs/te-tnp-kernels
 	$(BIN)/fillin train sawtooth --time 30m --threads 1 --out runs/te-tnp-a-sawtooth
 	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth; do \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$run $$run || exit 1; done
