@@ -132,6 +132,7 @@ def test_memory_that_the_system_does_not_tell(monkeypatch, tmp_path):
 def tiny(monkeypatch):
     monkeypatch.setattr(plan, "FULL", TINY)
     monkeypatch.setattr(plan, "QUICK", replace(TINY, grids=()))
+    monkeypatch.setenv("COLUMNS", "160")  # wide enough that no cell is broken into lines
 
 
 def test_command_prints_tables_writes_a_file_and_draws(tiny, tmp_path, capsys):
