@@ -50,10 +50,10 @@ studies: setup   ## the reports of docs/results/studies (about an hour on two co
 	for study in $(STUDIES); do $(BIN)/fillin study $$study || exit 1; \
 	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
 
-curves: setup    ## the weights and figures of docs/results/curves.md (two hours on one core)
+curves: setup    ## the weights and figures of docs/results/curves.md (two and a half hours on one core)
 	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf
 	$(BIN)/fillin train tnp-d --time 30m --threads 1 --out runs/tnp-d-rbf
-	$(BIN)/fillin train te-tnp-a --time 25m --threads 1 --out runs/te-tnp-a-rbf
+	$(BIN)/fillin train te-tnp-a --time 68m --threads 1 --out runs/te-tnp-a-rbf
 	$(BIN)/fillin train kernels --time 20m --threads 1 --out runs/te-tnp-kernels
 	$(BIN)/fillin train sawtooth --time 30m --threads 1 --out runs/te-tnp-a-sawtooth
 	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth; do \
