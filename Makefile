@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt
 demo: setup      ## train a small te-tnp on curves for a minute and draw what it learnt
 	$(BIN)/python examples/gp_curves.py --seconds 60 --threads 1 --out out
 
-test: setup      ## style and the whole test suite (a minute)
+test: setup      ## style and the whole test suite (about five minutes)
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pytest -n 2
 
@@ -38,7 +38,7 @@ lint: setup      ## style and types
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/pyright
 
-bench: setup     ## time and memory of every model, of every score and of a learned window (a quarter of an hour)
+bench: setup     ## time and memory of every model, of every score and of a learned window
 	$(BIN)/fillin bench models
 	$(BIN)/fillin bench scores
 	$(BIN)/fillin bench train
@@ -59,7 +59,7 @@ curves: setup    ## the weights and figures of docs/results/curves.md (two and a
 	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth; do \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$run $$run || exit 1; done
 
-results: setup   ## the measured tables of docs/results (about twenty minutes; leave the machine alone meanwhile)
+results: setup   ## the measured tables of docs/results (leave the machine alone meanwhile)
 	$(BIN)/fillin bench models --repeats 5 --json docs/results/models.json
 	$(BIN)/fillin bench models --peers --json docs/results/peers.json
 	$(BIN)/fillin bench scores --threads 1 --json docs/results/scores-1-thread.json

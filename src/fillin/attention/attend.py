@@ -21,8 +21,8 @@ from fillin.errors import InputError, choose
 # fastest, as `fillin bench scores` shows. Above it they are made again, a chunk at a time.
 _STORE = 1 << 21
 
-# Logits from which on the native kernel is the fastest (`fillin bench span` shows where): early where a window spares
-# it most pairs, later where it must go through all of them.
+# Logits from which on the native kernel is taken: early where a window spares it most pairs, later where it must go
+# through all of them. From trials on a busy machine; `fillin bench span crossover` measures where it begins to pay.
 _NATIVE_CUT, _NATIVE_ALL = 1 << 16, 1 << 20
 
 _watcher: ContextVar[list["Seen"] | None] = ContextVar("watcher", default=None)

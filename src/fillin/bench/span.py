@@ -115,7 +115,7 @@ class Inputs:
         return self.run(lambda: scaled_dot_product_attention(self.q, self.k, self.v))
 
     def bias(self, span: Span) -> Run:
-        """ln W as a bias, in as few passes over pairs as autograd allows (a third of the memory of backend="fused").
+        """ln W as a bias, in as few passes over pairs as autograd allows.
 
         Keys outside keep a weight of nothing much: −∞ would need a mask, and one more pass.
         """
