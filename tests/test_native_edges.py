@@ -160,16 +160,15 @@ def test_no_table_is_read_outside_of_itself(seed, dim_x, radial, wide, options, 
         x[at] = torch.tensor(BAD)[torch.randint(len(BAD), (int(at.sum()),))]
     nodes = (5,) if radial else (2, 3, 4)[:dim_x]
     table = torch.randn(2, *nodes, *([8] if wide else []), requires_grad=True)
-    axes, none = torch.tensor([[-axis] * len(nodes), [axis] * len(nodes)]), torch.zeros(2, 0)
+    axes = torch.tensor([[-axis] * len(nodes), [axis] * len(nodes)])
     how = ops.Settings(radial=radial, features_radial=radial)
     if options is not None:
         how = how._replace(window=1, cut=1, threshold=0.1)
     inverse = None if p.span is None else p.span.inverse(dim_x).contiguous()
-    places = [p.xq, p.xk, ops.order_of(p.xq), ops.order_of(p.xk)]
     tables = (None, p.q, table) if wide else (table, None, None)
-    out, _ = ops.attend_native(
-        p.q, p.k, p.v, places, None, inverse, *tables, [none, axes] if wide else [axes, none], list(map(float, how))
-    )
+    given = ops.Given(p.q, p.k, p.v, inverse, *tables)
+    fixed = ops.Fixed(p.xq, p.xk, ops.order_of(p.xq), ops.order_of(p.xk), None, axes, axes)
+    out, _ = ops.attend_native(ops.flat(given), ops.flat(fixed), list(map(float, how)))
     out.sum().backward()
     assert out.shape == (1, 2, 40, 5)
 

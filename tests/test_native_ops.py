@@ -92,15 +92,13 @@ def arguments(wide=False, tabled=False, **options):
     p = scattered(1, 2, 9, 12, 2, span=window(2, **options))
     leaves = [t.requires_grad_() for t in (p.q, p.k, p.v)]
     table = torch.randn(2, 5, 6, *([3] if wide else []), requires_grad=True) if wide or tabled else None
-    axes = torch.tensor([[-2.0, -2.0], [1.0, 1.25]])
-    none = torch.zeros(2, 0)
-    how = ops.Settings(window=1, cut=1, threshold=0.1, causal=False)
+    bias, features = (None, table) if wide else (table, None)
     g = torch.randn(1, 2, 9, 3, requires_grad=True) if wide else None
-    return (
-        *leaves, [p.xq, p.xk, ops.order_of(p.xq), ops.order_of(p.xk)], torch.rand(1, 12) > 0.3,
-        p.span.inverse(2).detach().requires_grad_(), None if wide else table, g, table if wide else None,
-        [none, axes] if wide else [axes if tabled else none, none], list(map(float, how)),
-    )  # fmt: skip
+    given = ops.Given(*leaves, p.span.inverse(2).detach().requires_grad_(), bias, g, features)
+    axes = torch.tensor([[-2.0, -2.0], [1.0, 1.25]])
+    orders = ops.order_of(p.xq), ops.order_of(p.xk)
+    fixed = ops.Fixed(p.xq, p.xk, *orders, torch.rand(1, 12) > 0.3, axes if tabled else None, axes if wide else None)
+    return ops.flat(given), ops.flat(fixed), list(map(float, ops.Settings(window=1, cut=1, threshold=0.1)))
 
 
 @built
@@ -113,19 +111,16 @@ def test_the_operations_are_what_torch_expects(options, unchecked):
 @built
 @pytest.mark.parametrize("options", [{}, {"tabled": True}, {"wide": True}], ids=str)
 def test_shapes_and_strides_are_known_without_running(options):
-    def run(q, k, v, places, keep, inverse, bias, g, features, axes, settings):
-        out, lse = ops.attend_native(q, k, v, places, keep, inverse, bias, g, features, axes, settings)
-        wanted = [t for t in (q, k, v, inverse, bias, g, features) if t is not None]
-        return [out, lse, ops.order(places[0]), *torch.autograd.grad(out.sum() + lse.sum(), wanted)]
+    def run(given, fixed, settings):
+        out, lse = ops.attend_native(given, fixed, settings)
+        wanted = [t for t in given if t.requires_grad]
+        return [out, lse, ops.order(fixed[0]), *torch.autograd.grad(out.sum() + lse.sum(), wanted)]
 
-    args = arguments(**options)
-    real = run(*args)
+    given, fixed, settings = arguments(**options)
+    real = run(given, fixed, settings)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fakes = [
-            [mode.from_tensor(t) for t in a] if isinstance(a, list) and isinstance(a[0], torch.Tensor)
-            else mode.from_tensor(a) if isinstance(a, torch.Tensor) else a for a in args
-        ]  # fmt: skip
-        fake = run(*fakes)
+        fakes = [[mode.from_tensor(t) for t in tensors] for tensors in (given, fixed)]
+        fake = run(*fakes, settings)
     assert [(t.shape, t.stride(), t.dtype) for t in fake] == [(t.shape, t.stride(), t.dtype) for t in real]
 
 

@@ -13,14 +13,12 @@ from torch import Tensor
 from fillin.attention import native
 from fillin.attention.backends import streamed
 from fillin.attention.displacement import PlaceScore
-from fillin.attention.native.ops import CUTS, SHAPES, WINDOWS, Settings, attend_native, order_of
+from fillin.attention.native.ops import CUTS, SHAPES, WINDOWS, Fixed, Given, Settings, attend_native, flat, order_of
 from fillin.attention.problem import Problem, Result
 from fillin.attention.relative import Relative
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
 from fillin.attention.table import Tabulated, extent, tabulate, tabulate_scores
-
-_NO_AXES = torch.zeros(2, 0)
 
 
 def unfit(p: Problem) -> str | None:
@@ -79,21 +77,20 @@ def _run(p: Problem, parts: Parts, lse: bool) -> Result:
     assert p.xq is not None
     assert p.xk is not None
     b, h, m, _ = p.v.shape
-    keep = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
-    xq, xk = p.xq.detach().contiguous(), p.xk.detach().contiguous()
-    places = [xq, xk, order_of(p.xq), order_of(p.xk)]
-    settings = Settings(parts.content.scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
+    q, k, scale = parts.content
+    settings = Settings(scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
     settings = settings._replace(features_radial=parts.features is not None and parts.features.radial)
     inverse = None
     if p.span is not None:
-        inverse = p.span.inverse(xq.shape[-1]).expand(h, -1, -1).contiguous()
+        inverse = p.span.inverse(p.xq.shape[-1]).expand(h, -1, -1).contiguous()
         settings = settings._replace(**_window(p.span))
     bias, bias_axes = _table(parts.bias)
     features, features_axes = _table(parts.features)
-    out, sums = attend_native(
-        parts.content.q, parts.content.k, p.v, places, keep, inverse, bias, parts.g, features,
-        [bias_axes, features_axes], [float(s) for s in settings],
-    )  # fmt: skip
+    keep = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
+    xq, xk = p.xq.detach().contiguous(), p.xk.detach().contiguous()
+    given = Given(q, k, p.v, inverse, bias, parts.g, features)
+    fixed = Fixed(xq, xk, order_of(p.xq), order_of(p.xk), keep, bias_axes, features_axes)
+    out, sums = attend_native(flat(given), flat(fixed), [float(s) for s in settings])
     if p.normalise == "none":
         out = out * sums.exp()[..., None]
     return Result(out, sums if lse else None)
@@ -106,9 +103,9 @@ def _window(span: Span) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _table(table: Tabulated | None) -> tuple[Tensor | None, Tensor]:
+def _table(table: Tabulated | None) -> tuple[Tensor | None, Tensor | None]:
     if table is None:
-        return None, _NO_AXES
+        return None, None
     return table.values.contiguous(), torch.stack([table.low, 1 / table.step])
 
 

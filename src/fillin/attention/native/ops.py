@@ -1,5 +1,6 @@
 """The kernel as torch operations: with shapes for the compiler, and a backward pass of its own."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -51,8 +52,8 @@ def _dense(t: Any) -> Any:
     return t if t is None or t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
 
 
-def _table(values: Tensor | None, axes: Tensor, radial: bool, wide: bool = False) -> Table:
-    if values is None:
+def _table(values: Tensor | None, axes: Tensor | None, radial: bool, wide: bool = False) -> Table:
+    if values is None or axes is None:
         return Table()
     size = values.shape[1:-1] if wide else values.shape[1:]
     filled = Table(values.data_ptr(), len(size), int(radial))
@@ -70,8 +71,44 @@ def _heads_last(b: int, h: int, n: int, e: int, like: Tensor) -> Tensor:
     return like.new_empty(b, n, h, e).transpose(1, 2)
 
 
+class Given(NamedTuple):
+    """What a gradient may be asked for; None where the problem has no such part."""
+
+    q: Tensor | None  # [b h n d], as k
+    k: Tensor | None
+    v: Tensor  # [b h m e]
+    inverse: Tensor | None  # A [h dx dx]
+    bias: Tensor | None  # F's table [h *nodes]
+    g: Tensor | None  # [b h n f], what meets R
+    features: Tensor | None  # R's table [h *nodes f]
+
+
+class Fixed(NamedTuple):
+    """What is only read: places and their orders, which keys may be attended, and where the tables' nodes are."""
+
+    xq: Tensor  # [b n dx]
+    xk: Tensor
+    order_q: Tensor  # int32 [b n]
+    order_k: Tensor
+    keep: Tensor | None  # [b m]
+    bias_axes: Tensor | None  # [2 dims]: low ends and inverse steps
+    features_axes: Tensor | None
+
+
+_NOTHING = torch.empty(0)
+
+
+def flat(parts: Given | Fixed) -> list[Tensor]:
+    """As an operation takes them: torch knows gradients to lists of tensors, but not to lists with gaps."""
+    return [_NOTHING if t is None else t for t in parts]
+
+
+def _with_gaps(tensors: Sequence[Tensor]) -> list[Any]:
+    return [None if t.ndim == 1 else t for t in tensors]
+
+
 class Settings(NamedTuple):
-    """What is said about a problem in numbers, in the order in which the operations take them."""
+    """What is said about a problem in numbers."""
 
     scale: float = 1.0
     causal: float = 0  # 1: yes
@@ -83,24 +120,10 @@ class Settings(NamedTuple):
     features_radial: float = 0
 
 
-def _problem(
-    q: Tensor | None,
-    k: Tensor | None,
-    v: Tensor,
-    places: list[Tensor],
-    keep: Tensor | None,
-    inverse: Tensor | None,
-    bias: Tensor | None,
-    g: Tensor | None,
-    features: Tensor | None,
-    axes: list[Tensor],
-    settings: list[float],
-    out: Tensor,
-    lse: Tensor,
-) -> Problem:
-    s = Settings(*settings)
-    xq, xk, order_q, order_k = places
-    for tensor in (q, k, v, xq, xk, inverse, bias, g, features):  # the kernel reads addresses, and cannot tell
+def _problem(given: Given, fixed: Fixed, s: Settings, out: Tensor, lse: Tensor) -> Problem:
+    q, k, v, inverse, bias, g, features = given
+    xq, xk, order_q, order_k, keep, bias_axes, features_axes = fixed
+    for tensor in (*given, xq, xk):  # the kernel reads addresses, and cannot tell
         if tensor is not None and tensor.dtype != torch.float32:
             raise InputTypeError(
                 f"attend: the native kernel takes float32 alone, got {tensor.dtype}; convert all of it"
@@ -110,116 +133,86 @@ def _problem(
         v.shape[0], v.shape[1], xq.shape[1], v.shape[2], 0 if q is None else q.shape[-1], v.shape[-1], xq.shape[-1],
         torch.get_num_threads(), _rows(q), _rows(k), _rows(v), _rows(out), lse.data_ptr(), xq.data_ptr(), xk.data_ptr(),
         order_q.data_ptr(), order_k.data_ptr(), _pointer(keep), s.scale, int(s.causal), int(s.window), int(s.cut),
-        int(s.shape), full, s.threshold, _pointer(inverse), _table(bias, axes[0], bool(s.radial)), _rows(g),
-        _table(features, axes[1], bool(s.features_radial), wide=True), 0 if features is None else features.shape[-1],
+        int(s.shape), full, s.threshold, _pointer(inverse), _table(bias, bias_axes, bool(s.radial)), _rows(g),
+        _table(features, features_axes, bool(s.features_radial), wide=True),
+        0 if features is None else features.shape[-1],
     )  # fmt: skip
 
 
-@torch.library.custom_op("fillin::attend", mutates_args=())
-def attend_native(
-    q: Tensor | None,
-    k: Tensor | None,
-    v: Tensor,
-    places: list[Tensor],
-    keep: Tensor | None,
-    inverse: Tensor | None,
-    bias: Tensor | None,
-    g: Tensor | None,
-    features: Tensor | None,
-    axes: list[Tensor],
-    settings: list[float],
-) -> tuple[Tensor, Tensor]:
-    """(out [b h n e], lse [b h n]) of native/span.h.
+def _dense_rows(given: Given) -> Given:
+    """Kept by name where it is used: the kernel sees addresses, which keep nothing alive."""
+    return given._replace(q=_dense(given.q), k=_dense(given.k), v=_dense(given.v), g=_dense(given.g))
 
-    q, k [b h _ d] and v [b h m e]; `places` are xq, xk and their orders; `keep` is over keys [b m]; `inverse` is
-    A [h dx dx]; `bias` and `features` are tables [h *nodes] and [h *nodes f], `axes` their low ends and inverse steps
-    [2 dims], and g [b h n f] is what meets the features.
-    """
-    out, lse = _result(v, places[0])
-    q, k, v, g = (_dense(t) for t in (q, k, v, g))  # kept by name: the kernel sees addresses, which keep nothing alive
-    call("forward", _problem(q, k, v, places, keep, inverse, bias, g, features, axes, settings, out, lse))
+
+def _result(given: Given, fixed: Fixed) -> tuple[Tensor, Tensor]:
+    (b, h, _, e), n = given.v.shape, fixed.xq.shape[1]
+    return _heads_last(b, h, n, e, given.v), given.v.new_empty(b, h, n)
+
+
+@torch.library.custom_op("fillin::attend", mutates_args=())
+def attend_native(given: list[Tensor], fixed: list[Tensor], settings: list[float]) -> tuple[Tensor, Tensor]:
+    """(out [b h n e], lse [b h n]) of native/span.h, from a `Given`, a `Fixed` and `Settings`."""
+    dense, places = _dense_rows(Given(*_with_gaps(given))), Fixed(*_with_gaps(fixed))
+    out, lse = _result(dense, places)
+    call("forward", _problem(dense, places, Settings(*settings), out, lse))
     return out, lse
 
 
-def _result(v: Tensor, xq: Tensor) -> tuple[Tensor, Tensor]:
-    b, h, _, e = v.shape
-    return _heads_last(b, h, xq.shape[1], e, v), v.new_empty(b, h, xq.shape[1])
-
-
 @attend_native.register_fake
-def _(q, k, v, places, keep, inverse, bias, g, features, axes, settings):
-    return _result(v, places[0])
+def _(given, fixed, settings):
+    return _result(Given(*_with_gaps(given)), Fixed(*_with_gaps(fixed)))
 
 
 @torch.library.custom_op("fillin::attend_backward", mutates_args=())
 def attend_backward(
-    d_out: Tensor,
-    d_lse: Tensor,
-    q: Tensor | None,
-    k: Tensor | None,
-    v: Tensor,
-    places: list[Tensor],
-    keep: Tensor | None,
-    inverse: Tensor | None,
-    bias: Tensor | None,
-    g: Tensor | None,
-    features: Tensor | None,
-    axes: list[Tensor],
+    gradients: list[Tensor],
+    given: list[Tensor],
+    fixed: list[Tensor],
     settings: list[float],
-    out: Tensor,
-    lse: Tensor,
+    results: list[Tensor],
     wanted: list[bool],
 ) -> list[Tensor]:
-    """Gradients to q, k, v, inverse, bias, g and features, each empty where there is none (or it is not `wanted`)."""
-    q, k, v, g, d_out, d_lse = *(_dense(t) for t in (q, k, v, g, d_out)), d_lse.contiguous()
-    problem = _problem(q, k, v, places, keep, inverse, bias, g, features, axes, settings, out, lse)
-    found = _gradients(q, k, v, inverse, bias, g, features, wanted)
-    d_q, d_k, d_v, d_inverse, d_bias, d_g, d_features = found
-    gradients = Gradients(
-        _rows(d_out), d_lse.data_ptr(), _rows(d_q), _rows(d_k), _rows(d_v), _rows(d_g),
-        *(_pointer(t) if t.numel() else None for t in (d_inverse, d_bias, d_features)),
+    """Gradients to all that is `given`, each empty where there is none (or it is not `wanted`)."""
+    d_out, d_lse = _dense(gradients[0]), gradients[1].contiguous()
+    dense, found = _dense_rows(Given(*_with_gaps(given))), _gradients(Given(*_with_gaps(given)), wanted)
+    to = Given(*found)
+    asked = Gradients(
+        _rows(d_out), d_lse.data_ptr(), _rows(to.q), _rows(to.k), _rows(to.v), _rows(to.g),
+        *(_pointer(t) if t.numel() else None for t in (to.inverse, to.bias, to.features)),
     )  # fmt: skip
-    call("backward", problem, gradients)
+    call("backward", _problem(dense, Fixed(*_with_gaps(fixed)), Settings(*settings), *results), asked)
     return found
 
 
-def _gradients(q, k, v, inverse, bias, g, features, wanted) -> list[Tensor]:
-    def rows(t: Tensor | None) -> Tensor:
+def _gradients(given: Given, wanted: list[bool]) -> list[Tensor]:
+    def empty(name: str, t: Tensor | None, want: bool) -> Tensor:
         if t is None:
-            return v.new_empty(0)
+            return given.v.new_empty(0)
+        if name in ("inverse", "bias", "features"):
+            return t.new_zeros(t.shape) if want else t.new_empty(0)
         b, h, n, d = t.shape  # zeros: keys that are masked are never met
         return t.new_zeros(b, n, h, d).transpose(1, 2)
 
-    def like(t: Tensor | None, want: bool) -> Tensor:
-        return t.new_zeros(t.shape) if t is not None and want else v.new_empty(0)
-
-    return [rows(q), rows(k), rows(v), like(inverse, wanted[0]), like(bias, wanted[1]), rows(g), like(features, True)]
+    return [empty(*each) for each in zip(Given._fields, given, wanted, strict=True)]
 
 
 @attend_backward.register_fake
-def _(d_out, d_lse, q, k, v, places, keep, inverse, bias, g, features, axes, settings, out, lse, wanted):
-    return _gradients(q, k, v, inverse, bias, g, features, wanted)
+def _(gradients, given, fixed, settings, results, wanted):
+    return _gradients(Given(*_with_gaps(given)), wanted)
 
 
 def _remember(ctx, inputs, output) -> None:
-    q, k, v, places, keep, inverse, bias, g, features, axes, settings = inputs
-    ctx.save_for_backward(q, k, v, *places, keep, inverse, bias, g, features, *axes, *output)
-    ctx.settings = settings
-    ctx.wanted = [t is not None and t.requires_grad for t in (inverse, bias)]
+    given, fixed, ctx.settings = inputs
+    ctx.save_for_backward(*given, *fixed, *output)
+    ctx.wanted = [t.requires_grad for t in given]
 
 
 def _backward(ctx, d_out, d_lse):
-    q, k, v, xq, xk, order_q, order_k, keep, inverse, bias, g, features, *axes, out, lse = ctx.saved_tensors
-    places = [xq, xk, order_q, order_k]
-    if d_lse is None:
-        d_lse = torch.zeros_like(lse)
-    if d_out is None:
-        d_out = torch.zeros_like(out)
-    found = torch.ops.fillin.attend_backward(
-        d_out, d_lse, q, k, v, places, keep, inverse, bias, g, features, axes, ctx.settings, out, lse, ctx.wanted
-    )
-    d_q, d_k, d_v, d_inverse, d_bias, d_g, d_features = (t if t.numel() else None for t in found)
-    return d_q, d_k, d_v, [None] * 4, None, d_inverse, d_bias, d_g, d_features, [None] * 2, None
+    saved, n = ctx.saved_tensors, len(Given._fields)
+    given, fixed, (out, lse) = saved[:n], saved[n:-2], saved[-2:]
+    gradients = [torch.zeros_like(of) if d is None else d for d, of in ((d_out, out), (d_lse, lse))]
+    found = torch.ops.fillin.attend_backward(gradients, given, fixed, ctx.settings, [out, lse], ctx.wanted)
+    return [t if t.numel() else None for t in found], [None] * len(fixed), None
 
 
 torch.library.register_autograd("fillin::attend", _backward, setup_context=_remember)
