@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
+
 from fillin.models import SIZES, Process, create
 from fillin.plots import BLUE, FAINT, GREEN, ORANGE, panels, save, style
 from fillin.studies.base import Cell, Report, Scale, Settings, Study, Work, average
@@ -144,6 +146,9 @@ def _draw(
             if names:
                 axes[3].plot([parameters[n] for n in names], [score[n] for n in names], "o", color=ink, label=kind)
         axes[3].set_xscale("log")
+        axes[3].xaxis.set_minor_formatter(NullFormatter())
+        axes[3].xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+        axes[3].xaxis.set_major_formatter(EngFormatter(sep=""))
         axes[3].margins(x=0.06)
         axes[3].set_xlabel("parameters")
         axes[3].legend(loc="best")
