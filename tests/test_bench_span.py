@@ -18,7 +18,7 @@ from fillin.cli import main
 pytestmark = pytest.mark.skipif(not native.available(), reason="the kernel is not built here")
 TINY = Plan(
     grids=(4,), scattered=(20, 40), spans=(0.05,), growth=(32, 64), neighbours=10, function=96, crossover=(8, 16),
-    models=Size(3, 4, batch=2, rounds=1), slow=20, fused=30, rounds=1, turn=0.0,
+    models=Size(3, 4, batch=2, rounds=1), slow=20, exact=20, fused=30, rounds=1, turn=0.0,
 )  # fmt: skip
 
 

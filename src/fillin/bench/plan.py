@@ -34,6 +34,7 @@ class Plan:
     crossover: tuple[int, ...] = tuple(64 << i for i in range(7))
     models: Size = AT
     slow: int = 4096  # points up to which what stores every pair takes part
+    exact: int = 1024  # and the reference, which takes seconds beyond
     fused: int = 16384
     within: float = 5e8  # pairs inside the window up to which the kernel itself is measured
     rounds: int = 3

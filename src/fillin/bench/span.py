@@ -172,7 +172,7 @@ def window(r: float, dim: int, cut: str = "continuous") -> Span:
 
 def candidates(case: Case, plan: Plan) -> list[str]:
     """Who takes part: nobody who would need gigabytes or minutes."""
-    fits = {FUSED: plan.fused, BIAS: plan.slow, REFERENCE: plan.slow}
+    fits = {FUSED: plan.fused, BIAS: plan.slow, REFERENCE: plan.exact}
     return [name for name in CANDIDATES if case.points <= fits.get(name, case.points)]
 
 
