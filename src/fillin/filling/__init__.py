@@ -1,0 +1,1 @@
+"""Filling what is missing: points that are known, and what a pretrained model says of the others."""

@@ -1,0 +1,57 @@
+"""What comes back from a model at places that were asked for: a mixture of normals each, with and without noise."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.special import ndtr
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Σ_k weight_k Normal(mean_k, deviation_k) at n places for dy outputs, in float64."""
+
+    weights: Float[ndarray, "n dy k"]
+    means: Float[ndarray, "n dy k"]
+    deviations: Float[ndarray, "n dy k"]
+
+    @property
+    def mean(self) -> Float[ndarray, "n dy"]:
+        return (self.weights * self.means).sum(-1)
+
+    @property
+    def std(self) -> Float[ndarray, "n dy"]:
+        off = self.means - self.mean[..., None]
+        return np.sqrt((self.weights * (self.deviations**2 + off**2)).sum(-1))
+
+    def cdf(self, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"]:
+        return (self.weights * ndtr((y[..., None] - self.means) / self.deviations)).sum(-1)
+
+    def log_prob(self, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"]:
+        z = (y[..., None] - self.means) / self.deviations
+        log = np.log(np.maximum(self.weights, 1e-300)) - 0.5 * (z**2 + np.log(2 * np.pi)) - np.log(self.deviations)
+        most = log.max(-1, keepdims=True)
+        return most[..., 0] + np.log(np.exp(log - most).sum(-1))
+
+    def quantile(self, q: float, rounds: int = 60) -> Float[ndarray, "n dy"]:
+        """Where the cdf is q, by halving: a mixture has no closed form."""
+        low = (self.means - 40 * self.deviations).min(-1)
+        high = (self.means + 40 * self.deviations).max(-1)
+        for _ in range(rounds):
+            middle = (low + high) / 2
+            below = self.cdf(middle) < q
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+        return (low + high) / 2
+
+    def __getitem__(self, rows) -> "Answer":
+        return Answer(self.weights[rows], self.means[rows], self.deviations[rows])
+
+
+def join(parts: list[Answer], order: ndarray) -> Answer:
+    """Answers to pieces of a question, put back: piece after piece they are to rows `order`."""
+    back = np.empty_like(order)
+    back[order] = np.arange(len(order))
+    return Answer(
+        *(np.concatenate([getattr(p, name) for p in parts])[back] for name in ("weights", "means", "deviations"))
+    )
