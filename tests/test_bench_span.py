@@ -17,7 +17,8 @@ from fillin.cli import main
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the kernel is not built here")
 TINY = Plan(
-    grids=(4,), scattered=(20, 40), spans=(0.05,), growth=(32, 64), neighbours=10, function=96, crossover=(8, 16),
+    grids=(4,), scattered=(20, 40), spans=(0.05,), growth=(32, 64), neighbours=10, function=96, large=(40, 60),
+    crossover=(8, 16),
     models=Size(3, 4, batch=2, rounds=1), slow=20, exact=20, fused=30, rounds=1, turn=0.0,
 )  # fmt: skip
 
@@ -87,6 +88,7 @@ def test_everything_is_measured_and_ticks_as_announced():
     assert [g.dim for g in found.growth] == [1, 2, 3]
     assert [row.score for row in found.models] == ["tnp-d", "mlp"]
     assert found.function[0].error < 1e-4
+    assert [(row.dim, row.context, row.targets) for row in found.large] == [(1, 40, 60), (2, 40, 60)]
     assert len(found.crossover) == 8
     lines = asked.asked(found)
     assert len(lines) == 16

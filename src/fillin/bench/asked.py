@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fillin.bench import crossover, span
+from fillin.bench import crossover, large, span
 from fillin.bench.crossover import Crossing
+from fillin.bench.large import Large
 from fillin.bench.measure import Tick, ticks
 from fillin.bench.plan import PARTS, Plan
 from fillin.bench.scores import ScoreRow, measure_scores
@@ -22,6 +23,7 @@ class Found:
     growth: list[Growth] = field(default_factory=list)
     models: list[ScoreRow] = field(default_factory=list)
     function: list[Function] = field(default_factory=list)
+    large: list[Large] = field(default_factory=list)
     crossover: list[Crossing] = field(default_factory=list)
 
 
@@ -44,6 +46,7 @@ def measure_span(plan: Plan, parts: Sequence[str] = PARTS, seed: int = 0, tick: 
         growth=span.measure_growth(plan, seed, tick) if "growth" in wanted else [],
         models=measure_scores(["mlp"], plan.models, seed=seed, tick=tick) if "models" in wanted else [],
         function=[span.measure_function(plan, seed, tick)] if "function" in wanted else [],
+        large=large.measure_large(plan, seed, tick) if "large" in wanted else [],
         crossover=crossover.measure_crossover(plan, seed, tick) if "crossover" in wanted else [],
     )
 
@@ -51,6 +54,7 @@ def measure_span(plan: Plan, parts: Sequence[str] = PARTS, seed: int = 0, tick: 
 def total(plan: Plan, parts: Sequence[str] = PARTS) -> int:
     """How often `measure_span` ticks."""
     each = {**span.ticks_of(plan), "models": ticks(3, plan.models.rounds), "crossover": crossover.ticks_of(plan)}
+    each["large"] = large.ticks_of(plan)
     return sum(each[part] for part in parts or PARTS)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from fillin.bench.models import Size
 from fillin.bench.scores import AT
 
-PARTS = ("table", "growth", "models", "function", "crossover")
+PARTS = ("table", "growth", "models", "function", "large", "crossover")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Plan:
     growth: tuple[int, ...] = tuple(1024 << i for i in range(7))
     neighbours: int = 200
     function: int = 2048
+    large: tuple[int, int] = (10_000, 100_000)  # context points, and targets to fill
     crossover: tuple[int, ...] = tuple(64 << i for i in range(7))
     models: Size = AT
     slow: int = 4096  # points up to which what stores every pair takes part
@@ -49,6 +50,6 @@ class Plan:
 
 FULL = Plan()
 QUICK = replace(
-    FULL, grids=(32,), scattered=(1024, 4096), growth=FULL.growth[:4], function=512, crossover=FULL.crossover[:4],
-    slow=1024, fused=4096,
+    FULL, grids=(32,), scattered=(1024, 4096), growth=FULL.growth[:4], function=512, large=(2_000, 10_000),
+    crossover=FULL.crossover[:4], slow=1024, fused=4096,
 )  # fmt: skip

@@ -24,10 +24,10 @@ class Sheet:
 def sheets(content: dict[str, Any]) -> list[Sheet]:
     """Of the report that --json writes; parts that were not measured have none."""
     makers: dict[str, Callable] = {
-        "rows": _table, "growth": _growth, "models": _models, "function": _function, "crossover": _crossover,
-        "asked": _asked,
+        "rows": _table, "growth": _growth, "models": _models, "function": _function, "large": _large,
+        "crossover": _crossover, "asked": _asked,
     }  # fmt: skip
-    return [make(content[part]) for part, make in makers.items() if content[part]]
+    return [make(content[part]) for part, make in makers.items() if content.get(part)]
 
 
 def _table(rows: list[dict]) -> Sheet:
@@ -85,6 +85,19 @@ def _function(rows: list[dict]) -> Sheet:
                       _ratio(row["faster"]), less])  # fmt: skip
     note = f"An MLP 2→32→32→4 added to q·k/√d, in 2-D. Error of the output: {rows[0]['error']:.0e}, relative."
     return Sheet("F(Δ) from a table", note, ("", "ms", "MB", "× time", "× memory"), cells)
+
+
+def _large(rows: list[dict]) -> Sheet:
+    note = (
+        f"te-tnp (small) with a learned window of {rows[0]['neighbours']} neighbours on average. step: forward + "
+        "backward on the context and a tenth as many targets; fill: a prediction at all targets."
+    )
+    cells = [
+        [f"{row['context']:,} in {row['dim']}-D", _ms(row["step"]), _mb(row["step"]["megabytes"]),
+         f"{row['targets']:,}", _ms(row["fill"]), _mb(row["fill"]["megabytes"])]
+        for row in rows
+    ]  # fmt: skip
+    return Sheet("Many points", note, ("context", "step, ms", "MB", "targets", "fill, ms", "MB"), cells)
 
 
 def _crossover(rows: list[dict]) -> Sheet:

@@ -34,7 +34,8 @@ _SPAN = """\
   fillin bench span --json span.json
 
 The parts: table (1, 5 and 20 % of a square, cube or interval, against torch and the reference), growth (from 1 k to
-64 k points), models (te-tnp against tnp-d), function (F(Δ) from a table), crossover (where the kernel begins to pay).
+64 k points), models (te-tnp against tnp-d), function (F(Δ) from a table), large (a te-tnp on 10,000 context points and
+100,000 targets), crossover (where the kernel begins to pay).
 Beside what is measured stands what was asked of the kernel.
 """
 _SCORES = """\
@@ -67,7 +68,7 @@ def add(commands) -> None:
     train.set_defaults(run=_train)
 
     span = describe(kinds, "span", "what a learned window saves, in time and memory", _SPAN)
-    span.add_argument("parts", nargs="*", metavar="PART", help="only these: table, growth, models, function, crossover")
+    span.add_argument("parts", nargs="*", metavar="PART", help="only these: table, growth, models, function, …")
     span.add_argument("--quick", action="store_true", help="few points and one round: an impression")
     span.add_argument("--json", metavar="FILE", help="write the figures to FILE too; - prints them, without tables")
     span.add_argument("--out", metavar="DIR", help="draw time and memory against the number of points: DIR/span.png")
