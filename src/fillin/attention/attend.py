@@ -1,5 +1,6 @@
 """The seam: one weighted average, whatever the weights. Nothing else in fillin takes a softmax over points."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,9 +22,10 @@ from fillin.errors import InputError, choose
 # fastest, as `fillin bench scores` shows. Above it they are made again, a chunk at a time.
 _STORE = 1 << 21
 
-# Logits from which on the native kernel is taken: early where a window spares it most pairs, later where it must go
-# through all of them. From trials on a busy machine; `fillin bench span crossover` measures where it begins to pay.
-_NATIVE_CUT, _NATIVE_ALL = 1 << 16, 1 << 20
+# Logits from which on the native kernel is taken, as measured by `fillin bench span crossover` (docs/results/span.md):
+# at once where a window spares it most pairs; where it must go through all of them, once a table of F(Δ) is small
+# beside them: soon in one dimension, late in more, and there never for a score that is cheap on every pair.
+_NATIVE_CUT, _NATIVE_ALL, _NATIVE_ALL_WIDE = 1 << 14, 1 << 20, 1 << 24
 
 _watcher: ContextVar[list["Seen"] | None] = ContextVar("watcher", default=None)
 
@@ -144,10 +146,20 @@ def _solve(p: Problem, backend: str, chunk: int | None, weights: bool, lse: bool
         if None not in folded:
             return fused.run(p, folded)
     cuts = p.span is not None and p.span.threshold > 0
-    if p.pairs >= (_NATIVE_CUT if cuts else _NATIVE_ALL) and native.unfit(p) is None and not native.learns_places(p):
+    if p.pairs >= _native_from(p, cuts) and native.unfit(p) is None and not native.learns_places(p):
         return native.run(p, lse)
     if cuts and p.v.is_cuda and flex.unfit(p) is None:
         return flex.run(p, lse)
     p = tabulated(p)
     stored = p.pairs <= _STORE and p.held <= 4 * _STORE
     return reference.run(p, lse) if stored else streamed.run(p, None, lse)
+
+
+def _native_from(p: Problem, cuts: bool) -> float:
+    """The number of logits from which on the kernel is the fastest."""
+    if cuts:
+        return _NATIVE_CUT
+    terms: list[Any] = [term for term in p.score.terms if term.places]
+    if p.xq is None or p.xq.shape[-1] == 1 or all(term.radial for term in terms):
+        return _NATIVE_ALL
+    return _NATIVE_ALL_WIDE if all(getattr(term, "tabulates", True) for term in terms) else math.inf

@@ -175,7 +175,7 @@ def attend_backward(
     """Gradients to all that is `given`, each empty where there is none (or it is not `wanted`)."""
     d_out, d_lse = _dense(gradients[0]), gradients[1].contiguous()
     dense, found = _dense_rows(Given(*_with_gaps(given))), _gradients(Given(*_with_gaps(given)), wanted)
-    to = Given(*found)
+    to: Any = Given(*found)
     asked = Gradients(
         _rows(d_out), d_lse.data_ptr(), _rows(to.q), _rows(to.k), _rows(to.v), _rows(to.g),
         *(_pointer(t) if t.numel() else None for t in (to.inverse, to.bias, to.features)),
