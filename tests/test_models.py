@@ -1,5 +1,7 @@
 """The battery: whatever is in the registry must have these properties. A new model is tested by being registered."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from helpers import close, distance, random_task, tiny
@@ -8,8 +10,9 @@ from hypothesis import strategies as st
 from torch.distributions import Distribution
 
 import fillin
+from fillin.heads import ObservedHead
 from fillin.models import REGISTRY, LatentProcess, create, names
-from fillin.objectives import elbo, importance_weighted, log_likelihood
+from fillin.objectives import elbo, importance_weighted, log_likelihood, observed_and_clean
 
 MODELS = names()
 CONV = [n for n in MODELS if n.startswith("conv")]
@@ -23,7 +26,7 @@ def dims(name):
 
 
 def test_te_and_conv_models_are_the_equivariant_ones():
-    assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv"))}
+    assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv", "filler"))}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -163,7 +166,9 @@ def test_one_point_and_the_same_point_twice(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_gets_a_gradient(name):
     model, task = tiny(name), random_task(nc=6, nt=6)
-    (elbo if isinstance(model, LatentProcess) else log_likelihood)(model, task).sum().backward()
+    told = isinstance(model.head, ObservedHead)  # the clean values too
+    learn = elbo if isinstance(model, LatentProcess) else observed_and_clean if told else log_likelihood
+    learn(model, replace(task, clean_t=task.yt) if told else task).sum().backward()
     still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not still
 

@@ -50,10 +50,54 @@ class MixtureHead(nn.Module):
         super().__init__()
         self.out, self.components, self.floor = nn.Linear(dim, 3 * dim_y * components), components, floor
 
+    @torch.no_grad()
+    def spread_out(self) -> None:
+        """Start with deviations from 0.3 to 100, the wide ones unlikely: where y may be anything, no loss explodes."""
+        logits, _, raw = self.out.bias.unflatten(0, (-1, 3, self.components)).unbind(-2)
+        wide = torch.logspace(-0.5, 2, self.components)
+        raw.copy_(wide + torch.log(-torch.expm1(-wide)))  # softplus⁻¹
+        logits.copy_(-wide.log())
+
     def forward(self, features: Features, keep: Keep | None = None) -> MixtureSameFamily:
         logits, mean, raw = self.out(features).unflatten(-1, (-1, 3, self.components)).unbind(-2)
         parts = Normal(mean, self.floor + softplus(raw), validate_args=False)
         return MixtureSameFamily(Categorical(logits=logits, validate_args=False), parts, validate_args=False)
+
+
+class Observed(MixtureSameFamily):
+    """What would be observed at a target, and `clean`: the same without the noise of observing it."""
+
+    def __init__(self, mixture: Categorical, parts: Normal, clean: MixtureSameFamily):
+        super().__init__(mixture, parts, validate_args=False)
+        self.clean = clean
+
+
+class ObservedHead(nn.Module):
+    """A mixture for what is observed, and one for the function itself."""
+
+    joint = False
+
+    def __init__(self, dim: int, dim_y: int, components: int = 4, floor: float = 1e-3):
+        super().__init__()
+        self.observed = MixtureHead(dim, dim_y, components, floor)
+        self.clean = MixtureHead(dim, dim_y, components, floor)
+        for part in (self.observed, self.clean):
+            part.spread_out()
+
+    def forward(self, features: Features, keep: Keep | None = None) -> Observed:
+        seen = self.observed(features)
+        return Observed(seen.mixture_distribution, seen.component_distribution, self.clean(features))
+
+
+def in_units(given: Distribution, location: Float[Tensor, "b nt ..."], scale: Float[Tensor, "b 1 ..."]) -> Distribution:
+    """The distribution of location + scale·y for a marginal one of y: normal, or a mixture of normals."""
+    if isinstance(given, Normal):
+        return Normal(location + scale * given.mean, scale * given.stddev, validate_args=False)
+    assert isinstance(given, MixtureSameFamily)
+    normal = in_units(given.component_distribution, location[..., None], scale[..., None])
+    if isinstance(given, Observed):
+        return Observed(given.mixture_distribution, normal, in_units(given.clean, location, scale))  # type: ignore[arg-type]
+    return MixtureSameFamily(given.mixture_distribution, normal, validate_args=False)
 
 
 class CategoricalHead(nn.Module):
@@ -205,11 +249,15 @@ class Autoregressive(OverTargets):
     def variance(self) -> Float[Tensor, "b nt dy"]:
         return self.marginals.variance
 
+    def given(self, y: Float[Tensor, "b nt dy"]) -> Distribution:
+        """p(y_i | context, y_1 … y_{i−1}) for every i, batch [b nt dy]."""
+        return self._conditionals(y)
+
     def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
         if value.ndim > 3:  # each sample is a sequence of its own
             each = [self.log_prob(one) for one in value.flatten(0, -4)]
             return torch.stack(each).unflatten(0, value.shape[:-3])
-        return joint_log_prob(self._conditionals(value), value, self.keep)
+        return joint_log_prob(self.given(value), value, self.keep)
 
     @torch.no_grad()
     def sample(self, sample_shape=()):
@@ -233,6 +281,7 @@ def joint_log_prob(given: Distribution, value: Float[Tensor, "*s nt dy"], keep: 
 HEADS = {
     "gaussian": GaussianHead,
     "mixture": MixtureHead,
+    "observed": ObservedHead,
     "categorical": CategoricalHead,
     "lowrank": LowRankHead,
     "cholesky": CholeskyHead,

@@ -112,6 +112,9 @@ class Curves:
         nc = xc.shape[1]
         return Task(xc.float(), y[:, :nc].float(), xt.float(), y[:, nc:].float()), unknowns
 
+    def in_small_batches(self, seed: int) -> "Curves":
+        return replace(self, seed=seed, batch=4)
+
     def at(self, **layout: Any) -> "Curves":
         """The same functions at other places: `stream.at(shift=4.0)`."""
         return replace(self, layout=replace(self.layout, **layout))
@@ -157,7 +160,7 @@ def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: 
             raise UnknownName(f"option of {function!r}", option, settings)
     settings |= {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     places = {f.name: settings.pop(f.name) for f in fields(Layout)}
-    return Curves(_mixture(function, settings), Layout(**places), batch, seed)
+    return Curves(function_of(function, settings), Layout(**places), batch, seed)
 
 
 def defaults(protocol: str, function: str = "rbf") -> dict[str, Any]:
@@ -171,7 +174,8 @@ def defaults(protocol: str, function: str = "rbf") -> dict[str, Any]:
     return {**{f.name: getattr(layout, f.name) for f in fields(Layout)}, **own}
 
 
-def _mixture(text: str, hyper: dict[str, Any]) -> Function:
+def function_of(text: str, hyper: dict[str, Any]) -> Function:
+    """The function that is written in words, as in `curves`, with these ranges of hyperparameters."""
     members, weights = [], []
     for part in str(text).split("|"):
         words = part.strip().split(maxsplit=1)

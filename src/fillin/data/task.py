@@ -1,7 +1,8 @@
-"""The one batch type."""
+"""The one batch type, and where batches come from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float
 from torch import Tensor
@@ -20,15 +21,23 @@ class Task:
     yt: Float[Tensor, "b nt dy"]
     mask_c: Bool[Tensor, "b nc *dy"] | None = None
     mask_t: Bool[Tensor, "b nt *dy"] | None = None
+    error_c: Float[Tensor, "b nc dy"] | None = None  # known deviations of yc, 0 where none is known
+    clean_t: Float[Tensor, "b nt dy"] | None = None  # yt without its noise, where that is known
 
     def __repr__(self) -> str:
-        shapes = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        shapes = dict(zip(self.__dataclass_fields__, self.parts, strict=True))
         return f"Task({', '.join(f'{k}={list(v.shape)}' for k, v in shapes.items() if v is not None)})"
 
     @property
     def inputs(self) -> tuple[Tensor | None, ...]:
         """What a model is called with: model(*task.inputs)."""
-        return self.xc, self.yc, self.xt, self.mask_c, self.mask_t
+        common = (self.xc, self.yc, self.xt, self.mask_c, self.mask_t)
+        return common if self.error_c is None else (*common, self.error_c)
+
+    @property
+    def parts(self) -> tuple[Tensor | None, ...]:
+        """All of it: Task(*task.parts) is the task again."""
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
     def rows(self, index) -> "Task":
         """Some of its tasks: task.rows(slice(0, 4))."""
@@ -39,5 +48,33 @@ class Task:
         return self._each(lambda part: part.to(device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Task":
-        parts = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return replace(self, **{name: change(part) for name, part in parts.items() if part is not None})
+        return Task(*(None if part is None else change(part) for part in self.parts))  # type: ignore[arg-type]
+
+
+@runtime_checkable
+class Batches(Protocol):
+    """Batch s is a function of s alone."""
+
+    def task(self, step: int) -> Task: ...
+
+
+@runtime_checkable
+class Stream(Batches, Protocol):
+    """What a model learns from: batch s is a function of (seed, s) alone."""
+
+    @property
+    def batch(self) -> int: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def dim_x(self) -> int: ...
+
+    @property
+    def dim_y(self) -> int: ...
+
+    def in_small_batches(self, seed: int) -> "Stream":
+        """The same from another seed, for validation: tasks of a batch share their counts, so the same number of tasks
+        in small batches says more."""
+        ...

@@ -17,6 +17,7 @@ class Points:
     y: Float[Tensor, "b n dy"]
     seen: Bool[Tensor, "b n dy"]
     keep: Bool[Tensor, "b n"] | None
+    error: Float[Tensor, "b n dy"] | None = None  # the known deviation of each value, 0 where none is known
 
     def __len__(self) -> int:
         return self.x.shape[1]
@@ -32,7 +33,10 @@ class Points:
     def followed_by(self, other: "Points") -> "Points":
         keep = None if self.keep is None and other.keep is None else torch.cat([self.real, other.real], 1)
         x, y, seen = (torch.cat([getattr(self, f), getattr(other, f)], 1) for f in ("x", "y", "seen"))
-        return Points(x, y, seen, keep)
+        if self.error is None and other.error is None:
+            return Points(x, y, seen, keep)
+        errors = [torch.zeros_like(p.y) if p.error is None else p.error for p in (self, other)]
+        return Points(x, y, seen, keep, torch.cat(errors, 1))
 
     @property
     def real(self) -> Bool[Tensor, "b n"]:

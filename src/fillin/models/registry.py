@@ -11,6 +11,7 @@ from fillin.models.anp import ANP, CANP
 from fillin.models.base import Process
 from fillin.models.cnp import CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
+from fillin.models.filler import Filler
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
 from fillin.models.tnp import TNP, AutoregressiveTNP, JointTNP
 
@@ -46,6 +47,7 @@ REGISTRY: dict[str, Entry] = {
     "te-tnp": Entry(TNP, "translation-equivariant transformer", _ASHMAN, _TE),
     "te-tnp-a": Entry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
     "te-tnp-nd": Entry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
+    "filler": Entry(Filler, "te-tnp-a in the units of its context, noise apart: what fills gaps", "fillin", _TE),
     "lbanp": Entry(LBANP, "latents read the context and one another", "Feng et al. 2023a"),
     "te-lbanp": Entry(LBANP, "latents with places read the context; translation equivariant", _ASHMAN, _TE),
     "istnp": Entry(ISTNP, "induced set attention", "Lee et al. 2019"),

@@ -14,7 +14,7 @@ from fillin.plots import panels, save, style
 from fillin.studies.base import Cell, Report, Scale, Settings, Study, average
 from fillin.studies.figures import colour, fits, learning
 from fillin.studies.measures import shifted
-from fillin.train.recipe import Recipe, stream_of
+from fillin.train.recipe import Recipe, curves_of
 
 MODELS: dict[str, Settings] = {
     "convcnp": {"model.name": "convcnp"},
@@ -86,7 +86,7 @@ def report(cells: Sequence[Cell], folder: Path) -> Report:
     _draw_costs(costs, here, names, folder)
     first = {cell.variant: cell for cell in cells if cell.seed == 0}
     drawn = [name for name in ("convcnp", "convnp", "tnp-d", "te-tnp", "te-lbanp") if name in names]
-    stream = stream_of(first[f"{drawn[0]}, sawtooth"].recipe, seed=3).at(context=(16, 16))
+    stream = curves_of(first[f"{drawn[0]}, sawtooth"].recipe, seed=3).at(context=(16, 16))
     fits(
         {name: first[f"{name}, sawtooth"].model().eval() for name in drawn},
         {"where it learnt": stream, "shifted by 4": stream.at(shift=4.0)},

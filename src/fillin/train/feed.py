@@ -3,22 +3,11 @@
 import queue
 import threading
 from collections.abc import Generator
-from typing import Protocol, runtime_checkable
 
-from fillin.data.task import Task
-
-
-@runtime_checkable
-class Stream(Protocol):
-    """What a model learns from: batch s is a function of (seed, s) alone."""
-
-    @property
-    def batch(self) -> int: ...
-
-    def task(self, step: int) -> Task: ...
+from fillin.data.task import Batches, Task
 
 
-def feed(stream: Stream, start: int, ahead: int = 8) -> Generator[Task, None, None]:
+def feed(stream: Batches, start: int, ahead: int = 8) -> Generator[Task, None, None]:
     """stream.task(start), stream.task(start + 1), … without end, up to `ahead` of them made before they are asked for.
 
     Close the iterator (or drop it) and the thread ends. An error in the stream is raised where its batch would come.

@@ -9,7 +9,6 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fillin import objectives
-from fillin.data import Curves, Task
+from fillin.data import Stream, Task
 from fillin.errors import FillinError, InputError
 from fillin.models import Process, save
 from fillin.train import checkpoint
@@ -54,7 +53,9 @@ def objective_of(recipe: Recipe) -> Callable[[Process, Task], Tensor]:
     """(model, task) → a number per task, to be raised."""
     name = recipe["objective"]["name"].replace("-", "_")
     function = getattr(objectives, name)
-    return function if name == "log_likelihood" else partial(function, samples=recipe["objective"]["samples"])
+    if name in ("elbo", "importance_weighted"):
+        return partial(function, samples=recipe["objective"]["samples"])
+    return function
 
 
 def optimiser_of(recipe: Recipe, model: nn.Module) -> Optimizer:
@@ -89,15 +90,17 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
         torch.cuda.manual_seed_all(value)
 
 
-def validate(goal: Goal, stream: Curves, batches: int, fabric: Any) -> float:
-    """Mean log-likelihood per target on batches of its own, shared out among processes."""
-    model = goal.model
+def validate(goal: Goal, stream: Stream, batches: int, fabric: Any) -> float:
+    """Mean log-likelihood per target on batches of its own, shared out among processes; also of a model that
+    learns from a bound. One that learns clean values is judged by both."""
+    model, both = goal.model, goal.objective is objectives.observed_and_clean
+    judge = objectives.observed_and_clean if both else objectives.log_likelihood
     model.eval()
     total = torch.zeros(())
     with torch.no_grad():
         for step in range(fabric.global_rank, batches, fabric.world_size):
             seed_step(stream.seed, step)
-            total += objectives.log_likelihood(model, stream.task(step).to(fabric.device)).mean().cpu()
+            total += judge(model, stream.task(step).to(fabric.device)).mean().cpu()
     model.train()
     return float(fabric.all_reduce(total, reduce_op="sum")) / batches
 
@@ -120,8 +123,7 @@ class Loop:
     ):
         self.fabric, self.recipe, self.last, self.best = fabric, recipe, folder / "last", folder / "best"
         self.stream = stream_of(recipe)
-        # tasks of a batch share their counts: the same number of tasks in small batches says more
-        self.held_out = replace(self.stream, seed=self.stream.seed + HELD_OUT, batch=4)
+        self.held_out = self.stream.in_small_batches(self.stream.seed + HELD_OUT)
         self.rows = _rows(self.stream.batch, fabric)
         self.keep, self.clip = recipe["keep"], recipe["optimiser"]["clip"]
         seed_step(recipe["seed"], HELD_OUT)
@@ -166,7 +168,7 @@ class Loop:
             group["lr"] = rate
         seed_step(self.recipe["seed"], step, self.fabric.global_rank)
         task = (task if self.rows is None else task.rows(self.rows)).to(self.fabric.device)
-        loss = self.module(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t)
+        loss = self.module(*task.parts)
         self.fabric.backward(loss)
         norm = _clip(self.weights, self.clip)
         value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))  # all see it, and stop together

@@ -12,14 +12,16 @@ import math
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 from jsonargparse import ArgumentParser
 
+from fillin.data.broad import Broad
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
+from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
 from fillin.models import SIZES, Process, create
 from fillin.models.registry import REGISTRY, options_of
@@ -74,8 +76,9 @@ class Keep:
 
 
 SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
+DATA: dict[str, Any] = {"curves": curves, "broad": Broad}
 CHOICES = {
-    "objective.name": ["log-likelihood", "elbo", "importance-weighted"],
+    "objective.name": ["log-likelihood", "elbo", "importance-weighted", "observed-and-clean"],
     "optimiser.name": ["muon", "adamw", "adam", "sgd"],
     "schedule.name": ["cosine", "linear", "constant"],
 }
@@ -137,13 +140,21 @@ def _flow(value: Any) -> str:
     )
 
 
-def stream_of(recipe: Recipe, seed: int | None = None) -> Curves:
+def stream_of(recipe: Recipe, seed: int | None = None) -> Stream:
     """The training data of a recipe."""
-    options = {k: v for k, v in recipe["data"].items() if k != "name"}
-    return curves(**options, seed=recipe["seed"] if seed is None else seed)
+    options = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["data"].items() if k != "name"}
+    return DATA[recipe["data"]["name"]](**options, seed=recipe["seed"] if seed is None else seed)
 
 
-def model_of(recipe: Recipe, stream: Curves) -> Process:
+def curves_of(recipe: Recipe, seed: int | None = None) -> Curves:
+    """The same where it must be curves, which can be asked for at other places."""
+    stream = stream_of(recipe, seed)
+    if not isinstance(stream, Curves):
+        raise InputError(f"data.name={recipe['data']['name']} cannot be moved to other places; use curves")
+    return stream
+
+
+def model_of(recipe: Recipe, stream: Stream) -> Process:
     """A new model of a recipe, its weights random."""
     options = {k: v for k, v in recipe["model"].items() if k not in ("name", "size")}
     try:
@@ -182,11 +193,15 @@ def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data.name", default="curves")
-    choose("data.name", flat.get("data.name", "curves"), ["curves"])
-    protocol = choose("data.protocol", flat.get("data.protocol", "tnp"), PROTOCOLS)
-    parser.add_function_arguments(curves, "data", skip={"seed"})
-    for key, value in defaults(protocol, flat.get("data.function", "rbf")).items():
-        parser.add_argument(f"--data.{key}", type=Any, default=value)
+    if choose("data.name", flat.get("data.name", "curves"), DATA) == "curves":
+        protocol = choose("data.protocol", flat.get("data.protocol", "tnp"), PROTOCOLS)
+        parser.add_function_arguments(curves, "data", skip={"seed"})
+        for key, value in defaults(protocol, flat.get("data.function", "rbf")).items():
+            parser.add_argument(f"--data.{key}", type=Any, default=value)
+    else:
+        for option in fields(DATA[flat["data.name"]]):
+            if option.name not in ("seed", "dim_y"):
+                parser.add_argument(f"--data.{option.name}", type=Any, default=option.default)
     if "model.name" not in flat:
         raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
     size = choose("model.size", flat.get("model.size", "base"), SIZES)
@@ -229,7 +244,7 @@ def _check(recipe: Recipe, where: str) -> Recipe:
             f"{where}: schedule.warmup is a share of the budget, below 1, got {recipe['schedule']['warmup']}"
         )
     kind, objective = REGISTRY[recipe["model"]["name"]].build.kind, recipe["objective"]["name"]
-    if objective != "log-likelihood" and kind != "latent":
+    if objective in ("elbo", "importance-weighted") and kind != "latent":
         raise InputError(
             f"{where}: objective.name={objective} bounds over a latent variable, and {recipe['model']['name']} has "
             "none; train it with log-likelihood"

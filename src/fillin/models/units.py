@@ -1,0 +1,139 @@
+"""The units of a context: where it lies, how wide it is, its level, slope and spread, and what period it has.
+
+A model that sees places and values in these units gives the same answer in seconds and in years, in kelvin and in
+millikelvin. All of it is closed form and depends on the context alone.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from fillin.models.points import Points
+
+_HARMONICS = (1.0, 0.9, 0.8)  # what power at 1, 2 and 3 times a frequency says for it: of two equals the faster wins
+_PER_CYCLE = 4  # frequencies looked at between n and n + 1 cycles
+_MOST = 128  # cycles
+_FINE = 24  # steps between two of them, in the second look
+
+
+@dataclass(frozen=True)
+class Units:
+    """y = level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context."""
+
+    low: Float[Tensor, "b 1 dx"]
+    width: Float[Tensor, "b 1 dx"]
+    level: Float[Tensor, "b 1 dy"]
+    slope: Float[Tensor, "b dx dy"]
+    scale: Float[Tensor, "b 1 dy"]
+    cycles: Float[Tensor, "b 1 1"] | None = None  # of the season, over the width of the context
+    season: Float[Tensor, "b 1 1"] | None = None  # how sure it is that there is one, 0 to 1
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, context: Points, seasons: bool = False) -> "Units":
+        there = context.real[..., None]
+        low = _least(context.x, there)
+        width = -_least(-(context.x - low), there)
+        width = torch.where(width > 0, width, 1)
+        u = 4 * (context.x - low) / width - 2
+        seen = context.seen & there
+        n = seen.sum(1, keepdim=True).to(u.dtype)
+        level = _sum(context.y, seen) / n.clamp_min(1)
+        slope = _slope(u, context.y - level, seen, n)
+        level = level - _sum(u @ slope, seen) / n.clamp_min(1)
+        rest = torch.where(seen, context.y - level - u @ slope, 0)
+        scale = _spread(rest, level, n)
+        units = cls(low, width, level, slope, scale)
+        return units if not seasons else _with_season(units, u, rest / scale, seen)
+
+    def place(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n _"]:
+        """u, and where there may be a season its point on a circle."""
+        u = 4 * (x - self.low) / self.width - 2
+        if self.cycles is None or self.season is None:
+            return u
+        angle = 0.5 * math.pi * self.cycles * (u + 2)
+        return torch.cat([u, self.season * angle.cos(), self.season * angle.sin()], -1)
+
+    def trend(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
+        return self.level + (4 * (x - self.low) / self.width - 2) @ self.slope
+
+    def value(self, y: Float[Tensor, "b n dy"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
+        return (y - self.trend(x)) / self.scale
+
+
+def _least(x: Tensor, there: Tensor) -> Float[Tensor, "b 1 dx"]:
+    """Of the context, 0 where there is none."""
+    if not x.shape[1]:
+        return x.new_zeros(len(x), 1, x.shape[-1])
+    least = torch.where(there, x, torch.inf).amin(1, keepdim=True)
+    return torch.where(least.isfinite(), least, 0)
+
+
+def _sum(values: Tensor, seen: Tensor) -> Float[Tensor, "b 1 dy"]:
+    return torch.where(seen, values, 0).sum(1, keepdim=True)
+
+
+def _slope(u: Tensor, y: Tensor, seen: Bool[Tensor, "b n dy"], n: Float[Tensor, "b 1 dy"]) -> Float[Tensor, "b dx dy"]:
+    """Least squares with a ridge worth four points: a slope that few points show is not believed in full."""
+    weights = seen.to(u.dtype)
+    mean = torch.einsum("bnx,bny->bxy", u, weights) / n.clamp_min(1)
+    centred = (u[..., None] - mean[:, None]) * weights[:, :, None]  # [b n dx dy]
+    gram = torch.einsum("bnxy,bnzy->byxz", centred, centred)
+    ridge = 4 * torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
+    both = torch.einsum("bnxy,bny->byx", centred, y)
+    slope = torch.linalg.solve(gram + ridge, both[..., None])[..., 0].mT
+    return torch.where(n > 3, slope, 0)
+
+
+def _spread(rest: Tensor, level: Tensor, n: Float[Tensor, "b 1 dy"]) -> Float[Tensor, "b 1 dy"]:
+    """The deviation around the trend; of a constant a hundredth of its level; 1 where fewer than three points tell."""
+    deviation = (rest.square().sum(1, keepdim=True) / n.clamp_min(1)).sqrt()
+    scale = torch.where(deviation > 1e-5 * level.abs(), deviation, 0.01 * level.abs())
+    return torch.where((scale > 0) & (n > 2), scale, 1)
+
+
+def _with_season(units: Units, u: Tensor, rest: Tensor, seen: Tensor) -> Units:
+    """The frequency that explains most of what the trend leaves: found by a periodogram, sharpened by least squares."""
+    b, n, _ = u.shape
+    most = min(_MOST, n // 2)
+    if most < 2:
+        zero = u.new_zeros(b, 1, 1)
+        return replace(units, cycles=zero, season=zero)
+    turns, value = (u[..., 0] + 2) / 4, rest.mean(-1)  # [b n]
+    points = seen.any(-1).sum(1, keepdim=True).clamp_min(1).to(u.dtype)
+    grid = torch.arange(_PER_CYCLE * most + 1, dtype=u.dtype, device=u.device) / _PER_CYCLE
+    power = _periodogram(turns, value, grid)
+    power = torch.where(grid <= points / 2, power, 0)
+    voted = torch.zeros_like(power)
+    for multiple, weight in enumerate(_HARMONICS, 1):
+        own = power[:, ::multiple]
+        voted[:, : own.shape[1]] += weight * own
+    slow = 1.5  # cycles: below it is a trend
+    best = torch.where((grid >= slow) & (grid <= points / 2), voted, -1).argmax(1)  # [b]
+    fine = torch.linspace(-1, 1, 2 * _FINE + 1, dtype=u.dtype, device=u.device) / _PER_CYCLE
+    near = grid[best][:, None] + fine
+    explained = _explained(turns, value, near, seen.any(-1))
+    at = explained.argmax(1, keepdim=True)
+    sure = 0.5 * points * explained.gather(1, at) - torch.log(_PER_CYCLE * points / 2 + 1) - 1
+    return replace(units, cycles=near.gather(1, at)[..., None], season=(sure / 6).clamp(0, 1)[..., None])
+
+
+def _periodogram(turns: Float[Tensor, "b n"], value: Float[Tensor, "b n"], cycles: Float[Tensor, "f"]) -> Tensor:
+    """|Σ_n value e^(−2πi cycles turns)|² (Schuster), as a share of its sum over n of value² [b f]."""
+    angle = 2 * math.pi * cycles[:, None] * turns[:, None]
+    real, imaginary = (torch.einsum("bfn,bn->bf", wave, value) for wave in (angle.cos(), angle.sin()))
+    return (real.square() + imaginary.square()) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
+
+
+def _explained(turns: Tensor, value: Tensor, cycles: Float[Tensor, "b f"], there: Bool[Tensor, "b n"]) -> Tensor:
+    """The share of Σ value² that a wave of each frequency and its first overtone explain, by least squares [b f]."""
+    angle = 2 * math.pi * cycles[:, :, None] * turns[:, None]
+    waves = torch.stack([angle.cos(), angle.sin(), (2 * angle).cos(), (2 * angle).sin()], 2)  # [b f 4 n]
+    waves = waves * there[:, None, None]
+    ridge = 1e-2 * there.sum(1).clamp_min(1)[:, None, None, None] * torch.eye(4, dtype=value.dtype, device=value.device)
+    both = torch.einsum("bfwn,bn->bfw", waves, value)
+    fit = torch.linalg.solve(waves @ waves.mT + ridge, both)
+    return (fit * both).sum(-1) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
