@@ -20,7 +20,9 @@ _HOME = {
     "load": "fillin.models",
     "save": "fillin.models",
     "sample": "fillin.sampling",
+    "fill": "fillin.filling",
     "Task": "fillin.data",
+    "ProcessRegressor": "fillin.regressor",
     "FillinError": "fillin.errors",
     "attention": None,
     "layers": None,
@@ -33,13 +35,15 @@ _HOME = {
     "evaluate": None,
     "studies": None,
 }
-__all__ = ["FillinError", "Task", "attend", "create", "load", "sample", "save"]
+__all__ = ["FillinError", "ProcessRegressor", "Task", "attend", "create", "fill", "load", "sample", "save"]
 
 if TYPE_CHECKING:
     from fillin.attention import attend
     from fillin.data import Task
     from fillin.errors import FillinError
+    from fillin.filling import fill
     from fillin.models import create, load, save
+    from fillin.regressor import ProcessRegressor
     from fillin.sampling import sample
 
 

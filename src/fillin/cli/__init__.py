@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 
 import fillin
-from fillin.cli import bench, evaluate, models, study, train
+from fillin.cli import bench, evaluate, fill, models, study, train
 from fillin.errors import FillinError
 
 _EXAMPLES = """\
 examples:
+  fillin fill river.csv              fill the blanks of a file, with error bars and a picture
   fillin models                      what there is
   fillin models te-tnp               the options and sizes of one model
   fillin train te-tnp --time 5m      train by a recipe
@@ -21,7 +22,7 @@ examples:
 
 fillin COMMAND --help says more.
 """
-_COMMANDS = (models, train, evaluate, study, bench)
+_COMMANDS = (fill, models, train, evaluate, study, bench)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -34,7 +34,7 @@ class Answer:
         most = log.max(-1, keepdims=True)
         return most[..., 0] + np.log(np.exp(log - most).sum(-1))
 
-    def quantile(self, q: float, rounds: int = 60) -> Float[ndarray, "n dy"]:
+    def quantile(self, q: float | Float[ndarray, "n dy"], rounds: int = 60) -> Float[ndarray, "n dy"]:
         """Where the cdf is q, by halving: a mixture has no closed form."""
         low = (self.means - 40 * self.deviations).min(-1)
         high = (self.means + 40 * self.deviations).max(-1)

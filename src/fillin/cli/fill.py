@@ -1,0 +1,158 @@
+"""`fillin fill`: a file with blanks in, the same file filled out."""
+
+import argparse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fillin.cli.options import console, describe, positive
+
+_EXAMPLES = """\
+  fillin fill river.csv                          finds the time and the blanks by itself; writes river.filled.csv
+  fillin fill river.csv --report                 and a page: how well it does on points hidden on purpose
+  fillin fill stations.csv --by station          a series for each station
+  fillin fill log.csv --x depth --y sand --y clay     says what is what
+  fillin fill river.csv --every 1d --until 2027-01-31     every day, and a forecast beyond the end
+  fillin fill river.csv --at wanted.csv          at the places of another file, too
+  fillin fill shares.csv --bounds 0:1            no band leaves 0 … 1; counts and other positive values: --bounds 0:
+  fillin fill lab.csv --y-err sigma              known errors of the values, as standard deviations
+  fillin fill wind.csv --x angle --period 360    a coordinate that goes round
+  fillin fill noaa.csv --na -999.99              what stands for a blank there
+
+A file is a series if it has a column of dates or times, or one of numbers that only rise or only fall (within each
+--by group). Every row, column and cell is kept as it is. For each filled column NAME there are four more: NAME_filled
+(the value: the known one, or the expected one), NAME_std (its deviation; 0 where it was known), and the band from
+NAME_low to NAME_high, which holds 95 % (--level) of what would be observed. A picture shows it: river.filled.png.
+"""
+_PATIENCE = 1.0  # seconds without a bar
+
+
+def add(commands) -> None:
+    command = describe(commands, "fill", "fill the blanks of a file, with honest error bars", _EXAMPLES)
+    command.add_argument("file", metavar="FILE", help="a table: .csv, .tsv, .txt or .parquet")
+    what = command.add_argument_group("what is what (found by itself where it is not said)")
+    what.add_argument("--x", metavar="COLUMN", help="where each row belongs: times, or numbers")
+    what.add_argument("--y", metavar="COLUMN", action="append", default=[], help="to be filled; may come again")
+    what.add_argument("--by", metavar="COLUMN", action="append", default=[], help="tells series apart; may come again")
+    what.add_argument("--as", dest="kind", metavar="KIND", help="series or table")
+    what.add_argument("--na", metavar="TEXT", action="append", default=[], help="stands for a blank; may come again")
+    what.add_argument("--date-format", metavar="FORMAT", help="of dates that may be read in two ways: '%%d/%%m/%%Y'")
+    where = command.add_argument_group("new places (blanks are filled anyway)")
+    where.add_argument("--at", metavar="FILE", help="a table of places, in a column named as x is")
+    where.add_argument("--every", metavar="STEP", help="in steps of 10min, 1h, 1d, 1w, 1mo, 1y; of numbers: 0.5")
+    where.add_argument("--until", metavar="PLACE", help="how far steps go (default: the last place)")
+    how = command.add_argument_group("what is known of the values")
+    how.add_argument(
+        "--bounds", metavar="[NAME=]LOW:HIGH", action="append", default=[], help="their range; NAME: of one column"
+    )
+    how.add_argument("--y-err", metavar="COLUMN", help="standard deviations of the known values' errors")
+    how.add_argument("--period", metavar="P", help="x goes round: 360, or 24h for times")
+    how.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="what the band holds (default: 0.95)")
+    out = command.add_argument_group("output")
+    out.add_argument("-o", "--out", metavar="FILE", help="where to (default: NAME.filled.csv beside NAME.csv)")
+    out.add_argument("--force", action="store_true", help="replace files that exist; never the input")
+    out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
+    out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
+    command.add_argument("--model", default="curve", metavar="NAME|FOLDER", help="what fills (default: curve)")
+    command.add_argument("--seed", type=int, default=0, help="of what the report hides (default: 0)")
+    command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
+    command.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    from pathlib import Path
+
+    from fillin.filling.files import read_table
+    from fillin.filling.write import Outputs
+
+    say = _say()
+    path = Path(arguments.file)
+    table = read_table(path, arguments.na, arguments.date_format)
+    plan = _plan(arguments, table.sheet)
+    say(plan.seen.line + (f"; new places: {len(plan.new.x):,}" if len(plan.new.x) else ""))
+    for note in table.notes + plan.notes:
+        say(f"note: {note}")
+    if not plan.places:
+        say("nothing is missing: nothing was done")
+        return
+    outputs = Outputs.of(path, arguments.out, arguments.picture, arguments.report, arguments.force)
+    _fill(arguments, table, plan, outputs)
+    say("wrote " + " ".join(str(path) for path in outputs.paths))
+
+
+def _plan(arguments: argparse.Namespace, sheet):
+    from pathlib import Path
+
+    from fillin.filling.files import read_table
+    from fillin.filling.verb import plan
+
+    at = None if arguments.at is None else read_table(Path(arguments.at), arguments.na, arguments.date_format).sheet
+    bounds = None
+    if arguments.bounds:
+        from fillin.filling.needs import need
+
+        need("scipy")
+        from fillin.filling.bounds import parse_bounds
+
+        bounds = dict(parse_bounds(text) for text in arguments.bounds)
+    return plan(
+        sheet, x=arguments.x, y=arguments.y, by=arguments.by, kind=arguments.kind, at=at, every=arguments.every,
+        until=arguments.until, bounds=bounds, y_err=arguments.y_err, period=arguments.period, level=arguments.level,
+    )  # fmt: skip
+
+
+def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
+    """The slow work, then the files."""
+    import torch
+
+    from fillin.bench.measure import threads
+    from fillin.filling.hidden import judge, ticks
+    from fillin.filling.series import fill_all
+    from fillin.filling.verb import filler
+
+    model = filler(arguments.model, arguments.y_err is not None)
+    total = plan.places + (ticks(plan.series) if outputs.report else 0)
+    with threads(arguments.threads or torch.get_num_threads()), _bar("fill", total) as tick:
+        filled = fill_all(plan.series, model, plan.asked, tick)
+        verdicts = judge(plan.series, model, plan.asked, arguments.seed, tick) if outputs.report else []
+    table.write(outputs.table, plan.seen, plan.new, filled)
+    if not outputs.picture and not outputs.report:
+        return
+    from fillin.filling.picture import draw
+    from fillin.plots import save
+
+    figure = draw(plan, filled)
+    if outputs.picture:
+        save(figure, outputs.picture)
+    if outputs.report:
+        from fillin.filling.report import page
+        from fillin.filling.write import put
+
+        text = page(plan, figure, verdicts, arguments.model, arguments.command_line, arguments.seed)
+        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"))
+
+
+def _say() -> Callable[[str], object]:
+    out = console()
+    return lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+@contextmanager
+def _bar(what: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A bar of places that appears where the work takes long, and is gone once it is done."""
+    from time import monotonic
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    bar = Progress(*columns, console=console(stderr=True), transient=True)
+    task, begin = bar.add_task(what, total=total), monotonic()
+
+    def tick(done: int) -> None:
+        bar.advance(task, done)
+        if not bar.live.is_started and monotonic() - begin > _PATIENCE:
+            bar.start()
+
+    try:
+        yield tick
+    finally:
+        bar.stop()

@@ -1,0 +1,42 @@
+"""Which reader a file wants, by its ending; what is read knows how to be written."""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fillin.errors import InputError
+from fillin.filling.csvs import read_csv
+from fillin.filling.frames import read_parquet
+from fillin.filling.places import New
+from fillin.filling.series import Filled
+from fillin.filling.sheet import Sheet
+from fillin.filling.understand import Seen
+from fillin.filling.write import write_csv, write_parquet
+
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+Write = Callable[[Path, Any, Seen, New, dict[str, Filled]], None]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A file that was read: what is in it, what to say of it, and how its like is written."""
+
+    sheet: Sheet
+    notes: list[str]
+    source: Any
+    writer: Write
+
+    def write(self, path: Path, seen: Seen, new: New, filled: dict[str, Filled]) -> None:
+        self.writer(path, self.source, seen, new, filled)
+
+
+def read_table(path: Path, na: Collection[str] = (), date_format: str | None = None) -> Table:
+    ending = path.suffix.lower()
+    if ending in (".parquet", ".pq"):
+        frame = read_parquet(path, na, date_format)
+        return Table(frame.sheet, [], frame, write_parquet)
+    if ending in ENDINGS or path.is_dir() or not path.exists():  # of which the reader will complain
+        file = read_csv(path, na, date_format)
+        return Table(file.sheet, file.notes, file, write_csv)
+    raise InputError(f"{path} is of no kind that fill reads; name a file that ends in {', '.join(ENDINGS)}")

@@ -1,0 +1,150 @@
+"""DataFrames of pandas, polars and others, and Arrow's tables of Parquet files, through narwhals at the edge."""
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+from numpy import ndarray
+
+from fillin.errors import InputError, InputTypeError
+from fillin.filling.cells import read_cells
+from fillin.filling.clock import SECOND, Clock
+from fillin.filling.csvs import read_bytes
+from fillin.filling.needs import need
+from fillin.filling.places import New
+from fillin.filling.result import ENDINGS, result
+from fillin.filling.series import Filled
+from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet, Wrong
+from fillin.filling.understand import Seen
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A frame (narwhals' view of it), what fill sees in it, and the columns that were a pandas index."""
+
+    data: Any
+    sheet: Sheet
+    index: list[str]
+    unnamed: bool = False
+
+    def filled(self, seen: Seen, new: New, filled: dict[str, Filled]) -> Any:
+        """The frame of the kind that came, with new rows and columns."""
+        nw, data = need("narwhals"), self.data
+        if len(new.x):
+            data = nw.concat([_room(data, seen, new), _added(data, seen, new)], how="diagonal")
+        data = data.with_columns(
+            _series(f"{column.name}_{ending}", values, data)
+            for column in seen.y
+            for ending, values in zip(ENDINGS, result(column, filled.get(column.name), len(new.x)), strict=True)
+        )
+        data = data[new.order(self.sheet.rows)] if len(new.x) else data
+        native = data.to_native()
+        if self.index:
+            native = native.set_index(self.index)
+            native.index.names = [None] if self.unnamed else native.index.names
+        elif len(new.x) and data.implementation.is_pandas_like():
+            native = native.reset_index(drop=True)
+        return native
+
+
+def read_frame(data: Any, name: str = "the frame", na: Collection[str] = (), date_format: str | None = None) -> Frame:
+    nw = need("narwhals")
+    try:
+        frame = nw.from_native(data, eager_only=True)
+    except TypeError:
+        raise InputTypeError(f"fill takes a DataFrame (pandas, polars, Arrow), got {type(data).__name__}") from None
+    index, unnamed = [], False
+    if frame.implementation.is_pandas_like() and type(data.index).__name__ != "RangeIndex":
+        unnamed = data.index.nlevels == 1 and data.index.name is None
+        index = ["index"] if unnamed else list(data.index.names)
+        if any(level is None or level in data.columns for level in index):
+            raise InputError(f"{name}: every level of the index needs a name that no column has; use reset_index()")
+        frame = nw.from_native(data.reset_index(names=index), eager_only=True)
+    if not all(isinstance(column, str) for column in frame.columns):
+        raise InputError(f"{name}: columns must be named by text, got {list(frame.columns)!r}")
+    if not len(frame):
+        raise InputError(f"{name} has no rows: nothing is known, so nothing can be filled")
+    columns = {column: _column(frame[column], na, date_format) for column in frame.columns}
+    return Frame(frame, Sheet(name, columns, len(frame), lambda row: f"row {row}"), index, unnamed)
+
+
+def read_parquet(path: Path, na: Collection[str] = (), date_format: str | None = None) -> Frame:
+    raw = read_bytes(path)
+    parquet, arrow = need("pyarrow.parquet"), need("pyarrow")
+    try:
+        table = parquet.read_table(arrow.BufferReader(raw))
+    except (arrow.ArrowException, OSError) as error:
+        raise InputError(f"{path.name} is not a readable Parquet file: {error}; write it again") from error
+    return read_frame(table, path.name, na, date_format)
+
+
+def _column(series: Any, na: Collection[str], date_format: str | None) -> Column:
+    nw = need("narwhals")
+    dtype = series.dtype
+    blank = np.asarray(series.is_null().to_numpy(), dtype=bool)
+    words = lambda: ["" if value is None else str(value) for value in series.to_list()]  # noqa: E731
+    if dtype.is_numeric():
+        values = np.array(series.cast(nw.Float64).to_numpy(), dtype=float)
+        blank = blank | np.isnan(values)
+        values[blank] = np.nan
+        infinite = np.isinf(values)
+        why = "not finite; correct it, or leave it blank"
+        wrong = Wrong(int(infinite.argmax()), f"{values[infinite.argmax()]} is {why}") if infinite.any() else None
+        return Column(series.name, NUMBER, values, blank, words, wrong=wrong)
+    if dtype in (nw.Datetime, nw.Date):
+        zone = getattr(dtype, "time_zone", None)
+        times = series.cast(nw.Datetime("us", zone)) if dtype != nw.Date else series.cast(nw.Datetime("us"))
+        ticks = np.asarray(times.dt.timestamp("us").fill_null(0).to_numpy()).astype(np.int64)
+        sample = "2000-01-01" if (ticks % (86400 * SECOND) == 0).all() else "2000-01-01 00:00:00"
+        clock = Clock(sample=sample, zone=None if zone is None else _zone(zone))
+        return Column(series.name, TIME, ticks, blank, words, clock)
+    if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
+        return read_cells(series.name, need("pandas").Series(words(), dtype="str"), na, False, date_format)
+    return Column(series.name, TEXT, np.empty(0), blank, words)
+
+
+def _zone(name: str) -> tzinfo:
+    """For steps by the calendar; an offset without a name has no summer time to mind."""
+    if re.fullmatch(r"(UTC)?[+-]\d\d:?\d\d", name):
+        return datetime.strptime(name.removeprefix("UTC"), "%z").tzinfo or UTC
+    return ZoneInfo(name)
+
+
+def _series(name: str, values: ndarray, like: Any) -> Any:
+    """A column of numbers, null where NaN, for a frame of the same kind."""
+    nw = need("narwhals")
+    series = nw.new_series(name, values, nw.Float64, backend=like.implementation)
+    if like.implementation.is_pandas_like() or not np.isnan(values).any():
+        return series
+    nothing = nw.new_series(name, [None] * len(values), nw.Float64, backend=like.implementation)
+    return series.zip_with(~series.is_nan(), nothing)
+
+
+def _room(data: Any, seen: Seen, new: New) -> Any:
+    """The frame with an x column that can hold the new places: halves among whole numbers, hours among days."""
+    nw, dtype = need("narwhals"), data.schema[seen.x.name]
+    if dtype.is_integer() and (new.x % 1 != 0).any():
+        return data.with_columns(nw.col(seen.x.name).cast(nw.Float64))
+    if dtype == nw.Date and (new.x % (86400 * SECOND) != 0).any():
+        return data.with_columns(nw.col(seen.x.name).cast(nw.Datetime("us")))
+    return data
+
+
+def _added(data: Any, seen: Seen, new: New) -> Any:
+    """The new rows: their place and group, nothing else."""
+    nw, dtype = need("narwhals"), _room(data, seen, new).schema[seen.x.name]
+    clock, backend = seen.x.clock, data.implementation
+    if clock is None or dtype not in (nw.Datetime, nw.Date):
+        values = seen.shown(new.x) if clock is not None else new.x
+        places = nw.new_series(seen.x.name, values, backend=backend)
+    else:
+        places = nw.new_series(seen.x.name, new.x.astype("datetime64[us]"), backend=backend)
+        zone = getattr(dtype, "time_zone", None)
+        places = places if zone is None else places.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    first = np.array([group.rows[0] for group in seen.groups])[new.group]
+    return places.cast(dtype).to_frame().with_columns(data[by][first] for by in seen.by)

@@ -1,0 +1,112 @@
+"""A picture of what was filled, and how surely."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy import ndarray
+
+from fillin.filling.series import Filled
+from fillin.filling.understand import Seen
+from fillin.filling.verb import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_PANELS = 6
+_MARKS = 20_000  # known points that are drawn
+_ALONE = 2  # places of a gap up to which each has a mark of its own
+
+
+def draw(plan: Plan, filled: dict[str, Filled]) -> "Figure":
+    """A panel for each column and group: known points, filled ones with the central half and the band."""
+    from fillin.plots import panels, style
+
+    seen, chosen = plan.seen, _chosen(plan, filled)
+    with style():
+        figure, axes = panels(len(chosen), 1, width=9.0, height=2.6 if len(chosen) > 1 else 3.4)
+        for axis, (column, number) in zip(axes[:, 0], chosen, strict=True):
+            group = seen.groups[number]
+            _panel(axis, plan, column, number, filled[column])
+            title = column if not group.name else f"{column}, {group.name}"
+            axis.set_title(title)
+            axis.set_xlabel(seen.x.name if axis is axes[-1, 0] else "")
+        axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2)
+        left_out = len({(one.column, one.group) for one in plan.series}) - len(chosen)
+        if left_out:
+            figure.supxlabel(f"and {left_out:,} more", fontsize=8)
+    return figure
+
+
+def _chosen(plan: Plan, filled: dict[str, Filled]) -> list[tuple[str, int]]:
+    """The (column, group)s in which most was filled, in their order."""
+    number = {group.name: i for i, group in enumerate(plan.seen.groups)}
+    most = sorted(plan.series, key=lambda one: -len(one.at))[:_PANELS]
+    return [(one.column, number[one.group]) for one in plan.series if one in most and one.column in filled]
+
+
+def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: Filled) -> None:
+    from fillin.plots import BLUE, INK
+
+    seen, rows = plan.seen, plan.seen.sheet.rows
+    column, group = seen.sheet.column(name), seen.groups[number]
+    x = _across(seen, plan.new.x)
+    known = group.rows[~column.blank[group.rows]]
+    mine = np.zeros(rows + len(plan.new.x), dtype=bool)
+    mine[group.rows] = True
+    mine[rows + np.flatnonzero(plan.new.group == number)] = True
+    own = np.flatnonzero(mine[filled.rows])
+    own = own[np.argsort(x[filled.rows[own]], kind="stable")]
+    bands = ("low", "high", 0.16, plan.asked.level), ("quarter", "three_quarters", 0.26, 0.5)
+    for piece in _pieces(x, filled.rows[own], known):
+        at = own[piece]
+        line = _line(x, column.values, filled, at, known)
+        for low, high, alpha, share in bands:
+            axis.fill_between(line["x"], line[low], line[high], color=BLUE, alpha=alpha, lw=0, label=f"{share:.0%}")
+        axis.plot(line["x"], line["mean"], color=BLUE, linewidth=1.2, zorder=3, label="filled")
+        if len(piece) <= _ALONE:  # a band of one place is hardly seen
+            axis.vlines(x[filled.rows[at]], filled.low[at], filled.high[at], color=BLUE, linewidth=0.8, alpha=0.6)
+            axis.plot(x[filled.rows[at]], filled.mean[at], "o", color=BLUE, markersize=2.4, zorder=4)
+    few = known[np.unique(np.linspace(0, len(known) - 1, _MARKS).astype(int))]
+    size = float(np.clip(60 / np.sqrt(len(known)), 0.8, 3.2))
+    axis.plot(x[few], column.values[few], "o", color=INK, markersize=size, markeredgewidth=0, zorder=5, label="known")
+    _heights(axis, column.values[known], filled, own)
+    handles, labels = axis.get_legend_handles_labels()
+    for handle, again in zip(handles, [label in labels[:i] for i, label in enumerate(labels)], strict=True):
+        if again:
+            handle.set_label("_")  # one entry for all pieces
+
+
+def _across(seen: Seen, new: ndarray) -> ndarray:
+    """Places of all rows, those of the table first, as matplotlib draws them."""
+    both = np.concatenate([seen.x.values, new])
+    return both.astype("datetime64[us]") if seen.x.clock is not None else both
+
+
+def _pieces(x: ndarray, rows: ndarray, known: ndarray) -> list[ndarray]:
+    """Runs of filled places (numbers into `rows`) with nothing known between them."""
+    if not len(rows):
+        return []
+    between = np.searchsorted(np.sort(x[known]), x[rows])
+    return np.split(np.arange(len(rows)), np.flatnonzero(np.diff(between)) + 1)
+
+
+def _line(x: ndarray, values: ndarray, filled: Filled, own: ndarray, known: ndarray) -> dict[str, ndarray]:
+    """A run with the known points on either side of it, where the band is no wider than they are."""
+    rows = filled.rows[own]
+    order = known[np.argsort(x[known], kind="stable")]
+    after = int(np.searchsorted(x[order], x[rows[0]]))
+    left, right = order[after - 1 : after], order[after : after + 1]
+    found = {"x": np.concatenate([x[left], x[rows], x[right]])}
+    for name in ("mean", "low", "high", "quarter", "three_quarters"):
+        found[name] = np.concatenate([values[left], getattr(filled, name)[own], values[right]])
+    return found
+
+
+def _heights(axis: "Axes", known: ndarray, filled: Filled, own: ndarray) -> None:
+    """All of what is known and most of the bands: one place that is anyone's guess does not flatten the rest."""
+    ends = np.concatenate([filled.low[own], filled.high[own]])
+    low, high = np.quantile(ends, [0.02, 0.98]) if len(ends) else (known.min(), known.max())
+    low, high = min(low, known.min()), max(high, known.max())
+    if low < high:
+        axis.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))

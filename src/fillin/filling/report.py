@@ -1,0 +1,90 @@
+"""The report: one page that stands alone. The picture, a test on what was hidden on purpose, what was assumed."""
+
+import base64
+import io
+from collections.abc import Sequence
+from html import escape
+from typing import TYPE_CHECKING
+
+import fillin
+from fillin.filling.hidden import ROUNDS, Verdict
+from fillin.filling.verb import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } img { max-width: 100%; }
+table { border-collapse: collapse; } th, td { padding: .25rem .8rem; text-align: right; border-bottom: 1px solid #ddd; }
+th:first-child, td:first-child { text-align: left; } code { background: #f3f3f3; padding: .1rem .3rem; }
+"""
+_COLUMNS = ("hidden", "points", "skill", "RMSE", "RMSE linear", "CRPS", "in 50 %", "in 95 %")
+
+
+def page(plan: Plan, figure: "Figure", verdicts: list[Verdict], model: str, command: Sequence[str], seed: int) -> str:
+    """The whole page as HTML."""
+    seen = plan.seen
+    parts = [
+        f"<h1>What was filled in {escape(seen.sheet.name)}</h1>",
+        f"<p>{escape(seen.line)}; new places: {len(plan.new.x):,}.</p>",
+        *(f"<p>Note: {escape(note)}.</p>" for note in plan.notes),
+        f'<img alt="known points, filled places and their bands" src="data:image/png;base64,{_png(figure)}">',
+        "<h2>How well it does on points hidden on purpose</h2>",
+        _table(verdicts, seed),
+        "<h2>What was assumed</h2>",
+        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in assumptions(plan, model)) + "</ul>",
+        "<h2>To do it again</h2>",
+        f"<p><code>{escape(' '.join(command))}</code> with fillin {fillin.__version__}</p>",
+    ]
+    title = escape(f"fillin: {seen.sheet.name}")
+    head = f'<head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
+    return f'<!DOCTYPE html>\n<html lang="en">{head}\n<body>\n' + "\n".join(parts) + "\n</body></html>\n"
+
+
+def assumptions(plan: Plan, model: str) -> list[str]:
+    """In words, one line each."""
+    seen, asked = plan.seen, plan.asked
+    lines = [
+        f"'{seen.x.name}' says where each row belongs; distances in it count.",
+        "Each filled column is filled from itself alone"
+        + (f", and each group ({' and '.join(seen.by)}) from itself alone." if seen.by else "."),
+        f"The model '{model}' has learnt from a broad mixture of smooth, rough, seasonal, trending and noisy curves; "
+        "of yours it has seen the known points and nothing else.",
+        f"The band holds {asked.level:.0%} of what would be observed there, noise of observation included; _std is the "
+        "deviation of the same. What was known keeps its value, and its deviation is 0.",
+        "Values are missing for reasons that have nothing to do with what they would have been.",
+    ]
+    if asked.period:
+        lines.append(f"It goes round: {asked.period:g}{' s' * (seen.x.clock is not None)} further is the same place.")
+    for column, (low, high) in asked.bounds.items():
+        least, most = "−∞" if low is None else f"{low:g}", "∞" if high is None else f"{high:g}"
+        lines.append(f"{column} lies in {least} … {most}.")
+    if seen.y_err is not None:
+        lines.append(f"'{seen.y_err.name}' has the standard deviations of known values' errors (blank or 0: unknown).")
+    return lines
+
+
+def _table(verdicts: list[Verdict], seed: int) -> str:
+    if not verdicts:
+        return "<p>Too little is known to hide any of it.</p>"
+    rows = "".join(
+        f"<tr><td>{escape(v.way)}</td><td>{v.points:,}</td><td>{v.skill:+.2f}</td><td>{v.rmse:.3f}</td>"
+        f"<td>{v.rmse_linear:.3f}</td><td>{v.crps:.3f}</td><td>{v.inside_50:.0%}</td><td>{v.inside_95:.0%}</td></tr>"
+        for v in verdicts
+    )
+    heads = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+    return (
+        f"<table><tr>{heads}</tr>{rows}</table><p>{ROUNDS} rounds a series hid a fifth of its known points (seed "
+        f"{seed}). Errors are in standard deviations of the series. Skill is 1 − RMSE / RMSE of linear interpolation: "
+        "0 is no better than a straight line between neighbours, 1 is perfect. CRPS is the error of the whole "
+        "distribution. The last two say how many hidden points lie in bands that should hold 50 % and 95 %.</p>"
+    )
+
+
+def _png(figure: "Figure") -> str:
+    from fillin.plots import style
+
+    with io.BytesIO() as buffer, style():
+        figure.savefig(buffer, format="png")
+        return base64.b64encode(buffer.getvalue()).decode()

@@ -1,0 +1,268 @@
+"""What a table is: which column orders its rows, which are to be filled, which groups are series of their own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from fillin.errors import InputError, choose
+from fillin.filling.clock import SECOND
+from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
+
+KINDS = ("series", "table")
+_PLACES = ("time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat")
+_SENTINELS = (-99.0, -999.0, -9999.0, -99.99, -999.99, -9999.9, 9999.0, 99999.0)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows of one series, as they come in the table."""
+
+    name: str
+    rows: Int[ndarray, "n"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A table understood as one series, or one for each group."""
+
+    sheet: Sheet
+    x: Column
+    y: list[Column]
+    groups: list[Group]
+    by: tuple[str, ...]
+    y_err: Column | None
+    notes: list[str]
+
+    def places(self, native: ndarray) -> Float[ndarray, "n"]:
+        """Values of the x column as numbers: times in seconds since the first."""
+        if self.x.clock is None:
+            return native
+        return (native - self.x.values[~self.x.blank].min()) / SECOND
+
+    @property
+    def line(self) -> str:
+        """In one line."""
+        kind = "times" if self.x.kind == TIME else "numbers"
+        groups = f", {len(self.groups):,} groups by {' and '.join(self.by)}" if self.by else ""
+        blanks = [f"{column.name} ({count:,} blank{'s' * (count != 1)})" for column, count in self._blanks()]
+        first, last = self.shown(np.array([self.x.values.min(), self.x.values.max()]))
+        return (
+            f"{self.sheet.name}: a series over {self.x.name} ({kind}, {first} … {last}), {self.sheet.rows:,} rows"
+            f"{groups}; to fill: {', '.join(blanks) or 'nothing'}"
+        )
+
+    def _blanks(self) -> list[tuple[Column, int]]:
+        return [(column, int(column.blank.sum())) for column in self.y]
+
+    @property
+    def blanks(self) -> int:
+        return sum(count for _, count in self._blanks())
+
+    def shown(self, native: ndarray) -> list[str]:
+        """Values of the x column as text."""
+        if self.x.clock is not None:
+            return self.x.clock.show(native)
+        texts = [f"{value:.15g}" for value in native]
+        return [text.replace(".", ",") for text in texts] if self.x.comma else texts
+
+
+def understand(
+    sheet: Sheet,
+    x: str | None = None,
+    y: Sequence[str] = (),
+    by: Sequence[str] = (),
+    y_err: str | None = None,
+    kind: str | None = None,
+    new: bool = False,
+) -> Seen:
+    """`kind` is "series" or "table" where it is said and not guessed; `new` places are wanted, not only blanks."""
+    if kind is not None:
+        choose("kind of table", kind, KINDS)
+    for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else [])):
+        sheet.column(name)
+    groups = _groups(sheet, by)
+    taken = {*y, *by, *([y_err] if y_err else [])}
+    if x in taken:
+        raise InputError(f"{sheet.name}: column '{x}' cannot be x and something else at once; name another with --x")
+    place = _find_x(sheet, x, taken, groups, kind)
+    _check_x(sheet, place, groups, bool(by) or kind is not None)
+    chosen = _find_y(sheet, y, {place.name, *by, *([y_err] if y_err else [])}, new)
+    notes = [note for column in chosen for note in _sentinels(column)]
+    errors = None if y_err is None else _check_errors(sheet, sheet.column(y_err), chosen)
+    return Seen(sheet, place, chosen, groups, tuple(by), errors, notes)
+
+
+def _groups(sheet: Sheet, by: Sequence[str]) -> list[Group]:
+    if not by:
+        return [Group("", np.arange(sheet.rows))]
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for row, key in enumerate(zip(*(sheet.column(name).cells() for name in by), strict=True)):
+        rows.setdefault(key, []).append(row)
+    return [Group(", ".join(key), np.array(own)) for key, own in rows.items()]
+
+
+def _find_x(sheet: Sheet, x: str | None, taken: set[str], groups: list[Group], kind: str | None) -> Column:
+    if kind == "table":
+        raise InputError(
+            f"{sheet.name}: tables without an order cannot be filled yet; if a column orders the rows, say which: "
+            "--as series --x COLUMN"
+        )
+    if x is not None:
+        return sheet.column(x)
+    free = [column for column in sheet.columns.values() if column.name not in taken]
+    for column in free:
+        if column.kind == TIME:
+            return column
+    complete = [column for column in free if column.kind == NUMBER and not column.blank.any() and column.wrong is None]
+    ordered = [column for column in complete if _disorder(column, groups) is None]
+    if ordered:
+        return min(ordered, key=_rank)
+    raise InputError(_no_order(sheet, complete, groups))
+
+
+def _rank(column: Column) -> tuple[bool, bool]:
+    """First a name that says that it is a place, then anything that does more than number the rows."""
+    words = column.name.lower().replace("_", " ").replace("(", " ").split()
+    return not any(word in _PLACES for word in words), column.counts
+
+
+def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> str:
+    """What is said of a table, with the column that almost orders it."""
+    nearly = ""
+    places = sorted((column for column in complete), key=_rank)
+    if places:
+        row = _disorder(places[0], groups)
+        assert row is not None
+        nearly = f" (the order of '{places[0].name}' breaks in {sheet.line(row)})"
+    name = places[0].name if places else "COLUMN"
+    return (
+        f"{sheet.name} looks like a table: no column has times, or numbers that only rise or only fall{nearly}. Tables "
+        f"without an order cannot be filled yet; if a column orders the rows, say which: --as series --x {name}; if "
+        "they are several series, say what tells them apart: --by COLUMN"
+    )
+
+
+def _disorder(column: Column, groups: list[Group]) -> int | None:
+    """The first row whose value is not strictly between those that a monotone column may have; None if it is one."""
+    for group in groups:
+        step = np.diff(column.values[group.rows])
+        if not len(step):
+            continue
+        wrong = step <= 0 if (step > 0).sum() >= (step < 0).sum() else step >= 0
+        if wrong.any():
+            return int(group.rows[1 + wrong.argmax()])
+    return None
+
+
+def _check_x(sheet: Sheet, x: Column, groups: list[Group], told: bool) -> None:
+    if x.kind == TEXT:
+        raise InputError(f"{sheet.name}: column '{x.name}' has neither numbers nor times; name another with --x")
+    if x.wrong is not None:
+        raise sheet.refuse(x.wrong.row, x.name, x.wrong.why)
+    if x.blank.all():
+        raise InputError(f"{sheet.name}: column '{x.name}' is blank in every row; name another with --x")
+    if x.blank.any():
+        raise sheet.refuse(
+            int(x.blank.argmax()), x.name,
+            "blank, and a row without a place cannot be part of a series; fill it in, remove the row, or name another "
+            "column with --x",
+        )  # fmt: skip
+    if not told:
+        _check_one_series(sheet, x)
+
+
+def _check_one_series(sheet: Sheet, x: Column) -> None:
+    """Twice the same place may be two measurements, or two series that a column of words tells apart."""
+    _, first, inverse, counts = np.unique(x.values, return_index=True, return_inverse=True, return_counts=True)
+    if (counts == 1).all():
+        return
+    for column in sheet.columns.values():
+        if column is x or not _may_name(column):
+            continue
+        cells = np.unique(np.asarray(column.cells(), dtype=str), return_inverse=True)[1]
+        both = np.unique(np.stack([cells, inverse]), axis=1).shape[1]
+        if both == sheet.rows:
+            row = next(row for row in range(sheet.rows) if first[inverse[row]] != row)
+            raise sheet.refuse(
+                row, x.name,
+                f"the same place as in {sheet.line(int(first[inverse[row]]))}; are these several series? Then say what "
+                f"tells them apart: --by '{column.name}'; if they are one, say --as series",
+            )  # fmt: skip
+
+
+def _may_name(column: Column) -> bool:
+    """Words, or whole numbers that come again and again: what may tell several series apart."""
+    if column.kind != NUMBER:
+        return column.kind == TEXT
+    whole = not column.blank.any() and column.wrong is None and bool((column.values % 1 == 0).all())
+    return whole and 2 * len(np.unique(column.values)) <= len(column.values)
+
+
+def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list[Column]:
+    free = [column for column in sheet.columns.values() if column.name not in others]
+    if y:
+        chosen = [sheet.column(name) for name in dict.fromkeys(y)]
+    else:
+        numbers = [column for column in free if column.kind == NUMBER]
+        if not numbers:
+            raise InputError(
+                f"{sheet.name} has no number column to fill; its columns: {', '.join(sheet.columns)}; values must be "
+                "written as 3.14"
+            )
+        values = [column for column in numbers if not column.counts] or numbers
+        chosen = values if new else [column for column in numbers if column.blank.any()]
+        for column in numbers:  # a cell that cannot be read may hide a blank
+            if column.wrong is not None and column not in chosen:
+                chosen.append(column)
+    for column in chosen:
+        if column.kind != NUMBER:
+            raise InputError(f"{sheet.name}: column '{column.name}' has no numbers; fill can fill numbers only")
+        if column.wrong is not None:
+            raise sheet.refuse(column.wrong.row, column.name, column.wrong.why)
+        if column.blank.all():
+            raise InputError(
+                f"{sheet.name}: column '{column.name}' is blank in all {sheet.rows} rows: nothing is known of it; "
+                "leave it out by naming the others with --y"
+            )
+        for ending in ("filled", "std", "low", "high"):
+            if f"{column.name}_{ending}" in sheet.columns:
+                raise InputError(
+                    f"{sheet.name} already has a column '{column.name}_{ending}'; rename it, or fill the original file"
+                )
+    return chosen
+
+
+def _check_errors(sheet: Sheet, errors: Column, y: list[Column]) -> Column:
+    if len(y) != 1:
+        raise InputError(
+            f"{sheet.name}: '{errors.name}' holds the errors of one column, and {len(y)} are to be filled; say which "
+            "with --y"
+        )
+    if errors.kind != NUMBER:
+        raise InputError(f"{sheet.name}: column '{errors.name}' has no numbers; errors are standard deviations")
+    if errors.wrong is not None:
+        raise sheet.refuse(errors.wrong.row, errors.name, errors.wrong.why)
+    negative = errors.values < 0
+    if negative.any():
+        raise sheet.refuse(
+            int(negative.argmax()),
+            errors.name,
+            "an error is a standard deviation, at least 0; leave it blank if unknown",
+        )
+    return errors
+
+
+def _sentinels(column: Column) -> list[str]:
+    """A number that often stands for a blank, if it lies far from all others."""
+    for sentinel in _SENTINELS:
+        is_it = column.values == sentinel
+        others = column.values[~is_it & ~column.blank]
+        if is_it.any() and len(others) > 1:
+            width = np.ptp(others) or 1.0
+            if min(abs(sentinel - others.min()), abs(sentinel - others.max())) > 3 * width:
+                times = int(is_it.sum())
+                return [f"{column.name} is {sentinel:g} {times} times: if that means a blank, say --na {sentinel:g}"]
+    return []

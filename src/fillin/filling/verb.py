@@ -1,0 +1,176 @@
+"""`fillin.fill`: a table with blanks in, the same table filled out."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fillin.errors import InputError
+from fillin.filling.clock import SECOND, span
+from fillin.filling.needs import need
+from fillin.filling.places import New, listed, none, stepped
+from fillin.filling.series import Asked, Series, check_bounds, fill_all, series_of
+from fillin.filling.sheet import Sheet
+from fillin.filling.understand import Seen, understand
+
+if TYPE_CHECKING:
+    from fillin.filling.bounds import Bounds
+    from fillin.models import Process
+
+MODEL = "curve"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A table understood, the places that are asked for, and how to fill them."""
+
+    seen: Seen
+    new: New
+    asked: Asked
+    series: list[Series]
+
+    @property
+    def places(self) -> int:
+        """How many are to be filled."""
+        return sum(len(one.at) for one in self.series)
+
+    @property
+    def notes(self) -> list[str]:
+        """What a user should know."""
+        empty = [
+            f"{column.name} of {group.name}"
+            for column in self.seen.y
+            for group in self.seen.groups
+            if column.blank[group.rows].all()
+        ]
+        few = ", ".join(empty[:3]) + (" …" if len(empty) > 3 else "")
+        return self.seen.notes + ([f"nothing is known of {few}: left blank"] if empty else [])
+
+
+def plan(
+    sheet: Sheet,
+    *,
+    x: str | None = None,
+    y: Sequence[str] = (),
+    by: Sequence[str] = (),
+    kind: str | None = None,
+    at: Sheet | None = None,
+    every: str | float | None = None,
+    until: str | float | None = None,
+    bounds: "Bounds | Mapping[str, Bounds] | None" = None,
+    y_err: str | None = None,
+    period: str | float | None = None,
+    level: float = 0.95,
+) -> Plan:
+    need("scipy")
+    from fillin.filling.bounds import bounds_of
+
+    if until is not None and every is None:
+        raise InputError("--until needs --every: in what steps to go there")
+    if at is not None and every is not None:
+        raise InputError("--at and --every both say where; give one of them")
+    seen = understand(sheet, x, y, by, y_err, kind, new=at is not None or every is not None)
+    new = none(seen)
+    if every is not None:
+        new = stepped(seen, str(every), None if until is None else str(until))
+    elif at is not None:
+        new = listed(seen, at)
+    asked = Asked(level, bounds_of([column.name for column in seen.y], bounds), _period(period, seen))
+    check_bounds(seen, asked)
+    return Plan(seen, new, asked, series_of(seen, new))
+
+
+def _period(period: str | float | None, seen: Seen) -> float:
+    if period is None:
+        return 0.0
+    if seen.x.clock is not None:
+        return span(str(period), "--period") / SECOND
+    try:
+        number = float(period)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise InputError(f"--period: {period!r} is not the length of a turn of '{seen.x.name}', such as 360")
+    return number
+
+
+def filler(model: "str | Process", errors: bool = False) -> "Process":
+    """The model of that name or folder; it must be one that fills series."""
+    from fillin.models import Process, load
+    from fillin.models.filler import Filler
+    from fillin.pretrained import locate, names
+
+    found = model
+    if not isinstance(found, Process):
+        if not locate(found).exists():
+            remedy = "" if MODEL in names() else f" (this copy of fillin comes without the weights '{MODEL}')"
+            raise InputError(
+                f"--model: there is no model {str(found)!r}{remedy}; name a run or a folder of fillin.save"
+            )
+        found = load(found)
+        if not isinstance(found, Filler):
+            raise InputError(f"--model: {model} is no model that fills any series; train one with: fillin train curve")
+    if found.dim_x not in (1, None) or found.dim_y != 1:
+        raise InputError(f"--model: this model has dim_x={found.dim_x}, dim_y={found.dim_y}; a series needs 1 and 1")
+    if errors and not isinstance(found, Filler):
+        raise InputError("--y-err: this model does not read errors; use a filler")
+    return found.eval()
+
+
+def fill(
+    data: Any,
+    *,
+    x: str | None = None,
+    y: str | Sequence[str] | None = None,
+    by: str | Sequence[str] | None = None,
+    at: Any = None,
+    every: str | float | None = None,
+    until: Any = None,
+    bounds: "Bounds | Mapping[str, Bounds] | None" = None,
+    y_err: str | None = None,
+    period: str | float | None = None,
+    level: float = 0.95,
+    kind: str | None = None,
+    na: Collection[str] = (),
+    model: "str | Process" = MODEL,
+) -> Any:
+    """The frame (pandas, polars, Arrow) with, for each column y that has blanks, y_filled, y_std, y_low and y_high.
+
+    x is the column of times, or of numbers that only rise or only fall (a pandas index is a column too); without it
+    the frame is looked at. `by` names what tells several series apart. New rows are added for `at` (places, or a frame
+    of them) or `every` step (0.5, "1h", "1mo") up to `until`, beyond the end too. `bounds`, (low, high) or {column:
+    (low, high)} with None for no limit, keep bands in a range. `y_err` names the known errors of y (standard
+    deviations), `period` the length of a turn where x goes round in a circle. The band has the share `level` of what
+    would be observed. What was known keeps its value, and its deviation is 0.
+
+    >>> import fillin, pandas as pd
+    >>> model = fillin.create("filler", size="small", layers=1)
+    >>> frame = pd.DataFrame({"day": [1, 2, 3, 4], "level": [1.0, None, 3.0, 4.0]})
+    >>> list(fillin.fill(frame, model=model).columns)
+    ['day', 'level', 'level_filled', 'level_std', 'level_low', 'level_high']
+    """
+    from fillin.filling.frames import read_frame
+
+    frame = read_frame(data, na=na)
+    places = None if at is None else _places(at, frame, x)
+    asked = plan(
+        frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,
+        y_err=y_err, period=period, level=level,
+    )  # fmt: skip
+    if not asked.seen.y:
+        return data
+    found = fill_all(asked.series, filler(model, y_err is not None), asked.asked) if asked.places else {}
+    return frame.filled(asked.seen, asked.new, found)
+
+
+def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def _places(at: Any, frame: Any, x: str | None) -> Sheet:
+    """Places given as a frame, or as what numpy makes a list of."""
+    from fillin.filling.frames import read_frame
+
+    if hasattr(at, "columns") or hasattr(at, "schema"):
+        return read_frame(at, "at").sheet
+    pandas = need("pandas")
+    return read_frame(pandas.DataFrame({x or "at": pandas.Series(at)}), "at").sheet

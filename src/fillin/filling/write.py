@@ -1,0 +1,113 @@
+"""Results as files: beside the input, never over anything without leave, whole or not at all."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from fillin.errors import InputError
+from fillin.filling.csvs import CsvFile
+from fillin.filling.frames import Frame
+from fillin.filling.needs import need
+from fillin.filling.places import New
+from fillin.filling.result import ENDINGS, result
+from fillin.filling.series import Filled
+from fillin.filling.understand import Seen
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where results go: the table, and, where they are wanted, the picture and the report."""
+
+    table: Path
+    picture: Path | None
+    report: Path | None
+
+    @classmethod
+    def of(cls, source: Path, out: str | None, picture: bool, report: bool, force: bool) -> "Outputs":
+        """NAME.filled.csv beside NAME.csv unless `out` says where; checked before anything slow begins."""
+        table = Path(out) if out else source.with_name(f"{source.stem}.filled{source.suffix}")
+        if table.suffix.lower() != source.suffix.lower():
+            raise InputError(f"-o {table}: the output is written as the input is; let its name end in {source.suffix}")
+        drawn, told = table.with_suffix(".png"), table.with_suffix(".html")
+        outputs = cls(table, drawn if picture else None, told if report else None)
+        for path in outputs.paths:
+            if path.exists() and source.exists() and path.samefile(source):
+                raise InputError(f"-o {path} is the input, which is never touched; name another file")
+            if path.is_dir():
+                raise InputError(f"{path} is a folder; name a file with -o")
+            if path.exists() and not force:
+                raise InputError(f"{path} exists; replace it with --force, or name another with -o")
+        if not table.parent.is_dir():
+            raise InputError(f"there is no folder {table.parent}; make it, or name another file with -o")
+        return outputs
+
+    @property
+    def paths(self) -> list[Path]:
+        return [path for path in (self.table, self.picture, self.report) if path is not None]
+
+
+def put(path: Path, write: Callable[[Path], object]) -> None:
+    """Write beside the path, then rename."""
+    from fillin.models.files import replace_file
+
+    try:
+        replace_file(path, write)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; name another place with -o") from error
+
+
+def write_csv(path: Path, file: CsvFile, seen: Seen, new: New, filled: dict[str, Filled]) -> None:
+    names = [f"{column.name}_{ending}" for column in seen.y for ending in ENDINGS]
+    put(path, lambda beside: file.write(beside, names, _rows(file, seen, new, filled)))
+
+
+def _rows(file: CsvFile, seen: Seen, new: New, filled: dict[str, Filled]) -> Iterator[str]:
+    rows = seen.sheet.rows
+    numbers = [result(column, filled.get(column.name), len(new.x)) for column in seen.y]
+    known = [
+        [None if blank else cell.strip() for cell, blank in zip(column.cells(), column.blank, strict=True)]
+        for column in seen.y
+    ]
+    blanks = _blank_records(file, seen, new)
+    for row in new.order(rows):
+        cells: list[str] = []
+        for column, written, (mean, std, low, high) in zip(seen.y, known, numbers, strict=True):
+            cell = written[row] if row < rows else None
+            if cell is not None:
+                cells += [cell, "0", cell, cell]
+            else:
+                cells += [written_as(float(v[row]), float(std[row]), column.comma) for v in (mean, std, low, high)]
+        yield file.row(file.records[row] if row < rows else blanks[row - rows], cells)
+
+
+def _blank_records(file: CsvFile, seen: Seen, new: New) -> list[str]:
+    """Rows for new places: x and group, all else blank."""
+    groups = {name: list(seen.sheet.column(name).cells()) for name in seen.by}
+    records = []
+    for place, number in zip(seen.shown(new.x), new.group, strict=True):
+        first = seen.groups[number].rows[0]
+        cells = {seen.x.name: place, **{name: cells[first] for name, cells in groups.items()}}
+        records.append(file.separator.join(file.quoted(cells.get(name, "")) for name in seen.sheet.columns))
+    return records
+
+
+def written_as(value: float, std: float, comma: bool = False) -> str:
+    """To the fourth digit of its deviation: no more is known.
+
+    >>> written_as(315.421356, 0.30125), written_as(0.30125, 0.30125), written_as(float("nan"), 1.0)
+    ('315.4214', '0.3013', '')
+    """
+    if math.isnan(value):
+        return ""
+    digits = 4
+    if value and std > 0:
+        digits = min(max(4 + math.floor(math.log10(abs(value))) - math.floor(math.log10(std)), 1), 17)
+    text = f"{value:.{digits}g}"
+    text = "0" if text == "-0" else text
+    return text.replace(".", ",") if comma else text
+
+
+def write_parquet(path: Path, frame: Frame, seen: Seen, new: New, filled: dict[str, Filled]) -> None:
+    table = frame.filled(seen, new, filled)
+    put(path, lambda beside: need("pyarrow.parquet").write_table(table, beside))

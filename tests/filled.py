@@ -1,0 +1,56 @@
+"""What tests of `fillin fill` share: a small model in a folder, files, and the command."""
+
+import io
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+import pytest
+import torch
+
+import fillin
+from fillin.cli import main
+
+
+class Ran(NamedTuple):
+    code: int
+    said: str
+    wrong: str
+    path: Path  # of the output
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        assert self.code == 0, self.wrong
+        return pd.read_csv(self.path)
+
+
+@pytest.fixture(scope="session")
+def small_filler(tmp_path_factory) -> Path:
+    """A filler of random weights: what it fills is no good, but all else about it must hold."""
+    torch.manual_seed(0)
+    return fillin.save(
+        fillin.create("filler", size="small", layers=1, width=16, heads=2, hidden=16),
+        tmp_path_factory.mktemp("filler") / "model",
+    )
+
+
+@pytest.fixture
+def fill(tmp_path, small_filler, capsys):
+    """fill(content, *words): write the content to a file, fill it; what came out."""
+
+    def run(content: str | bytes, *words: str, name: str = "data.csv", picture: bool = False) -> Ran:
+        path = tmp_path / name
+        raw = content if isinstance(content, bytes) else content.encode()
+        path.write_bytes(raw)
+        code = main(["fill", str(path), "--model", str(small_filler), *([] if picture else ["--no-picture"]), *words])
+        captured = capsys.readouterr()
+        assert path.read_bytes() == raw, "the input was touched"
+        return Ran(code, captured.out, captured.err, path.with_name(f"{path.stem}.filled{path.suffix}"))
+
+    return run
+
+
+def csv(frame: pd.DataFrame, **options) -> str:
+    buffer = io.StringIO()
+    frame.to_csv(buffer, index=False, **options)
+    return buffer.getvalue()
