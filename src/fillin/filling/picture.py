@@ -63,7 +63,7 @@ def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: Filled) -> 
         line = _line(x, column.values, filled, at, known)
         for low, high, alpha, share in bands:
             axis.fill_between(line["x"], line[low], line[high], color=BLUE, alpha=alpha, lw=0, label=f"{share:.0%}")
-        axis.plot(line["x"], line["mean"], color=BLUE, linewidth=1.2, zorder=3, label="filled")
+        axis.plot(line["x"], line["mean"], color=BLUE, linewidth=1.0, zorder=3, label="filled")
         if len(piece) <= _ALONE:  # a band of one place is hardly seen
             axis.vlines(x[filled.rows[at]], filled.low[at], filled.high[at], color=BLUE, linewidth=0.8, alpha=0.6)
             axis.plot(x[filled.rows[at]], filled.mean[at], "o", color=BLUE, markersize=2.4, zorder=4)

@@ -48,7 +48,7 @@ class Filled:
     three_quarters: Float[ndarray, "n"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Series:
     """One column of one group: where it is known, with what errors, and where it is to be filled."""
 

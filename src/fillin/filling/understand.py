@@ -79,6 +79,11 @@ def understand(
     new: bool = False,
 ) -> Seen:
     """`kind` is "series" or "table" where it is said and not guessed; `new` places are wanted, not only blanks."""
+    if len(sheet.columns) < 2:
+        raise InputError(
+            f"{sheet.name} has only one column, '{''.join(sheet.columns)}', and a series needs a place and a value; if "
+            "there are more, put a comma, a semicolon, a tab or | between cells"
+        )
     if kind is not None:
         choose("kind of table", kind, KINDS)
     for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else [])):
