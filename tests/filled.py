@@ -1,6 +1,5 @@
 """What tests of `fillin fill` share: a small model in a folder, files, and the command."""
 
-import io
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,9 +47,3 @@ def fill(tmp_path, small_filler, capsys):
         return Ran(code, captured.out, captured.err, path.with_name(f"{path.stem}.filled{path.suffix}"))
 
     return run
-
-
-def csv(frame: pd.DataFrame, **options) -> str:
-    buffer = io.StringIO()
-    frame.to_csv(buffer, index=False, **options)
-    return buffer.getvalue()

@@ -42,7 +42,11 @@ def add(commands) -> None:
     where.add_argument("--until", metavar="PLACE", help="how far steps go (default: the last place)")
     how = command.add_argument_group("what is known of the values")
     how.add_argument(
-        "--bounds", metavar="[NAME=]LOW:HIGH", action="append", default=[], help="their range; NAME: of one column"
+        "--bounds",
+        metavar="[NAME=]LOW:HIGH",
+        action="append",
+        default=[],
+        help="their range, --bounds=-5:5 below 0; NAME: of one column",
     )
     how.add_argument("--y-err", metavar="COLUMN", help="standard deviations of the known values' errors")
     how.add_argument("--period", metavar="P", help="x goes round: 360, or 24h for times")

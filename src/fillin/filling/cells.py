@@ -5,6 +5,7 @@ from collections.abc import Collection
 from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from fillin.filling.clock import DIGITS, FORMATS, Clock
@@ -20,15 +21,15 @@ _ZONED = r"(:\d\d(?:[.,]\d+)?)(\s*(?:Z|[+-]\d\d(?::?\d\d)?))$"
 
 
 def read_cells(
-    name: str, cells: Any, na: Collection[str] = (), comma: bool = False, date_format: str | None = None
+    name: str, cells: Any, na: Collection[Any] = (), comma: bool = False, date_format: str | None = None
 ) -> Column:
     """`cells` is a pandas Series of text; `na` are further spellings of a blank, `comma` allows 3,14 for 3.14."""
     text = cells.str.strip()
-    blank = np.asarray(text.str.lower().isin([*BLANK, *(spelling.strip().lower() for spelling in na)]), dtype=bool)
+    blank = np.asarray(text.str.lower().isin([*BLANK, *(str(one).strip().lower() for one in na)]), dtype=bool)
     there = text[~blank]
     best: Column | None = None
     for found in (
-        _numbers(name, cells, text, there, blank, comma),
+        _numbers(name, cells, text, there, blank, na, comma),
         _times(name, cells, there, blank, date_format),
     ):
         if found is not None and found.wrong is None:
@@ -39,7 +40,13 @@ def read_cells(
     return Column(name, TEXT, np.empty(0), blank, lambda: cells)
 
 
-def _numbers(name: str, cells, text, there, blank: ndarray, comma: bool) -> Column | None:
+def stands_for_blank(values: Float[ndarray, "n"], na: Collection[Any]) -> Bool[ndarray, "n"]:
+    """Where a number is one of those of `na`, however it is written: −999.9 and −999.90 are one."""
+    numbers = need("pandas").to_numeric(need("pandas").Series([str(one) for one in na], dtype="str"), errors="coerce")
+    return np.isin(values, numbers.dropna())
+
+
+def _numbers(name: str, cells, text, there, blank: ndarray, na: Collection[Any], comma: bool) -> Column | None:
     pandas = need("pandas")
     if _digits(name, there) is not None:
         return None
@@ -56,6 +63,7 @@ def _numbers(name: str, cells, text, there, blank: ndarray, comma: bool) -> Colu
         return None
     values = np.full(len(text), np.nan)
     values[~blank] = known
+    means_blank = stands_for_blank(values, na)
     wrong = None
     if np.isnan(known).any():
         row = int(np.flatnonzero(~blank)[np.isnan(known).argmax()])
@@ -65,7 +73,8 @@ def _numbers(name: str, cells, text, there, blank: ndarray, comma: bool) -> Colu
     elif np.isinf(known).any():
         row = int(np.flatnonzero(~blank)[np.isinf(known).argmax()])
         wrong = Wrong(row, f"{text.iloc[row]!r} is not finite; correct it, or leave it blank")
-    return Column(name, NUMBER, values, blank, lambda: cells, wrong=wrong, comma=with_comma)
+    values[means_blank] = np.nan
+    return Column(name, NUMBER, values, blank | means_blank, lambda: cells, wrong=wrong, comma=with_comma)
 
 
 def _spelling(cell: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError, InputTypeError
-from fillin.filling.cells import read_cells
+from fillin.filling.cells import read_cells, stands_for_blank
 from fillin.filling.clock import SECOND, Clock
 from fillin.filling.csvs import read_bytes
 from fillin.filling.needs import need
@@ -52,7 +52,7 @@ class Frame:
         return native
 
 
-def read_frame(data: Any, name: str = "the frame", na: Collection[str] = (), date_format: str | None = None) -> Frame:
+def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), date_format: str | None = None) -> Frame:
     nw = need("narwhals")
     try:
         frame = nw.from_native(data, eager_only=True)
@@ -73,7 +73,7 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[str] = (), dat
     return Frame(frame, Sheet(name, columns, len(frame), lambda row: f"row {row}"), index, unnamed)
 
 
-def read_parquet(path: Path, na: Collection[str] = (), date_format: str | None = None) -> Frame:
+def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None = None) -> Frame:
     raw = read_bytes(path)
     parquet, arrow = need("pyarrow.parquet"), need("pyarrow")
     try:
@@ -83,14 +83,14 @@ def read_parquet(path: Path, na: Collection[str] = (), date_format: str | None =
     return read_frame(table, path.name, na, date_format)
 
 
-def _column(series: Any, na: Collection[str], date_format: str | None) -> Column:
+def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column:
     nw = need("narwhals")
     dtype = series.dtype
     blank = np.asarray(series.is_null().to_numpy(), dtype=bool)
     words = lambda: ["" if value is None else str(value) for value in series.to_list()]  # noqa: E731
     if dtype.is_numeric():
         values = np.array(series.cast(nw.Float64).to_numpy(), dtype=float)
-        blank = blank | np.isnan(values)
+        blank = blank | np.isnan(values) | stands_for_blank(values, na)
         values[blank] = np.nan
         infinite = np.isinf(values)
         why = "not finite; correct it, or leave it blank"

@@ -130,7 +130,7 @@ def fill(
     period: str | float | None = None,
     level: float = 0.95,
     kind: str | None = None,
-    na: Collection[str] = (),
+    na: Collection[Any] = (),
     model: "str | Process" = MODEL,
 ) -> Any:
     """The frame (pandas, polars, Arrow) with, for each column y that has blanks, y_filled, y_std, y_low and y_high.
@@ -140,7 +140,7 @@ def fill(
     of them) or `every` step (0.5, "1h", "1mo") up to `until`, beyond the end too. `bounds`, (low, high) or {column:
     (low, high)} with None for no limit, keep bands in a range. `y_err` names the known errors of y (standard
     deviations), `period` the length of a turn where x goes round in a circle. The band has the share `level` of what
-    would be observed. What was known keeps its value, and its deviation is 0.
+    would be observed. What was known keeps its value, and its deviation is 0. `na` are values that mean a blank.
 
     >>> import fillin, pandas as pd
     >>> model = fillin.create("filler", size="small", layers=1)
