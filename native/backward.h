@@ -30,7 +30,7 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
   Work<D> work(p, item, space);
   const Window<D> &window = work.window;
   const std::vector<int32_t> &index = space.tiles.index;
-  Packed keys = pack(p.k, item, p.width, index, space.k_columns, space.k_rows, true);
+  Packed keys = work.keys(true);
   Packed values = pack(p.v, item, p.value_width, index, space.v_columns, space.v_rows, false);
   Accumulated dq = accumulator(p.width, space.dq_sums, space.dq_lanes);
   Packed dk = keys, dv = values;
@@ -54,17 +54,20 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
     for (int i = 0; i < block.count; i++) {
       size_t at = item.flat(p) * p.queries + block.index[i];
       const float *out = item.of(p.out) + block.index[i] * p.out.row;
-      lse[i] = p.lse[at] > -INFINITY ? p.lse[at] : INFINITY;
+      lse[i] = p.lse[at] == -INFINITY ? INFINITY : p.lse[at];
       start[i] = (to.d_lse ? to.d_lse[at] : 0) - product(d_out + (size_t)i * p.value_width, out, p.value_width);
     }
     vec d_window[D][D] = {};
+    const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
       const float *x = space.tiles.x.data() + (size_t)tile * D * L;
       work.score(block, tile, q, g, keys);
       if (!r.rows) continue;
       dot(d_out, p.value_width, values.columns_of(tile), start, r, r.ds);
       for (int n = 0; n < r.rows; n++) {
-        vec weight = exponential(window.exponent(r, n) - lse[r.query[n]]), d_log = load(r.ds + n * L);
+        vec d_log = load(r.ds + n * L), weight;
+        if (wild) weight = window.wild_exponential(r, n, window.wild_exponent(r, n) - lse[r.query[n]]);
+        else weight = exponential(window.exponent(r, n) - lse[r.query[n]]);
         store(r.pull + n * L, weight * d_log);
         if (window.continuous) weight *= load(r.weight + n * L);
         store(r.p + n * L, weight);

@@ -13,7 +13,7 @@ template <int D>
 void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
   Work<D> work(p, item, space);
   const std::vector<int32_t> &index = space.tiles.index;
-  Packed keys = pack(p.k, item, p.width, index, space.k_columns, space.k_rows, false);
+  Packed keys = work.keys(false);
   Packed values = pack(p.v, item, p.value_width, index, space.v_columns, space.v_rows, true);
   Accumulated out = accumulator(p.value_width, space.sums, space.lanes);
   Rows &r = space.rows;
@@ -25,11 +25,12 @@ void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
     vec total[BLOCK];
     for (int i = 0; i < BLOCK; i++) most[i] = -INFINITY, total[i] = vec{};
     out.clear();
+    const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
       work.score(block, tile, q, g, keys);
       for (int n = 0; n < r.rows; n++) {
         int i = r.query[n];
-        vec e = work.window.exponent(r, n);
+        vec e = wild ? work.window.wild_exponent(r, n) : work.window.exponent(r, n);
         if (any(e > most[i] + SLACK)) {
           float now = largest(e);
           if (most[i] > -INFINITY) {
@@ -39,7 +40,7 @@ void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
           }
           most[i] = now;
         }
-        vec weight = exponential(e - most[i]);
+        vec weight = wild ? work.window.wild_exponential(r, n, e - most[i]) : exponential(e - most[i]);
         if (work.window.continuous) weight *= load(r.weight + n * L);
         total[i] += weight;
         store(r.p + n * L, weight);
@@ -47,9 +48,9 @@ void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
       if (r.rows) mix(r.p, values.rows_of(tile), values.columns_of(tile), r, out);
     }
     for (int i = 0; i < block.count; i++) {
-      float sum_i = sum(total[i]), inverse = sum_i > 0 ? 1 / sum_i : 0;
+      float sum_i = sum(total[i]), inverse = sum_i != 0 ? 1 / sum_i : 0;
       out.write(i, inverse, item.of(p.out) + block.index[i] * p.out.row);
-      p.lse[item.flat(p) * p.queries + block.index[i]] = sum_i > 0 ? most[i] + std::log(sum_i) : -INFINITY;
+      p.lse[item.flat(p) * p.queries + block.index[i]] = sum_i != 0 ? most[i] + std::log(sum_i) : -INFINITY;
     }
   });
 }

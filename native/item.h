@@ -91,6 +91,7 @@ struct Work {
   const float *xq;
   const int32_t *order;
   const float *bias, *features;
+  float key_square = 0, bias_square = 0, features_square = 0;  // of all there are of them
 
   Work(const FillinProblem &problem, Item item_, Workspace<D> &space_)
       : p(problem), item(item_), space(space_), window(problem, item_.h), xq(p.xq + (size_t)item.b * p.queries * D),
@@ -101,6 +102,16 @@ struct Work {
     space.tiles.place(xk, p.order_k + (size_t)item.b * p.keys, keep, p.keys);
     frame = window.frame(xq);
     space.tiles.enclose(xk, frame);
+    bias_square = squares(bias, table_size(p.bias, 1));
+    features_square = squares(features, table_size(p.features, p.features_width));
+  }
+
+  // The keys of this item, in tiles.
+  Packed keys(bool by_row) {
+    const std::vector<int32_t> &index = space.tiles.index;
+    Packed packed = pack(p.k, item, p.width, index, space.k_columns, space.k_rows, by_row);
+    key_square = squares(packed.columns, index.size() * p.width);
+    return packed;
   }
 
   // Calls `use(block)` for each block of this item's queries; space.found then holds the tiles within its reach.
@@ -121,6 +132,13 @@ struct Work {
       space.tiles.find(box, frame, space.found);
       use(block);
     }
+  }
+
+  // Whether some score of the block may be infinite or no number, by Cauchy and Schwarz.
+  bool wild(const Block<D> &block, const float *q, const float *g) const {
+    constexpr float TAME = 1e30f;  // of a square
+    bool tame = squares(q, (size_t)block.count * p.width) * key_square < TAME && bias_square < TAME;
+    return !(tame && (!g || squares(g, (size_t)block.count * p.features_width) * features_square < TAME));
   }
 
   // The rows of a block of queries, side by side, times `scale`.

@@ -50,6 +50,16 @@ inline float product(const float *a, const float *b, int count) {
   return rest + sum(lanes);
 }
 
+// Σ_c a_c²: no number, or too large a one, where some of them are.
+inline float squares(const float *a, size_t count) {
+  vec lanes = {};
+  float rest = 0;
+  size_t c = 0;
+  for (; c + L <= count; c += L) lanes += load(a + c) * load(a + c);
+  for (; c < count; c++) rest += a[c] * a[c];
+  return rest + sum(lanes);
+}
+
 inline bool any(ints mask) {
 #if defined(__AVX512F__)
   if constexpr (L == 16) return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask) != 0;
@@ -77,9 +87,10 @@ inline void together(float *p, vec a, vec b) {
   store(p + L, __builtin_shuffle(a, b, high));
 }
 
-// e^x; 0 below −60, where a weight is nothing beside the largest one and would only breed denormal numbers.
+// e^x; 0 below −60, where a weight is nothing beside the largest one and would only breed denormal numbers. Of what is
+// no number it makes 0 too.
 inline vec exponential(vec x) {
-  x = x > 88.f ? all(88.f) : x;  // and NaN stays what it is
+  x = x > 88.f ? all(88.f) : x;
   vec t = x * 1.44269504088896341f;
   vec shifted = t + 12582912.f;  // 1.5 · 2²³: rounds t to an integer, which then stands in the lowest bits
   bits whole = (bits)shifted - 0x4B400000u;

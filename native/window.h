@@ -124,6 +124,17 @@ struct Window {
     return (scores ? s * load(r.gauss + i * L) : s) + load(r.base + i * L);
   }
 
+  // The same where scores may be infinite or no numbers: those of keys that may not be attended count for nothing.
+  vec wild_exponent(const Rows &r, int i) const {
+    return load(r.base + i * L) > 0.5f * NEVER ? exponent(r, i) : all(-INFINITY);
+  }
+
+  // e^x for those: what is no number stays none, so that whoever made it hears of it.
+  vec wild_exponential(const Rows &r, int i, vec x) const {
+    vec e = x == x ? exponential(x) : x;
+    return load(r.base + i * L) > 0.5f * NEVER ? e : vec{};
+  }
+
   // Adds dL/dA to `grad`, up to a factor that `finish` knows. With pull = dL/d(ln W) / W:
   //
   //     dL/d(r_d²) = −½ · pull · (s · G · W where scores are multiplied + G_d ∂W/∂G_d)

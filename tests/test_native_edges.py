@@ -173,6 +173,25 @@ def test_no_table_is_read_outside_of_itself(seed, dim_x, radial, wide, options, 
     assert out.shape == (1, 2, 40, 5)
 
 
+@built
+@pytest.mark.parametrize("options", [None, *SPANS], ids=str)
+@pytest.mark.parametrize("which", ["q", "k"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e25])
+def test_scores_that_are_no_numbers_are_not_swallowed(which, value, options):
+    """Whoever attends to such a key, or asks by such a query, hears of it; nobody else does."""
+    torch.manual_seed(0)
+    p = scattered(1, 2, 90, 90, 2, span=None if options is None else window(2, **options))
+    tensor = getattr(p, which)
+    tensor[0, 0, 7] = value * tensor[0, 0, 7].sign()
+    found, true = solve(p), solve(p, "reference")
+    for got, wanted in zip(found[:2], true[:2], strict=True):
+        assert torch.equal(got.isnan(), wanted.isnan())
+        assert distance(got.nan_to_num(0, 0, 0), wanted.nan_to_num(0, 0, 0)) < 1e-4
+    assert found.out.isnan().any() == (value != 1e25)
+    # of the gradients the reference has more: it multiplies what is outside by 0, and 0 · NaN is NaN
+    assert [g.isnan().any() for g in found[2:5]] == [g.isnan().any() for g in true[2:5]]
+
+
 # threads and builds
 
 
