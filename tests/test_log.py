@@ -3,7 +3,7 @@
 import pytest
 
 from fillin.errors import FillinError
-from fillin.train.log import Line, Log
+from fillin.train.log import COLUMNS, Line, Log
 from fillin.train.log import read as read_log
 from fillin.train.picture import learning
 
@@ -19,7 +19,11 @@ def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path):
     Log(tmp_path, 10).close()
     assert [line.step for line in read_log(tmp_path)] == [5, 10]
     assert read_log(tmp_path)[0] == Line(5, 0.714, 0.2, 0.5, 1e-3, None)
-    (tmp_path / "log.csv").write_text("step\nnonsense\n")
+    (tmp_path / "log.csv").write_text("a,b\nx")
+    with pytest.raises(FillinError, match="it begins with 'a,b'; move it away"):
+        Log(tmp_path, 10)
+    assert (tmp_path / "log.csv").read_text() == "a,b\nx"
+    (tmp_path / "log.csv").write_text(",".join(COLUMNS) + "\nnonsense\n")
     with pytest.raises(FillinError, match=r"log\.csv, line 2: not a line of a log: 'nonsense'"):
         read_log(tmp_path)
     with pytest.raises(FillinError, match="has no log"):

@@ -309,6 +309,15 @@ def test_a_damaged_checkpoint_is_refused_and_left_alone(name, run):
     assert {k: v for k, v in contents(run).items() if "/" in k} == {k: v for k, v in before.items() if "/" in k}
 
 
+def test_a_run_without_its_checkpoint_is_not_begun_anew(run):
+    """Over its log and its best weights."""
+    shutil.rmtree(run / "last")
+    before = contents(run)
+    with pytest.raises(FillinError, match="its checkpoint, the folder `last`, is gone"):
+        fit(folder=run, resume=True)
+    assert contents(run) == before
+
+
 def test_a_step_that_was_edited_is_seen(run):
     path = run / "last" / "trainer.json"
     path.write_text(path.read_text().replace('"step": 4', '"step": 3'))

@@ -68,6 +68,8 @@ def read(folder: Path) -> list[Line]:
     except OSError as error:
         raise InputError(f"{folder} has no log: {error}") from error
     rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
+    if rows and tuple(rows[0]) != COLUMNS:
+        raise InputError(f"{path}: not a log: it begins with {','.join(rows[0])!r}; move it away")
     lines = []
     for number, row in enumerate(rows[1:], 2):
         try:

@@ -145,6 +145,8 @@ class Loop:
         saved, first = self.state.seconds, self.state.step
         self.module.train()
         share = self._spent()
+        if not self.last.exists():  # before the first line of the log: a log without a checkpoint has lost it
+            self._save()
         log = closing(self.log) if self.log else nullcontext()
         with log, Stop() as stop, closing(feed(self.stream, first)) as batches:
             while share < 1 and not self._asked(stop):
@@ -158,7 +160,7 @@ class Loop:
                     if self.state.seconds - saved >= self.keep["checkpoint"]:
                         self._save()
                         saved = self.state.seconds
-            if self.state.step > first or not self.last.exists():
+            if self.state.step > first:
                 self._save()
         return self.state
 

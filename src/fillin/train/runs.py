@@ -122,6 +122,11 @@ def _begin(run: Run, resume: bool) -> None:
     """Leave the recipe in the folder, which is ours by now."""
     if resume:
         checkpoint.recover(run.folder / "last")
+        if not (run.folder / "last").exists() and (run.folder / "log.csv").exists() and run.lines:
+            raise InputError(
+                f"{run.folder}: its checkpoint, the folder `last`, is gone, and the run would begin anew over what is "
+                "there; put it back, or start another run (the folder `best`, where it is there, is still a model)"
+            )
     elif (run.folder / "recipe.yaml").exists():
         raise InputError(f"{run.folder} holds a run already; go on with --resume {run.folder}, or choose another")
     try:
