@@ -41,6 +41,16 @@ class Span(nn.Module):
         covariance: str = "diagonal",
     ):
         super().__init__()
+        for name, count in (("dim_x", 1 if dim_x is None else dim_x), ("heads", heads)):
+            if type(count) is not int or count < 1:
+                raise InputError(f"span: {name} must be a whole number of at least 1, got {count!r}")
+        for name, number in (("threshold", threshold), ("init", init)):
+            if isinstance(number, bool) or not isinstance(number, int | float):
+                raise InputError(f"span: {name} must be a number, got {number!r}")
+        if not 0 <= threshold < 1:
+            raise InputError(f"span: threshold must be in [0, 1) (0 = no cut), got {threshold}")
+        if not 1e-30 < init < 1e30:
+            raise InputError(f"span: init is the starting σ, a positive number of sensible size, got {init}")
         self.dim_x, self.heads, self.threshold = dim_x, heads, float(threshold)
         self.modulate = choose("modulate", modulate, ["weights", "scores"])
         self.cut = choose("cut", cut, ["continuous", "hard"])
@@ -50,10 +60,6 @@ class Span(nn.Module):
             raise InputError("span: a box has its edges along the axes, which a full covariance has not; use 'ball'")
         if dim_x is None and (covariance != "isotropic" or shape != "ball"):
             raise InputError("span: only an isotropic ball serves any number of dimensions; give dim_x, or use that")
-        if not 0 <= threshold < 1:
-            raise InputError(f"span: threshold must be in [0, 1) (0 = no cut), got {threshold}")
-        if not init > 0:
-            raise InputError(f"span: init is the starting σ and must be positive, got {init}")
         self.log_sigma = nn.Parameter(
             torch.full((heads, 1 if covariance == "isotropic" else dim_x or 1), math.log(init))
         )

@@ -25,7 +25,7 @@ def make_span(span: float | dict | None, heads: int, dim_x: int | None) -> Span 
     """A new window: None, its starting σ, or the arguments of `Span`. dim_x=None makes an isotropic ball."""
     if span is None:
         return None
-    if not isinstance(span, dict | int | float):
+    if isinstance(span, bool) or not isinstance(span, dict | int | float):
         raise InputError(f"span must be None, the starting σ, or a dict of Span's arguments, got {span!r}")
     options = dict(span) if isinstance(span, dict) else {"init": float(span)}
     for option in options:
