@@ -26,19 +26,19 @@ def report(benchmark: str, rows: Sequence[Any], command: Sequence[str], seed: in
     }
 
 
-def prepare(path: str) -> None:
+def prepare(path: str, option: str = "--json") -> None:
     """The folder of `path` made, so that a run of minutes does not end in an error that was there at the start."""
     if path == "-":
         return
     file = Path(path)
     if file.is_dir():
-        raise InputError(f"--json: {path} is a folder; name a file in it")
+        raise InputError(f"{option}: {path} is a folder; name a file in it")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"--json: cannot make the folder {file.parent} ({error.strerror}); name another") from error
+        raise InputError(f"{option}: cannot make the folder {file.parent} ({error.strerror}); name another") from error
     if not os.access(file.parent, os.W_OK):
-        raise InputError(f"--json: cannot write into {file.parent}; name another folder")
+        raise InputError(f"{option}: cannot write into {file.parent}; name another folder")
 
 
 def write(content: dict, path: str) -> None:

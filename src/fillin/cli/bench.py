@@ -163,6 +163,8 @@ def _span(arguments: argparse.Namespace) -> None:
     plan = replace(plan, models=replace(plan.models, rounds=rounds))
     if arguments.json:
         prepare(arguments.json)
+    if arguments.out:
+        prepare(str(Path(arguments.out) / "span.png"), "--out")
     bar = progress("bench span", total(plan, parts), console(stderr=True))
     with threads(arguments.threads), bar as tick:
         found = measure_span(plan, parts, arguments.seed, tick)
