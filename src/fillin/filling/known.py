@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from scipy.spatial import cKDTree
+from scipy.spatial import KDTree
 from torch import Tensor
 from torch.distributions import MixtureSameFamily, Normal
 
@@ -37,7 +37,7 @@ class Known:
     def __post_init__(self):
         width = np.ptp(self.x, 0) if len(self.x) else np.ones(self.x.shape[1])
         self.unit = np.where(width > 0, width, 1)
-        self.tree = cKDTree(self.x / self.unit) if len(self.x) > self.most else None
+        self.tree = KDTree(self.x / self.unit) if len(self.x) > self.most else None
 
     def at(self, x: Float[ndarray, "m dx"], noise: bool = True, tick: Tick = lambda done: None) -> Answer:
         """What belongs at x: what would be observed there, or (noise=False) the function itself."""
@@ -77,11 +77,11 @@ class Known:
     def _ask(self, x: ndarray, known: ndarray, noise: bool) -> Answer:
         xc, yc = self.x[known], self.y[known]
         origin = xc.min(0) if len(xc) else (x.min(0) if len(x) else np.zeros(x.shape[1]))
-        size = np.nanmax(np.abs(yc), initial=0.0) or 1.0  # so that squares of 1e30 are no infinities in float32
+        level, size = _level_and_size(yc)
         missing = np.isnan(yc)
         arguments = {
             "xc": _tensor((xc - origin) / self.unit),
-            "yc": _tensor(np.where(missing, 0, yc / size)),
+            "yc": _tensor(np.where(missing, 0, (yc - level) / size)),
             "xt": _tensor((x - origin) / self.unit),
             "mask_c": torch.from_numpy(~missing)[None] if missing.any() else None,
         }
@@ -91,14 +91,26 @@ class Known:
         marginal = found.marginals if isinstance(found, Autoregressive) else found
         if not noise and isinstance(marginal, Observed):
             marginal = marginal.clean
-        return _answer(marginal, size)
+        return _answer(marginal, level, size)
 
 
 def _tensor(values: ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))[None]
 
 
-def _answer(found, size: float) -> Answer:
+def _level_and_size(y: Float[ndarray, "n dy"]) -> tuple[Float[ndarray, "dy"], Float[ndarray, "dy"]]:
+    """Of each output, so that what a model sees is of order one in float32, whatever its level: neither has 1e6 + 1e-3
+    lost its digits, nor is the square of 1e30 infinite. A level that says nothing (one point, a constant) stays."""
+    there = ~np.isnan(y)
+    n = np.maximum(there.sum(0), 1)
+    level = np.where(there, y / n, 0).sum(0)
+    size = np.where(there, np.abs(y - level), 0).max(0, initial=0.0)
+    level = np.where(size > 0, level, 0)
+    size = np.where(size > 0, size, np.where(there, np.abs(y), 0).max(0, initial=0.0))
+    return level, np.where(size > 0, size, 1)
+
+
+def _answer(found, level: ndarray, size: ndarray) -> Answer:
     if isinstance(found, MixtureSameFamily):
         parts, weights = found.component_distribution, found.mixture_distribution.probs
         assert isinstance(parts, Normal)
@@ -107,4 +119,5 @@ def _answer(found, size: float) -> Answer:
         mean, deviation = found.mean[..., None], found.stddev[..., None]
         weights = torch.ones_like(mean)
     weights, mean, deviation = (t[0].double().numpy() for t in (weights, mean, deviation))
-    return Answer(weights, size * mean, size * deviation)
+    weights = weights / weights.sum(-1, keepdims=True)  # in float32 they add up to nearly one
+    return Answer(weights, level[:, None] + size[:, None] * mean, size[:, None] * deviation)
