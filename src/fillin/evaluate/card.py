@@ -7,6 +7,7 @@ import argparse
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +18,7 @@ from fillin.evaluate.report import Row, measure, settings, subject, three
 from fillin.models import load, save
 from fillin.models.files import replace_file
 from fillin.train import Run, dump, open_run
+from fillin.train.recipe import stream_of
 
 
 def ship(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> Path:
@@ -35,13 +37,14 @@ def card(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> 
     """Data, training, scores, licence."""
     model, data, last = run.recipe["model"], run.recipe["data"], run.lines[-1]
     parameters = sum(p.numel() for p in run.model().parameters())
+    tasks = data["batch"] if "batch" in data else f"about {stream_of(run.recipe).batch}"
     lines = [
         f"# {name}",
         "",
-        f"{model['name']}, size {model['size']}, {parameters:,} parameters. Learnt from draws of `{data['function']}` "
-        f"under the protocol `{data['protocol']}`, made as it trained: no data of anyone's.",
+        f"{model['name']}, size {model['size']}, {parameters:,} parameters. Learnt from draws of {_prior(data)}, made "
+        "as it trained: no data of anyone's.",
         "",
-        f"Trained for {last.step:,} steps of {data['batch']} tasks, {last.seconds / 60:.0f} minutes; `recipe.yaml` has "
+        f"Trained for {last.step:,} steps of {tasks} tasks, {last.seconds / 60:.0f} minutes; `recipe.yaml` has "
         f"every setting: `fillin train recipe.yaml`. Scores below: `fillin evaluate {name} --batches {batches} "
         f"--limit {limit}`, {rows[0].scores.tasks:,} "
         f"tasks a setting; {', '.join(f'{key} {value}' for key, value in machine().items())}. Nats per "
@@ -56,6 +59,12 @@ def card(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> 
         "",
     ]
     return "\n".join(lines)
+
+
+def _prior(data: dict[str, Any]) -> str:
+    if data["name"] == "curves":
+        return f"`{data['function']}` under the protocol `{data['protocol']}`"
+    return f"the broad prior (`fillin.data.{data['name']}`), {data['points'][0]} to {data['points'][1]} points a task"
 
 
 def _line(row: Row) -> str:

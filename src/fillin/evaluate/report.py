@@ -20,10 +20,11 @@ BATCH = 4
 
 
 class Subject(NamedTuple):
-    """A model, and what `curves` is called with for the data it learnt from."""
+    """A model, and what `curves` is called with for the data it learnt from, or (`learnt` is False) is asked for."""
 
     model: Process
     data: dict[str, Any]
+    learnt: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,13 @@ def subject(folder: str | os.PathLike, function: str | None = None, protocol: st
     """The best model of a run with the data of its recipe, or a saved model with the data that are named."""
     folder = locate(folder)
     if (folder / "recipe.yaml").exists():
-        if function or protocol:
-            raise InputError(f"{folder} is a run and has its data; drop function and protocol, or take {folder}/best")
         run = open_run(folder)
         if not (folder / "best").exists():
             raise InputError(f"{folder} has no weights yet; go on with: fillin train --resume {folder}")
+        if run.recipe["data"]["name"] != "curves":  # a broad prior has no limit: it is judged on curves that have one
+            return _asked(run.model(), function, protocol)
+        if function or protocol:
+            raise InputError(f"{folder} is a run and has its data; drop function and protocol, or take {folder}/best")
         options = {key: value for key, value in run.recipe["data"].items() if key not in ("name", "batch")}
         return Subject(run.model(), options)
     if not (folder / "model.safetensors").exists():
@@ -82,8 +85,12 @@ def subject(folder: str | os.PathLike, function: str | None = None, protocol: st
             f"{folder} is neither a run (fillin train makes one), nor a saved model (fillin.save), nor pretrained: "
             f"{', '.join(names())}"
         )
-    model = load(folder)
-    return Subject(model, {"function": function or "rbf", "protocol": protocol or "tnp", "dim_x": model.dim_x or 1})
+    return _asked(load(folder), function, protocol)
+
+
+def _asked(model: Process, function: str | None, protocol: str | None) -> Subject:
+    data = {"function": function or "rbf", "protocol": protocol or "tnp", "dim_x": model.dim_x or 1}
+    return Subject(model, data, learnt=False)
 
 
 def settings(
@@ -97,7 +104,7 @@ def settings(
     learnt = about.data["function"]
     train = _stream(about.data)
     fits(about.model, train)
-    found = [Setting("training", learnt, train)]
+    found = [Setting("training" if about.learnt else "function", learnt, train)]
     if shift:
         found.append(Setting("shift", shift, train.at(shift=train.layout.shift + shift)))
     low, high = train.layout.range
