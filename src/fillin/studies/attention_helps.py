@@ -75,7 +75,8 @@ def report(cells: Sequence[Cell], folder: Path) -> Report:
         "model", "log-likelihood", "rmse", "rmse at the context", "context in its 95 % band", "ms a step", "steps",
     )  # fmt: skip
     pictures = {
-        "learning.png": "Validation while training, by steps and by time.",
+        "learning.png": "Validation while training, by steps and by time (of models with a latent variable "
+        "jointly, all targets of a task at once: not to be compared with the table).",
         "latents.png": "Bands (50 % and 95 %) through the same context; orange: the mean function of each latent.",
     }
     return Report(findings, columns, rows, pictures)
