@@ -24,8 +24,11 @@ from fillin.errors import InputError
 from fillin.filling.answer import Answer
 from fillin.filling.bounds import Belief, Bend
 from fillin.filling.clock import Clock
+from fillin.filling.frames import read_frame
 from fillin.filling.hidden import WAYS, hide, judge
-from fillin.filling.series import Asked, Series
+from fillin.filling.picture import draw
+from fillin.filling.series import Asked, Filled, Series
+from fillin.filling.verb import plan
 from fillin.filling.write import written_as
 
 pytest_plugins = ["filled"]
@@ -445,6 +448,19 @@ def test_a_picture_and_a_page_that_stands_alone(fill):
     assert rows(same) == rows(page), "the same seed hides the same points"
     other = fill(csv(frame), "--by", "who", "--report", "--force", "--no-picture", "--seed", "5")
     assert rows(other.path.with_suffix(".html").read_text()) != rows(page)
+
+
+@pytest.mark.parametrize("gaps", ["many", "one"])
+def test_a_picture_of_very_many_places_is_no_larger(gaps):
+    n = 60_000
+    y = np.where(np.arange(n) % 2 if gaps == "many" else np.arange(n) < n // 2, np.nan, 1.0)
+    asked = plan(read_frame(pd.DataFrame({"x": np.arange(n), "y": y})).sheet)
+    at = asked.series[0]
+    filled = Filled(at.rows, *(np.full(len(at.rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
+    axes = draw(asked, {"y": filled}).axes[0]
+    drawn = sum(len(path.vertices) for band in axes.collections[:2] for path in band.get_paths())
+    assert n < drawn < 5 * n
+    assert axes.get_legend_handles_labels()[1] == ["95%", "50%", "filled", "known"]
 
 
 def test_the_verdict_on_an_exact_process():

@@ -149,11 +149,12 @@ def _bar(what: str, total: int) -> Iterator[Callable[[int], object]]:
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=console(stderr=True), transient=True)
+    shown = bar.console.is_terminal
     task, begin = bar.add_task(what, total=total), monotonic()
 
     def tick(done: int) -> None:
         bar.advance(task, done)
-        if not bar.live.is_started and monotonic() - begin > _PATIENCE:
+        if shown and not bar.live.is_started and monotonic() - begin > _PATIENCE:
             bar.start()
 
     try:

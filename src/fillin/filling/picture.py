@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _PANELS = 6
-_MARKS = 20_000  # known points that are drawn
-_ALONE = 2  # places of a gap up to which each has a mark of its own
+_MARKS = 20_000  # points that are drawn one by one
+_BANDS = ("low", "high", 0.16, None), ("quarter", "three_quarters", 0.26, 0.5)
 
 
 def draw(plan: Plan, filled: dict[str, Filled]) -> "Figure":
@@ -56,25 +56,18 @@ def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: Filled) -> 
     mine[group.rows] = True
     mine[rows + np.flatnonzero(plan.new.group == number)] = True
     own = np.flatnonzero(mine[filled.rows])
-    own = own[np.argsort(x[filled.rows[own]], kind="stable")]
-    bands = ("low", "high", 0.16, plan.asked.level), ("quarter", "three_quarters", 0.26, 0.5)
-    for piece in _pieces(x, filled.rows[own], known):
-        at = own[piece]
-        line = _line(x, column.values, filled, at, known)
-        for low, high, alpha, share in bands:
-            axis.fill_between(line["x"], line[low], line[high], color=BLUE, alpha=alpha, lw=0, label=f"{share:.0%}")
-        axis.plot(line["x"], line["mean"], color=BLUE, linewidth=1.0, zorder=3, label="filled")
-        if len(piece) <= _ALONE:  # a band of one place is hardly seen
-            axis.vlines(x[filled.rows[at]], filled.low[at], filled.high[at], color=BLUE, linewidth=0.8, alpha=0.6)
-            axis.plot(x[filled.rows[at]], filled.mean[at], "o", color=BLUE, markersize=2.4, zorder=4)
+    line, alone = _line(x, column.values, known, filled, own)
+    for low, high, alpha, share in _BANDS:
+        label = f"{plan.asked.level if share is None else share:.0%}"
+        axis.fill_between(line["x"], line[low], line[high], color=BLUE, alpha=alpha, linewidth=0, label=label)
+    axis.plot(line["x"], line["mean"], color=BLUE, linewidth=1.0, zorder=3, label="filled")
+    at = x[filled.rows[alone]]  # a band of one place is hardly seen
+    axis.vlines(at, filled.low[alone], filled.high[alone], color=BLUE, linewidth=0.8, alpha=0.6)
+    axis.plot(at, filled.mean[alone], "o", color=BLUE, markersize=2.4, zorder=4)
     few = known[np.unique(np.linspace(0, len(known) - 1, _MARKS).astype(int))]
     size = float(np.clip(60 / np.sqrt(len(known)), 0.8, 3.2))
     axis.plot(x[few], column.values[few], "o", color=INK, markersize=size, markeredgewidth=0, zorder=5, label="known")
     _heights(axis, column.values[known], filled, own)
-    handles, labels = axis.get_legend_handles_labels()
-    for handle, again in zip(handles, [label in labels[:i] for i, label in enumerate(labels)], strict=True):
-        if again:
-            handle.set_label("_")  # one entry for all pieces
 
 
 def _across(seen: Seen, new: ndarray) -> ndarray:
@@ -83,24 +76,37 @@ def _across(seen: Seen, new: ndarray) -> ndarray:
     return both.astype("datetime64[us]") if seen.x.clock is not None else both
 
 
-def _pieces(x: ndarray, rows: ndarray, known: ndarray) -> list[ndarray]:
-    """Runs of filled places (numbers into `rows`) with nothing known between them."""
-    if not len(rows):
-        return []
-    between = np.searchsorted(np.sort(x[known]), x[rows])
-    return np.split(np.arange(len(rows)), np.flatnonzero(np.diff(between)) + 1)
-
-
-def _line(x: ndarray, values: ndarray, filled: Filled, own: ndarray, known: ndarray) -> dict[str, ndarray]:
-    """A run with the known points on either side of it, where the band is no wider than they are."""
-    rows = filled.rows[own]
-    order = known[np.argsort(x[known], kind="stable")]
-    after = int(np.searchsorted(x[order], x[rows[0]]))
-    left, right = order[after - 1 : after], order[after : after + 1]
-    found = {"x": np.concatenate([x[left], x[rows], x[right]])}
+def _line(
+    x: ndarray, values: ndarray, known: ndarray, filled: Filled, own: ndarray
+) -> tuple[dict[str, ndarray], ndarray]:
+    """Every gap with the known point on either side, where the band is no wider than that, and NaN between gaps; and
+    those of `own` that are alone in their gap."""
+    place = np.concatenate([x[known], x[filled.rows[own]]])
+    order = np.argsort(place, kind="stable")
+    blank = _longest(order >= len(known))
+    beside = blank | np.roll(blank, 1) | np.roll(blank, -1)
+    beside[0], beside[-1] = blank[:2].any(), blank[-2:].any()
+    beside &= blank | (order < len(known))
+    keep = beside | np.append(False, beside[:-1])  # one that is not beside a gap ends it
+    found = {"x": place[order][keep]}
     for name in ("mean", "low", "high", "quarter", "three_quarters"):
-        found[name] = np.concatenate([values[left], getattr(filled, name)[own], values[right]])
-    return found
+        every = np.concatenate([values[known], getattr(filled, name)[own]])[order]
+        found[name] = np.where(beside, every, np.nan)[keep]
+    alone = blank & ~np.append(False, blank[:-1]) & ~np.append(blank[1:], False)
+    return found, own[order[alone] - len(known)]
+
+
+def _longest(blank: ndarray) -> ndarray:
+    """As many of the runs of blanks as can be drawn; the longest, for the others could not be seen."""
+    if blank.sum() <= _MARKS:
+        return blank
+    run = np.cumsum(np.diff(blank, prepend=False))  # odd: a run of blanks
+    length = np.bincount(run)
+    length[::2] = 0
+    longest = np.argsort(-length, kind="stable")
+    drawn = np.cumsum(length[longest]) <= _MARKS
+    drawn[0] = True
+    return blank & np.isin(run, longest[drawn])
 
 
 def _heights(axis: "Axes", known: ndarray, filled: Filled, own: ndarray) -> None:
