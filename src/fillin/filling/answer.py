@@ -7,6 +7,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtr
 
+_RARE = 0.01
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -17,13 +19,22 @@ class Answer:
     deviations: Float[ndarray, "n dy k"]
 
     @property
+    def likely(self) -> Float[ndarray, "n dy k"]:
+        """The weights without those below a hundredth. What is as rare as that, a spike or a slip, keeps its place in
+        the tails; but one in two thousand, a hundred times as wide, would double a standard deviation all by itself."""
+        kept = np.where(self.weights < _RARE, 0, self.weights)
+        return kept / kept.sum(-1, keepdims=True)
+
+    @property
     def mean(self) -> Float[ndarray, "n dy"]:
-        return (self.weights * self.means).sum(-1)
+        """Of what is likely."""
+        return (self.likely * self.means).sum(-1)
 
     @property
     def std(self) -> Float[ndarray, "n dy"]:
+        """Of what is likely."""
         off = self.means - self.mean[..., None]
-        return np.sqrt((self.weights * (self.deviations**2 + off**2)).sum(-1))
+        return np.sqrt((self.likely * (self.deviations**2 + off**2)).sum(-1))
 
     def cdf(self, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"]:
         return (self.weights * ndtr((y[..., None] - self.means) / self.deviations)).sum(-1)

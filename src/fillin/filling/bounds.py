@@ -144,11 +144,11 @@ class Belief:
         return self.bend.back(each.quantile(np.repeat(levels, n)[:, None])[:, 0]).reshape(len(levels), n)
 
     def moments(self) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
-        """Mean and standard deviation: exact, or of bent values by quadrature over each normal of the mixture."""
+        """Mean and standard deviation of what is likely: exact, or of bent values by quadrature over each normal."""
         if self.bend.straight:
             return self.given.mean[:, 0], self.given.std[:, 0]
         given = self.given
-        weights, means, deviations = (part[:, 0] for part in (given.weights, given.means, given.deviations))
+        weights, means, deviations = (part[:, 0] for part in (given.likely, given.means, given.deviations))
         y = self.bend.back(means[..., None] + deviations[..., None] * _NODES)  # [n k nodes]
         share = weights[..., None] * _WEIGHTS
         mean = (share * y).sum((-1, -2))
