@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from numpy import ndarray
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 try:
     from sklearn.base import BaseEstimator, RegressorMixin
@@ -27,8 +27,8 @@ from fillin.filling.adapt import ENOUGH, STEPS, adapt
 from fillin.filling.joint import DRAWS, covariance, draw
 from fillin.filling.known import Known, Tick
 from fillin.heads import ObservedHead
-from fillin.models import Process, create, load
-from fillin.models.files import replace_file, write_tensors
+from fillin.models import Process, load
+from fillin.models.files import build, read_tensors, replace_file, write_tensors
 from fillin.models.filler import Filler
 from fillin.pretrained import names
 
@@ -203,17 +203,12 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
     @classmethod
     def load(cls, path: str | os.PathLike) -> "ProcessRegressor":
         """What `save` wrote. Its `model` is the name it had, or else the model itself."""
-        try:
-            with safe_open(path, "pt") as file:
-                about = json.loads((file.metadata() or {}).get("fillin.regressor", "null"))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-        except (OSError, SafetensorError, ValueError) as error:
-            raise InputError(f"load: {path} is not a readable regressor: {error}") from error
+        about, tensors = read_tensors(path, "fillin.regressor", "regressor")
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise InputError(f"load: {path} is not a ProcessRegressor of format {FORMAT}; fillin.load reads models")
         try:
             config, context = about["model"], {k: tensors[k].numpy() for k in ("X", "y", "y_err") if k in tensors}
-            model = create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])
+            model = build(config)
             model.load_state_dict({k.removeprefix("model."): t for k, t in tensors.items() if k.startswith("model.")})
             made = cls(about["name"] or model, about["adapt"], about["random_state"])
             made.seed_, made.gain_ = about["seed"], about["gain"]

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -44,16 +45,11 @@ def load(folder: str | os.PathLike) -> Process:
     """The model that `save` wrote there, the best of a run, or pretrained weights by name, with their dtype."""
     path = locate(folder)
     path = (path / "best" if (path / "recipe.yaml").exists() else path) / "model.safetensors"
-    try:
-        with safe_open(path, "pt") as file:
-            config = json.loads((file.metadata() or {}).get("fillin", "null"))
-            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
-    except (OSError, SafetensorError, ValueError) as error:
-        raise InputError(f"load: {path} is not a readable model: {error}") from error
+    config, weights = read_tensors(path, "fillin", "model")
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise InputError(f"load: {path} is not a fillin model of format {FORMAT}; another program or version wrote it")
     try:
-        model = create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])
+        model = build(config)
         dtype = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
         if len(dtype) == 1:
             model.to(dtype.pop())
@@ -61,6 +57,21 @@ def load(folder: str | os.PathLike) -> Process:
     except (KeyError, TypeError, RuntimeError) as error:
         raise InputError(f"load: the weights in {path} do not fit the model they name: {error}") from error
     return model
+
+
+def build(config: dict[str, Any]) -> Process:
+    """The model that a config describes, its weights random."""
+    return create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])
+
+
+def read_tensors(path: str | os.PathLike, key: str, what: str) -> tuple[Any, dict[str, Tensor]]:
+    """The JSON under `key` of the metadata (None where there is none), and all tensors of a safetensors file."""
+    try:
+        with safe_open(path, "pt") as file:
+            about = json.loads((file.metadata() or {}).get(key, "null"))
+            return about, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dict)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise InputError(f"load: {path} is not a readable {what}: {error}") from error
 
 
 def write_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
