@@ -19,7 +19,7 @@ from fillin.data.kernels import Range, is_pair, within
 from fillin.data.task import Task
 from fillin.errors import InputError
 
-# Kernels and waves, with their shares. Lengths are in units of half the context's width.
+# Kernels and waves, with their shares. Lengths are in quarters of the width of all points.
 FUNCTIONS = (
     "3 rbf | 2 matern-5/2 | 2 matern-3/2 | 1.5 matern-1/2 | 1 rational-quadratic | 2 periodic | 2 weakly-periodic | "
     "1.5 rbf + rbf | 1 rbf + matern-1/2 | 1 rbf + linear | 1.5 periodic + rbf | 2 weakly-periodic + rbf | "
@@ -74,7 +74,7 @@ class Broad:
 
 
 def places(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:
-    """n places in [−2, 2]^dx: a third of the tasks on a grid, the others scattered, more or less evenly."""
+    """n places in [−2, 2]^dx: four tasks in ten evenly (half on a lattice where dx > 1), the others scattered."""
     if dim_x == 1:
         # steps of a renewal process: shape 50 is nearly even, 0.2 comes in clusters
         shape = within(uniform(random, batch, 1), (0.2, 50.0), logarithmic=True).expand(-1, n + 1)

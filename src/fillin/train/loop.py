@@ -236,12 +236,11 @@ class Loop:
         return bool(self.fabric.all_reduce(torch.tensor(float(stop.asked)), reduce_op="sum"))
 
     def _advice(self, loss: float) -> str:
-        good = f"the last good checkpoint is {self.last}" if self.last.exists() else "there is no checkpoint yet"
         rate = self.recipe["optimiser"]["rate"] / 3
         return (
-            f"step {self.state.step}: the loss is {loss:.4g} and cannot be trained on; {good}. Try a lower rate "
-            f"(--optimiser.rate {rate:.1g}), a shorter gradient (--optimiser.clip 0.1), a longer warm-up "
-            f"(--schedule.warmup 0.1) or a larger floor of the deviation (--model.floor 0.01)"
+            f"step {self.state.step}: the loss is {loss:.4g} and cannot be trained on; the last good checkpoint is "
+            f"{self.last}. Try a lower rate (--optimiser.rate {rate:.1g}), a shorter gradient (--optimiser.clip "
+            "0.1), a longer warm-up (--schedule.warmup 0.1) or a larger floor of the deviation (--model.floor 0.01)"
         )
 
 
