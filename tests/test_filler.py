@@ -7,7 +7,9 @@ import torch
 from torch.testing import assert_close
 
 import fillin
-from fillin.data import Broad, Task
+from fillin.data import Broad, Curves, Task
+from fillin.data.broad import gaussian_part
+from fillin.data.curves import Layout
 from fillin.errors import InputError
 from fillin.heads import Observed
 from fillin.models.points import Points
@@ -128,6 +130,40 @@ def test_the_broad_prior_is_a_stream(dim_x):
         sizes.add(task.xc.shape[1])
     assert len(sizes) > 5
     assert not torch.equal(stream.task(0).xt, stream.in_small_batches(4).task(0).xt)
+
+
+def test_a_radial_prior_has_columns_of_unequal_weight():
+    stream = Broad(dim_x=5, columns=True, points=(40, 60), pairs=100_000, seed=1)
+    tasks = [stream.task(step) for step in range(20)]
+    assert {task.xc.shape[-1] for task in tasks} == {1, 2, 3, 4, 5}
+    for task in tasks:
+        widest = torch.cat([task.xc, task.xt], 1).abs().amax(1)  # [b dx]
+        assert widest.amax() <= 2
+        assert (widest.amax(1) > 1).all()
+        assert task.xc.shape[-1] == 1 or widest.amin() < 0.5
+
+
+def test_plain_tasks_are_those_of_the_protocol():
+    """Their noise is the protocol's, they lie anywhere, and of all of them none has known errors."""
+    task = Broad(points=(200, 200), pairs=10**6, plain=1.0, seed=2).task(0)
+    assert ((task.yt - task.clean_t).std() / 0.02 - 1).abs() < 0.1
+    assert not task.error_c.any()
+    none = Broad(points=(200, 200), pairs=10**6, plain=0.0, seed=2).task(0)
+    assert (none.yt - none.clean_t).std(1).max() > 0.1
+    for wrong in (-0.1, 1.5, float("nan")):
+        with pytest.raises(InputError, match="plain"):
+            Broad(plain=wrong)
+
+
+def test_the_part_of_the_prior_that_has_an_answer():
+    """On its tasks that answer beats the one for whom nearly all tasks are plain."""
+    stream = Curves(gaussian_part(), Layout(context=(12, 12), targets=(5, 5), points=None), batch=8, seed=3)
+    best = stream.function.settings(stream.task(0), 64)
+    other = gaussian_part(plain=1 - 1e-9).settings(stream.task(0), 64)
+    best, other = (
+        (found.evidence.log_softmax(0) + found.joint).logsumexp(0).mean() for found in (best, other) if found
+    )
+    assert best > other + 0.1
 
 
 def test_points_are_hidden_everywhere_in_blocks_and_at_ends():

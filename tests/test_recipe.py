@@ -2,6 +2,7 @@
 
 import pytest
 from helpers import SMALL
+from torch.testing import assert_close
 
 from fillin.cli import main
 from fillin.errors import FillinError
@@ -125,3 +126,21 @@ def test_files_that_are_no_recipes(text, message, tmp_path):
         read(tmp_path / "nowhere.yaml")
     with pytest.raises(FillinError, match="unknown recipe 'te-tpn'; did you mean 'te-tnp'"):
         read("te-tpn")
+
+
+# ---- weights to start from
+
+
+def test_a_run_starts_from_the_weights_it_names(tmp_path):
+    first = fit(SMALL, tmp_path / "first", overrides=["--budget.steps", "3"])
+    again = fit(SMALL, tmp_path / "again", overrides=["--start", str(tmp_path / "first"), "--optimiser.rate", "1e-12"])
+    for name, tensor in first.model().state_dict().items():
+        assert_close(again.model("last").state_dict()[name], tensor, rtol=1e-5, atol=1e-7)
+    assert read(tmp_path / "again" / "recipe.yaml")["start"] == str(tmp_path / "first")
+
+
+@pytest.mark.parametrize(("start", "message"), [("nowhere", "nowhere"), ("te-tnp-rbf", "start: the weights in te")])
+def test_weights_that_cannot_be_started_from_leave_no_folder(start, message, tmp_path):
+    with pytest.raises(FillinError, match=message):
+        fit(SMALL, tmp_path / "run", overrides=["--start", start])
+    assert not (tmp_path / "run").exists()

@@ -17,6 +17,7 @@ _EXAMPLES = """\
   fillin train te-tnp --model.score fourier --optimiser.rate 1e-3 --data.function "rbf | periodic"
   fillin train te-tnp --model.name cnp --print-config > cnp.yaml
   fillin train cnp.yaml --devices 2                two processes, gradients averaged (DDP)
+  fillin train curve --start curve --time 2h       from weights that are there, not from random ones
   fillin train --resume runs/te-tnp                go on with a run that was stopped or killed
 
 Any setting of a recipe is an option; --print-config shows them all. A run folder holds the recipe, log.csv (and
@@ -25,7 +26,7 @@ is tested, FSDP is for GPUs and was not tried.
 """
 
 
-_SETTING = re.compile(r"--(\w+\.|seed\b)")
+_SETTING = re.compile(r"--(\w+\.|(seed|start)\b)")
 
 
 def add(commands) -> None:
@@ -42,7 +43,7 @@ def add(commands) -> None:
     command.add_argument("--compile", action="store_true", help="torch.compile: slow to start, for long runs")
     command.add_argument("--print-config", action="store_true", help="show the whole recipe and do nothing")
     command.set_defaults(run=run, settings=[])
-    command.set_defaults(known=[*command._option_string_actions, "--seed"])
+    command.set_defaults(known=[*command._option_string_actions, "--seed", "--start"])
     _set_apart(command)
 
 

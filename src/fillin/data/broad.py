@@ -2,7 +2,8 @@
 
 A task draws where its points are (evenly, scattered, in clusters), which of them are hidden (anywhere, in blocks, at an
 end), a function (Gaussian processes of many kernels, their sums and products, waves, warped, with changes of regime),
-and how it is observed (noise of any size, uneven, with heavy tails and outliers, sometimes with known errors).
+and how it is observed (noise of any size, uneven, with heavy tails and outliers, sometimes with known errors). Some
+tasks are plain: those of the protocol by which papers compare models.
 """
 
 import math
@@ -13,9 +14,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.data.curves import function_of, generator
-from fillin.data.functions import Function, uniform
-from fillin.data.kernels import Range, is_pair, within
+from fillin.data.curves import PROTOCOLS, function_of, generator
+from fillin.data.functions import Function, Mixture, uniform
+from fillin.data.kernels import Range, is_number, is_pair, within
 from fillin.data.task import Task
 from fillin.errors import InputError
 
@@ -27,6 +28,7 @@ FUNCTIONS = (
     "1 weakly-periodic + weakly-periodic | 1 periodic + periodic + rbf"
 )
 FLAT = "2 rbf | 2 matern-5/2 | 2 matern-3/2 | 1.5 matern-1/2 | 1 rational-quadratic | 2 rbf + rbf | 1 rbf + linear"
+PLAIN = "2 rbf | 2 matern-5/2 | periodic"
 WAVES = " | 0.5 sawtooth | 0.5 square-wave"
 HYPER: dict[str, Any] = {
     "length": (0.05, 4.0), "scale": (0.05, 1.0), "period": (0.04, 3.0), "drift": (0.5, 20.0), "mix": (0.2, 3.0),
@@ -36,18 +38,26 @@ HYPER: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Broad:
-    """A stream of tasks of `points` each (log-uniform), as many in a batch as have about so many `pairs`."""
+    """A stream of tasks of `points` each (log-uniform), as many in a batch as have about so many `pairs`.
+
+    The share `plain` has the kernels, places and noise of the protocol `tnp`. With `columns` a batch has 1 to dim_x of
+    them, some of more weight than others: what a radial model is to learn from.
+    """
 
     dim_x: int = 1
     points: tuple[int, int] = (6, 512)
     pairs: int = 300_000
     noise: Range = (0.003, 1.0)
+    plain: float = 0.2
+    columns: bool = False
     seed: int = 0
     dim_y: int = 1
 
     def __post_init__(self):
         if not (is_pair(self.points) and 4 <= self.points[0] <= self.points[1]):
             raise InputError(f"broad: points must be two whole numbers of at least 4, got {self.points!r}")
+        if not (is_number(self.plain) and 0 <= self.plain <= 1):
+            raise InputError(f"broad: plain is a share of tasks, from 0 to 1, got {self.plain!r}")
 
     @property
     def batch(self) -> int:
@@ -65,12 +75,43 @@ class Broad:
         total = round(float(within(uniform(random, 1), self.points, logarithmic=True)))
         batch = self._batch(total)
         nc = min(total - 1, int(total * float(uniform(random, 1))))
-        x = places(batch, total, self.dim_x, random)
-        x = x.gather(1, hidden_last(x, nc, random)[..., None].expand(x.shape))
-        clean = values(x, random)
+        dim_x = int(torch.randint(1, self.dim_x + 1, (), generator=random)) if self.columns else self.dim_x
+        plain = uniform(random, batch) < self.plain
+        x = places(batch, total, dim_x, random)
+        x = torch.where(plain[:, None, None], 4 * uniform(random, *x.shape) - 2, x)
+        order = torch.where(plain[:, None], uniform(random, batch, total).argsort(1), hidden_last(x, nc, random))
+        x = x.gather(1, order[..., None].expand(x.shape))
+        if self.columns:
+            x = x * _weights(batch, dim_x, random)
+        clean = values(x / math.sqrt(dim_x) if self.columns else x, random)
         y, error = observe(x, clean, self.noise, random)
+        if plain.any():
+            clean[plain] = _plain(noise=0.0).draw(x[plain], random)[0]
+            y[plain] = clean[plain] + _TNP["noise"] * torch.randn(clean[plain].shape, generator=random, dtype=y.dtype)
+            error[plain] = 0
         parts = [part.float() for part in (x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])]
         return Task(*parts, error_c=error[:, :nc].float(), clean_t=clean[:, nc:].float())
+
+
+_TNP = PROTOCOLS["tnp"][1]
+
+
+def _plain(**options) -> Function:
+    return function_of(PLAIN, {**_TNP, **options})
+
+
+def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> Function:
+    """What of this prior has a closed form: its Gaussian processes in one dimension under Gaussian noise, neither
+    warped nor broken. `fillin.data.limits.bayes` tells how well anyone could do there."""
+    rest = function_of(FUNCTIONS, {**HYPER, "scale": (0.3, 1.0), "noise": noise})
+    return Mixture((_plain(), rest), (plain, 1 - plain))
+
+
+def _weights(batch: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b 1 dx"]:
+    """How much a column matters; the most important one has 1."""
+    weights = within(uniform(random, batch, 1, dim_x), (0.03, 1.0), logarithmic=True)
+    weights = torch.where(uniform(random, batch, 1, dim_x) < 0.3, 1.0, weights)
+    return weights / weights.amax(-1, keepdim=True)
 
 
 def places(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:

@@ -198,7 +198,7 @@ def _function(text: str, hyper: dict[str, Any]) -> Function:
     if text in FUNCTIONS and text not in KERNELS:
         kind = FUNCTIONS[text]
         return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
-    return GaussianProcess(_kernel(text, hyper), hyper["noise"])
+    return GaussianProcess(_kernel(text, hyper), hyper["noise"], bool(hyper.get("logarithmic", False)))
 
 
 def _kernel(text: str, hyper: dict[str, Any]) -> Kernel:

@@ -60,20 +60,24 @@ def check_noise(where: str, noise) -> None:
         raise InputError(f"{where}: noise is a standard deviation of at least 0, or a range of them, got {noise!r}")
 
 
-def deviation(noise: float | Range, u: Tensor) -> Tensor:
-    """The noise of each task: `noise`, or uniform in it where it is a range, at the uniforms u."""
-    return within(u, noise) if isinstance(noise, tuple | list) else torch.full_like(u, noise)
+def deviation(noise: float | Range, u: Tensor, logarithmic: bool = False) -> Tensor:
+    """The noise of each task: `noise`, or (log-)uniform in it where it is a range, at the uniforms u."""
+    return within(u, noise, logarithmic) if isinstance(noise, tuple | list) else torch.full_like(u, noise)
 
 
 @dataclass(frozen=True)
 class GaussianProcess(Function):
-    """f ~ GP(0, k), y = f + noise·ε. `noise` is a standard deviation, or the range of which each task draws its own."""
+    """f ~ GP(0, k), y = f + noise·ε. `noise` is a standard deviation, or the range of which each task draws its own,
+    uniformly or log-uniformly."""
 
     kernel: Kernel = field(default_factory=RBF)
     noise: float | Range = 0.02
+    logarithmic: bool = False
 
     def __post_init__(self):
         check_noise("GaussianProcess", self.noise)
+        if self.logarithmic and isinstance(self.noise, tuple | list) and self.noise[0] == 0:
+            raise InputError(f"GaussianProcess: a log-uniform range of noise begins above 0, got {self.noise!r}")
 
     def draw(self, x, random):
         theta = self._hyper(uniform(random, len(x), self.unknown))
@@ -118,13 +122,8 @@ class GaussianProcess(Function):
     def _hyper(self, u: Float[Tensor, "*b unknown"]) -> Float[Tensor, "*b size"]:
         """θ of the kernel, then the noise, at uniforms."""
         own = self.kernel.hyper(u[..., : self.kernel.size])
-        last = u[..., self.kernel.size :]
-        noise = (
-            within(last, self.noise)
-            if isinstance(self.noise, tuple | list)
-            else own.new_full((*own.shape[:-1], 1), self.noise)
-        )
-        return torch.cat([own, noise], -1)
+        last = u[..., self.kernel.size :] if self.unknown > self.kernel.size else own.new_zeros(*own.shape[:-1], 1)
+        return torch.cat([own, deviation(self.noise, last, self.logarithmic)], -1)
 
     def _covariance(self, x: Tensor, theta: Tensor) -> Tensor:
         """Of y at x. Without noise the smallest jitter that keeps a Cholesky factor is added."""

@@ -20,8 +20,8 @@ class Filler(AutoregressiveTNP):
 
     With `seasons` (one input dimension) the strongest period of the context is found by its periodogram, and every
     place also has a point on a circle of that period: what is one period away is near. Values may come with known
-    errors, `error_c` [b nc dy] (0: not known). With `radial` one set of weights serves any number of columns, each in
-    units of its own.
+    errors, `error_c` [b nc dy] (0: not known). With `radial` one set of weights serves any number of columns, all in
+    the units of the widest: which of them matter more is for the caller to say, by stretching them.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Filler(AutoregressiveTNP):
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> Autoregressive:
         context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
-        units = Units.of(context, self.seasons)
+        units = Units.of(context, self.seasons, alike=self.dim_x is None)
         trend = units.trend(targets.x)
         context = replace(
             context, x=units.place(context.x), y=torch.where(context.seen, units.value(context.y, context.x), 0),

@@ -21,10 +21,14 @@ _FINE = 24  # steps between two of them, in the second look
 
 @dataclass(frozen=True)
 class Units:
-    """y = level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context."""
+    """y = base + level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context.
+
+    The level is counted from the smallest value, the base: then 1e4 + 1 keeps its digits in float32.
+    """
 
     low: Float[Tensor, "b 1 dx"]
     width: Float[Tensor, "b 1 dx"]
+    base: Float[Tensor, "b 1 dy"]
     level: Float[Tensor, "b 1 dy"]
     slope: Float[Tensor, "b dx dy"]
     scale: Float[Tensor, "b 1 dy"]
@@ -33,20 +37,24 @@ class Units:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, context: Points, seasons: bool = False) -> "Units":
+    def of(cls, context: Points, seasons: bool = False, alike: bool = False) -> "Units":
+        """Of each column of x on its own, or of all of them `alike`: those of the widest."""
         there = context.real[..., None]
         low = _least(context.x, there)
         width = -_least(-(context.x - low), there)
+        width = width.amax(-1, keepdim=True).expand_as(width) if alike else width
         width = torch.where(width > 0, width, 1)
         u = 4 * (context.x - low) / width - 2
         seen = context.seen & there
         n = seen.sum(1, keepdim=True).to(u.dtype)
-        level = _sum(context.y, seen) / n.clamp_min(1)
-        slope = _slope(u, context.y - level, seen, n)
+        base = _least(context.y, seen)
+        y = context.y - base
+        level = _sum(y, seen) / n.clamp_min(1)
+        slope = _slope(u, y - level, seen, n)
         level = level - _sum(u @ slope, seen) / n.clamp_min(1)
-        rest = torch.where(seen, context.y - level - u @ slope, 0)
-        scale = _spread(rest, level, n)
-        units = cls(low, width, level, slope, scale)
+        rest = torch.where(seen, y - level - u @ slope, 0)
+        scale = _spread(rest, base + level, n)
+        units = cls(low, width, base, level, slope, scale)
         return units if not seasons else _with_season(units, u, rest / scale, seen)
 
     def place(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n _"]:
@@ -58,10 +66,14 @@ class Units:
         return torch.cat([u, self.season * angle.cos(), self.season * angle.sin()], -1)
 
     def trend(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
-        return self.level + (4 * (x - self.low) / self.width - 2) @ self.slope
+        return self.base + self._above(x)
 
     def value(self, y: Float[Tensor, "b n dy"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
-        return (y - self.trend(x)) / self.scale
+        return (y - self.base - self._above(x)) / self.scale
+
+    def _above(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
+        """The trend, from the base."""
+        return self.level + (4 * (x - self.low) / self.width - 2) @ self.slope
 
 
 def _least(x: Tensor, there: Tensor) -> Float[Tensor, "b 1 dx"]:
@@ -84,7 +96,7 @@ def _slope(u: Tensor, y: Tensor, seen: Bool[Tensor, "b n dy"], n: Float[Tensor, 
     gram = torch.einsum("bnxy,bnzy->byxz", centred, centred)
     ridge = 4 * torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
     both = torch.einsum("bnxy,bny->byx", centred, y)
-    slope = torch.linalg.solve(gram + ridge, both[..., None])[..., 0].mT
+    slope = _solve(gram + ridge, both).mT
     return torch.where(n > 3, slope, 0)
 
 
@@ -98,27 +110,30 @@ def _spread(rest: Tensor, level: Tensor, n: Float[Tensor, "b 1 dy"]) -> Float[Te
 def _with_season(units: Units, u: Tensor, rest: Tensor, seen: Tensor) -> Units:
     """The frequency that explains most of what the trend leaves: found by a periodogram, sharpened by least squares."""
     b, n, _ = u.shape
-    most = min(_MOST, n // 2)
+    # frequencies above half the points are not taken: a graph for any number of points looks at all, and leaves them
+    most = _MOST if torch.compiler.is_exporting() else min(_MOST, n // 2)
     if most < 2:
         zero = u.new_zeros(b, 1, 1)
         return replace(units, cycles=zero, season=zero)
     turns, value = (u[..., 0] + 2) / 4, rest.mean(-1)  # [b n]
-    points = seen.any(-1).sum(1, keepdim=True).clamp_min(1).to(u.dtype)
+    points = seen.any(-1).sum(1, keepdim=True).to(u.dtype)
+    fast = (points / 2).floor()
     grid = torch.arange(_PER_CYCLE * most + 1, dtype=u.dtype, device=u.device) / _PER_CYCLE
     power = _periodogram(turns, value, grid)
-    power = torch.where(grid <= points / 2, power, 0)
+    power = torch.where(grid <= fast, power, 0)
     voted = torch.zeros_like(power)
     for multiple, weight in enumerate(_HARMONICS, 1):
         own = power[:, ::multiple]
         voted[:, : own.shape[1]] += weight * own
     slow = 1.5  # cycles: below it is a trend
-    best = torch.where((grid >= slow) & (grid <= points / 2), voted, -1).argmax(1)  # [b]
+    best = torch.where((grid >= slow) & (grid <= fast), voted, -1).argmax(1)  # [b]
     fine = torch.linspace(-1, 1, 2 * _FINE + 1, dtype=u.dtype, device=u.device) / _PER_CYCLE
     near = grid[best][:, None] + fine
     explained = _explained(turns, value, near, seen.any(-1))
     at = explained.argmax(1, keepdim=True)
     sure = 0.5 * points * explained.gather(1, at) - torch.log(_PER_CYCLE * points / 2 + 1) - 1
-    return replace(units, cycles=near.gather(1, at)[..., None], season=(sure / 6).clamp(0, 1)[..., None])
+    cycles, season = (torch.where(fast >= 2, found, 0)[..., None] for found in (near.gather(1, at), sure / 6))
+    return replace(units, cycles=cycles, season=season.clamp(0, 1))
 
 
 def _periodogram(turns: Float[Tensor, "b n"], value: Float[Tensor, "b n"], cycles: Float[Tensor, "f"]) -> Tensor:
@@ -135,5 +150,18 @@ def _explained(turns: Tensor, value: Tensor, cycles: Float[Tensor, "b f"], there
     waves = waves * there[:, None, None]
     ridge = 1e-2 * there.sum(1).clamp_min(1)[:, None, None, None] * torch.eye(4, dtype=value.dtype, device=value.device)
     both = torch.einsum("bfwn,bn->bfw", waves, value)
-    fit = torch.linalg.solve(waves @ waves.mT + ridge, both)
+    fit = _solve(waves @ waves.mT + ridge, both)
     return (fit * both).sum(-1) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
+
+
+def _solve(a: Float[Tensor, "*b d d"], y: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+    """a⁻¹ y for small, positive definite a, by elimination: all systems of a batch take each step at once."""
+    rows, tops = torch.cat([a, y[..., None]], -1).movedim((-2, -1), (0, 1)).contiguous(), []
+    for _ in range(y.shape[-1]):
+        top = rows[0, 1:] / rows[0, 0]  # what is left of the first row: its unknown, in terms of those after it
+        rows = rows[1:, 1:] - rows[1:, :1] * top
+        tops.append(top)
+    found = tops[-1]
+    for top in reversed(tops[:-1]):
+        found = torch.cat([top[-1:] - (top[:-1] * found).sum(0, keepdim=True), found])
+    return found.movedim(0, -1)

@@ -26,7 +26,7 @@ from fillin.train import checkpoint
 from fillin.train.feed import feed
 from fillin.train.log import Line, Log
 from fillin.train.muon import Muon
-from fillin.train.recipe import Recipe, model_of, share_spent, stream_of
+from fillin.train.recipe import Recipe, model_of, share_spent, start_from, stream_of
 from fillin.train.stop import Stop
 
 HELD_OUT = 2**31  # added to the seed of what is not trained on
@@ -128,6 +128,8 @@ class Loop:
         self.keep, self.clip = recipe["keep"], recipe["optimiser"]["clip"]
         seed_step(recipe["seed"], HELD_OUT)
         self.goal = Goal(model_of(recipe, self.stream), objective_of(recipe))
+        if not self.last.exists():
+            start_from(recipe, self.goal.model)
         self.plain = optimiser_of(recipe, self.goal)
         if compiled:
             self.goal.compile(dynamic=True)

@@ -4,7 +4,8 @@
     recipe["model"]["width"]                # every setting is there, defaults as well
 
 It is a plain dict of sections, so that what a run folder keeps is what was run. Which settings a section has follows
-from what it names: those of `data` from its protocol, those of `model` from its name and size.
+from what it names: those of `data` from its protocol, those of `model` from its name and size. `start` names the
+weights to begin with: a run, a folder of `fillin.save`, or a pretrained model; without it they are random.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from fillin.data.broad import Broad
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
 from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
-from fillin.models import SIZES, Process, create
+from fillin.models import SIZES, Process, create, load
 from fillin.models.registry import REGISTRY, options_of
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -126,7 +127,7 @@ def read(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> R
 
 def dump(recipe: Recipe) -> str:
     """As YAML, sections in the order in which people read them."""
-    lines = [f"seed: {recipe['seed']}"]
+    lines = [f"seed: {recipe['seed']}", f"start: {_flow(recipe['start'])}"]
     for section in ("data", "model", *SECTIONS):
         lines += [f"{section}:", *(f"  {key}: {_flow(value)}" for key, value in recipe[section].items())]
     return "\n".join(lines) + "\n"
@@ -163,6 +164,17 @@ def model_of(recipe: Recipe, stream: Stream) -> Process:
         raise InputError(f"recipe: no {recipe['model']['name']} can be built of {options}: {error}") from error
 
 
+def start_from(recipe: Recipe, model: Process) -> None:
+    """Give a new model the weights that `start` names; they must be of the same model."""
+    if recipe["start"] is None:
+        return
+    try:
+        model.load_state_dict(load(recipe["start"]).state_dict())
+    except RuntimeError as error:
+        why = " ".join(str(error).split())
+        raise InputError(f"start: the weights in {recipe['start']} are of another model: {why}") from error
+
+
 def seconds(text: str | float | None) -> float | None:
     """90, "90s", "20m", "1m30s", "1h30m" → seconds. Where one number has a unit, each does: 1h30 could mean either.
 
@@ -192,6 +204,7 @@ def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
     """Every setting with its default, given what the recipe names."""
     parser = ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--start", type=str | None, default=None)
     parser.add_argument("--data.name", default="curves")
     if choose("data.name", flat.get("data.name", "curves"), DATA) == "curves":
         protocol = choose("data.protocol", flat.get("data.protocol", "tnp"), PROTOCOLS)

@@ -23,7 +23,7 @@ from fillin.train import checkpoint
 from fillin.train.lock import alone
 from fillin.train.log import Line
 from fillin.train.log import read as read_log
-from fillin.train.recipe import Recipe, dump, find, model_of, read, stream_of
+from fillin.train.recipe import Recipe, dump, find, model_of, read, start_from, stream_of
 
 # what launchers tell a process of its place among others: Fabric and torchrun, Lightning on several machines, SLURM
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
@@ -94,7 +94,9 @@ def fit(
         run = open_run(folder, overrides)
     else:
         run = _new(recipe, folder, overrides)
-    model_of(run.recipe, stream_of(run.recipe))  # what cannot be made is said before anything is written
+    model = model_of(run.recipe, stream_of(run.recipe))  # what cannot be made is said before anything is written
+    if not resume:
+        start_from(run.recipe, model)
     if strategy == "auto" and (nodes > 1 or devices not in (1, "1")):
         strategy = "ddp_find_unused_parameters_true"  # an empty context leaves some weights without a gradient
     from lightning_fabric import Fabric  # seconds to import: after what can be wrong has been said
