@@ -17,18 +17,26 @@ _EXAMPLES = """\
   fillin fill lab.csv --y-err sigma              known errors of the values, as standard deviations
   fillin fill wind.csv --x angle --period 360    a coordinate that goes round
   fillin fill noaa.csv --na -999.99              what stands for a blank there
+  fillin fill sst.nc                             missing cells of a field, each time on its own; writes sst.filled.nc
+  fillin fill sst.zarr --var sst --over lat,lon --mask sea     says what is what; where sea is 0 nothing is filled
+  fillin fill big.nc --chunks lat=500,lon=500    in blocks: larger than memory, on a dask cluster if there is one
+  fillin fill image.npy                          an array with NaN; writes image.filled.npz
 
 A file is a series if it has a column of dates or times, or one of numbers that only rise or only fall (within each
 --by group). Every row, column and cell is kept as it is. For each filled column NAME there are four more: NAME_filled
 (the value: the known one, or the expected one), NAME_std (its deviation; 0 where it was known), and the band from
 NAME_low to NAME_high, which holds 95 % (--level) of what would be observed. A picture shows it: river.filled.png.
+
+NetCDF and Zarr keep all that is in them and get the same four as variables. A field spans latitude and longitude (or
+the dimensions --over); along the others, such as time, it is filled slice by slice, and a cell that is missing in every
+slice is taken for land and stays missing. Of an array of NumPy the four are arrays: filled, std, low, high.
 """
 _PATIENCE = 1.0  # seconds without a bar
 
 
 def add(commands) -> None:
     command = describe(commands, "fill", "fill the blanks of a file, with honest error bars", _EXAMPLES)
-    command.add_argument("file", metavar="FILE", help="a table: .csv, .tsv, .txt or .parquet")
+    command.add_argument("file", metavar="FILE", help=".csv, .tsv, .txt, .parquet, .nc, .zarr, .npy or .npz")
     what = command.add_argument_group("what is what (found by itself where it is not said)")
     what.add_argument("--x", metavar="COLUMN", help="where each row belongs: times, or numbers")
     what.add_argument("--y", metavar="COLUMN", action="append", default=[], help="to be filled; may come again")
@@ -40,6 +48,17 @@ def add(commands) -> None:
     where.add_argument("--at", metavar="FILE", help="a table of places, in a column named as x is")
     where.add_argument("--every", metavar="STEP", help="in steps of 10min, 1h, 1d, 1w, 1mo, 1y; of numbers: 0.5")
     where.add_argument("--until", metavar="PLACE", help="how far steps go (default: the last place)")
+    field = command.add_argument_group("fields and arrays (.nc, .zarr, .npy, .npz)")
+    field.add_argument("--var", metavar="NAME", help="to be filled (default: the only one that has gaps)")
+    field.add_argument("--over", metavar="DIM,DIM", help="what a field spans: lat,lon; of arrays by number: 0,1")
+    field.add_argument("--mask", metavar="NAME|FILE", help="a variable: where it is 0, cells are left missing")
+    always = field.add_mutually_exclusive_group()
+    always.add_argument(
+        "--keep-always-missing", action="store_true", help="what is missing in every slice is land (the default)"
+    )
+    always.add_argument("--fill-always-missing", action="store_true", help="it is not: fill it too")
+    field.add_argument("--chunks", metavar="DIM=N,…", help="fill in blocks of so many cells, by dask")
+    field.add_argument("--halo", type=int, metavar="CELLS", help="how far a block sees (default: as far as it needs)")
     how = command.add_argument_group("what is known of the values")
     how.add_argument(
         "--bounds",
@@ -49,27 +68,62 @@ def add(commands) -> None:
         help="their range, --bounds=-5:5 below 0; NAME: of one column",
     )
     how.add_argument("--y-err", metavar="COLUMN", help="standard deviations of the known values' errors")
-    how.add_argument("--period", metavar="P", help="x goes round: 360, or 24h for times")
+    how.add_argument(
+        "--period",
+        metavar="P",
+        action="append",
+        default=[],
+        help="x goes round: 360, 24h for times; of fields: lon=360",
+    )
     how.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="what the band holds (default: 0.95)")
     out = command.add_argument_group("output")
     out.add_argument("-o", "--out", metavar="FILE", help="where to (default: NAME.filled.csv beside NAME.csv)")
     out.add_argument("--force", action="store_true", help="replace files that exist; never the input")
     out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
     out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
-    command.add_argument("--model", default="curve", metavar="NAME|FOLDER", help="what fills (default: curve)")
+    command.add_argument(
+        "--model", metavar="NAME|FOLDER", help="what fills (default: curve, surface or volume, by the dimensions)"
+    )
     command.add_argument("--seed", type=int, default=0, help="of what the report hides (default: 0)")
     command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
     command.set_defaults(run=run)
 
 
+TABLES = ("x", "y", "by", "kind", "na", "date_format", "at", "every", "until", "y_err")
+FIELDS = ("var", "over", "mask", "keep_always_missing", "fill_always_missing", "chunks", "halo")
+
+
 def run(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
+    from fillin.filling.files import is_field
+
+    path = Path(arguments.file)
+    if is_field(path):
+        from fillin.cli.fill_field import run_field
+
+        refuse(arguments, TABLES, f"a field or an array ({path.suffix})")
+        run_field(arguments, path)
+    else:
+        refuse(arguments, FIELDS, "a table")
+        _run_table(arguments, path)
+
+
+def refuse(arguments: argparse.Namespace, options: tuple[str, ...], what: str) -> None:
+    """Options that mean nothing for such a file."""
+    from fillin.errors import InputError
+
+    for name in options:
+        if getattr(arguments, name) not in (None, False, []):
+            option = "as" if name == "kind" else name.replace("_", "-")
+            raise InputError(f"--{option} does not apply to {what}; leave it out")
+
+
+def _run_table(arguments: argparse.Namespace, path) -> None:
     from fillin.filling.files import read_table
     from fillin.filling.write import Outputs
 
-    say = _say()
-    path = Path(arguments.file)
+    say = speaker()
     table = read_table(path, arguments.na, arguments.date_format)
     plan = _plan(arguments, table.sheet)
     say(plan.seen.line + (f"; new places: {len(plan.new.x):,}" if len(plan.new.x) else ""))
@@ -100,8 +154,17 @@ def _plan(arguments: argparse.Namespace, sheet):
         bounds = dict(parse_bounds(text) for text in arguments.bounds)
     return plan(
         sheet, x=arguments.x, y=arguments.y, by=arguments.by, kind=arguments.kind, at=at, every=arguments.every,
-        until=arguments.until, bounds=bounds, y_err=arguments.y_err, period=arguments.period, level=arguments.level,
+        until=arguments.until, bounds=bounds, y_err=arguments.y_err, period=_one_period(arguments.period),
+        level=arguments.level,
     )  # fmt: skip
+
+
+def _one_period(texts: list[str]) -> str | None:
+    from fillin.errors import InputError
+
+    if len(texts) > 1:
+        raise InputError(f"--period: x has one, got {', '.join(texts)}")
+    return texts[0] if texts else None
 
 
 def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
@@ -109,15 +172,17 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     import torch
 
     from fillin.bench.measure import threads
-    from fillin.filling.hidden import judge, ticks
+    from fillin.filling.hidden import subjects, ticks, verdicts
+    from fillin.filling.models import filler, model_for
     from fillin.filling.series import fill_all
-    from fillin.filling.verb import filler
 
-    model = filler(arguments.model, arguments.y_err is not None)
-    total = plan.places + (ticks(plan.series) if outputs.report else 0)
-    with threads(arguments.threads or torch.get_num_threads()), _bar("fill", total) as tick:
+    name = arguments.model or model_for(1)
+    model = filler(name, 1, arguments.y_err is not None)
+    judged = subjects(plan.series, model, plan.asked) if outputs.report else []
+    total = plan.places + ticks(judged)
+    with threads(arguments.threads or torch.get_num_threads()), bar("fill", total) as tick:
         filled = fill_all(plan.series, model, plan.asked, tick)
-        verdicts = judge(plan.series, model, plan.asked, arguments.seed, tick) if outputs.report else []
+        found = verdicts(judged, arguments.seed, tick)
     table.write(outputs.table, plan.seen, plan.new, filled)
     if not outputs.picture and not outputs.report:
         return
@@ -128,36 +193,37 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     if outputs.picture:
         save(figure, outputs.picture)
     if outputs.report:
-        from fillin.filling.report import page
+        from fillin.filling.report import of_table, page
         from fillin.filling.write import put
 
-        text = page(plan, figure, verdicts, arguments.model, arguments.command_line, arguments.seed)
+        text = page(of_table(plan, name), figure, found, arguments.command_line, arguments.seed)
         put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"))
 
 
-def _say() -> Callable[[str], object]:
+def speaker() -> Callable[[str], object]:
+    """Prints a line as it is."""
     out = console()
     return lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager
-def _bar(what: str, total: int) -> Iterator[Callable[[int], object]]:
+def bar(what: str, total: int) -> Iterator[Callable[[int], object]]:
     """A bar of places that appears where the work takes long, and is gone once it is done."""
     from time import monotonic
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    bar = Progress(*columns, console=console(stderr=True), transient=True)
-    shown = bar.console.is_terminal
-    task, begin = bar.add_task(what, total=total), monotonic()
+    progress = Progress(*columns, console=console(stderr=True), transient=True)
+    shown = progress.console.is_terminal
+    task, begin = progress.add_task(what, total=total), monotonic()
 
     def tick(done: int) -> None:
-        bar.advance(task, done)
-        if shown and not bar.live.is_started and monotonic() - begin > _PATIENCE:
-            bar.start()
+        progress.advance(task, done)
+        if shown and not progress.live.is_started and monotonic() - begin > _PATIENCE:
+            progress.start()
 
     try:
         yield tick
     finally:
-        bar.stop()
+        progress.stop()

@@ -15,6 +15,7 @@ from fillin.filling.understand import Seen
 from fillin.filling.write import write_csv, write_parquet
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+FIELDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr", ".npy", ".npz")
 Write = Callable[[Path, Any, Seen, New, dict[str, Filled]], None]
 
 
@@ -31,6 +32,11 @@ class Table:
         self.writer(path, self.source, seen, new, filled)
 
 
+def is_field(path: Path) -> bool:
+    """By its ending: a field or an array, not a table."""
+    return path.suffix.lower() in FIELDS
+
+
 def read_table(path: Path, na: Collection[str] = (), date_format: str | None = None) -> Table:
     ending = path.suffix.lower()
     if ending in (".parquet", ".pq"):
@@ -39,4 +45,4 @@ def read_table(path: Path, na: Collection[str] = (), date_format: str | None = N
     if ending in ENDINGS or path.is_dir() or not path.exists():  # of which the reader will complain
         file = read_csv(path, na, date_format)
         return Table(file.sheet, file.notes, file, write_csv)
-    raise InputError(f"{path} is of no kind that fill reads; name a file that ends in {', '.join(ENDINGS)}")
+    raise InputError(f"{path} is of no kind that fill reads; name a file that ends in {', '.join(ENDINGS + FIELDS)}")

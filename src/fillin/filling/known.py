@@ -1,15 +1,16 @@
 """Points that are known, ready to be asked what belongs elsewhere: any number of them, in bounded memory.
 
 Up to `most` known points are one context. Of more, each place is answered from those around it: places are split in
-halves until few known points lie among them, and see the `most` nearest.
+halves until few known points lie among them, and see the `most` nearest. Whoever knows better how places lie, as a grid
+does, brings the pieces along.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.spatial import KDTree
 from torch import Tensor
@@ -21,41 +22,83 @@ from fillin.models import Process
 
 MOST = 512  # known points of one context
 PIECE = 1024  # places asked for at once
+_TIES = 64  # points that may be as far away as the last of a context
 Tick = Callable[[int], object]
+Pieces = Iterable[tuple[ndarray, ndarray]]  # rows of the places that are asked for, and the middle [dx] of each piece
 
 
 @dataclass
 class Known:
-    """x [n dx], y [n dy] with NaN where an output is missing, and the known errors of y (0: none)."""
+    """x [n dx], y [n dy] with NaN where an output is missing, and the known errors of y (0: none).
+
+    Nearness is measured in x / unit, which is the width of each column or the `scale` that is given; a column that
+    goes round has a `period` (0: it does not), and every point is seen where it is nearest.
+    """
 
     model: Process
     x: Float[ndarray, "n dx"]
     y: Float[ndarray, "n dy"]
     error: Float[ndarray, "n dy"] | None = None
     most: int = MOST
+    scale: Float[ndarray, "dx"] | None = None
+    period: Float[ndarray, "dx"] | None = None
 
     def __post_init__(self):
         width = np.ptp(self.x, 0) if len(self.x) else np.ones(self.x.shape[1])
-        self.unit = np.where(width > 0, width, 1)
-        self.tree = KDTree(self.x / self.unit) if len(self.x) > self.most else None
+        self.unit = np.where(width > 0, width, 1) if self.scale is None else self.scale
+        self.tree = None
+        if len(self.x) > self.most:
+            box = None if self.period is None else self.period / self.unit
+            self.tree = KDTree(self._turned(self.x), boxsize=box)
 
-    def at(self, x: Float[ndarray, "m dx"], noise: bool = True, tick: Tick = lambda done: None) -> Answer:
+    def at(
+        self,
+        x: Float[ndarray, "m dx"],
+        noise: bool = True,
+        tick: Tick = lambda done: None,
+        pieces: Pieces | None = None,
+    ) -> Answer:
         """What belongs at x: what would be observed there, or (noise=False) the function itself."""
         order, parts = [], []
-        for places, known in self._pieces(x):
-            parts.append(self._ask(x[places], known, noise))
+        for places, middle in self._pieces(x) if pieces is None else pieces:
+            parts.append(self._ask(x[places], self._around(middle), noise, middle))
             order.append(places)
             tick(len(places))
         if not parts:
-            return self._ask(x, np.arange(min(len(self.x), self.most)), noise)
+            return self._ask(x, np.arange(min(len(self.x), self.most)), noise, np.zeros(x.shape[1]))
         return join(parts, np.concatenate(order))
 
+    def _around(self, middle: Float[ndarray, "dx"]) -> Int[ndarray, "k"]:
+        """The `most` nearest known points, in their order; of those equally far, as on a grid, the first ones, so that
+        more points further away change nothing."""
+        if self.tree is None:
+            return np.arange(len(self.x))
+        wanted = min(self.most + _TIES, len(self.x))
+        far, rows = map(np.asarray, self.tree.query(self._turned(middle[None])[0], wanted))
+        nearest = np.lexsort((rows, np.round(far / far[-1], 9) if far[-1] else far))
+        return np.sort(rows[nearest[: self.most]])
+
+    def _turned(self, x: ndarray) -> ndarray:
+        """In units, and within one turn of what goes round."""
+        if self.period is None:
+            return x / self.unit
+        box = self.period / self.unit
+        turned = np.mod(x, np.where(self.period > 0, self.period, np.inf)) / self.unit
+        return np.where(self.period > 0, np.minimum(turned, np.nextafter(box, 0)), x / self.unit)
+
+    def _nearest(self, x: ndarray, middle: ndarray) -> ndarray:
+        """x, of what goes round the turn that is nearest to the middle."""
+        if self.period is None:
+            return x
+        turns = np.round((x - middle) / np.where(self.period > 0, self.period, np.inf))
+        return x - turns * self.period
+
     def _pieces(self, x: ndarray) -> Iterator[tuple[ndarray, ndarray]]:
-        """(places, known points to answer them from), as rows of x and of self.x."""
-        everything = np.arange(len(self.x))
+        """Rows of x, and their middle."""
         if self.tree is None:
             for start in range(0, len(x), PIECE):
-                yield np.arange(start, min(start + PIECE, len(x))), everything
+                rows = np.arange(start, min(start + PIECE, len(x)))
+                yield rows, (x[rows].min(0) + x[rows].max(0)) / 2
             return
         scaled = x / self.unit
         waiting = [np.arange(len(x))]
@@ -71,11 +114,11 @@ class Known:
                 sides = np.argsort(along, kind="stable")
                 waiting += [places[sides[len(places) // 2 :]], places[sides[: len(places) // 2]]]
             else:
-                yield places, np.sort(self.tree.query(middle, self.most)[1])
+                yield places, middle * self.unit
 
     @torch.inference_mode()
-    def _ask(self, x: ndarray, known: ndarray, noise: bool) -> Answer:
-        xc, yc = self.x[known], self.y[known]
+    def _ask(self, x: ndarray, known: ndarray, noise: bool, middle: ndarray) -> Answer:
+        xc, yc, x = self._nearest(self.x[known], middle), self.y[known], self._nearest(x, middle)
         origin = xc.min(0) if len(xc) else (x.min(0) if len(x) else np.zeros(x.shape[1]))
         level, size = _level_and_size(yc)
         missing = np.isnan(yc)

@@ -3,6 +3,7 @@
 import base64
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -22,24 +23,50 @@ th:first-child, td:first-child { text-align: left; } code { background: #f3f3f3;
 _COLUMNS = ("hidden", "points", "skill", "RMSE", "RMSE linear", "CRPS", "in 50 %", "in 95 %")
 
 
-def page(plan: Plan, figure: "Figure", verdicts: list[Verdict], model: str, command: Sequence[str], seed: int) -> str:
+@dataclass(frozen=True)
+class Told:
+    """What a page says of a table or a field in words of its own."""
+
+    name: str  # of the file
+    line: str  # what was seen in it
+    notes: list[str]
+    assumed: list[str]
+    each: str = "series"  # one of what is hidden in
+
+
+def of_table(plan: Plan, model: str) -> Told:
+    line = f"{plan.seen.line}; new places: {len(plan.new.x):,}"
+    return Told(plan.seen.sheet.name, line, plan.notes, assumptions(plan, model))
+
+
+def page(told: Told, figure: "Figure", verdicts: list[Verdict], command: Sequence[str], seed: int) -> str:
     """The whole page as HTML."""
-    seen = plan.seen
     parts = [
-        f"<h1>What was filled in {escape(seen.sheet.name)}</h1>",
-        f"<p>{escape(seen.line)}; new places: {len(plan.new.x):,}.</p>",
-        *(f"<p>Note: {escape(note)}.</p>" for note in plan.notes),
-        f'<img alt="known points, filled places and their bands" src="data:image/png;base64,{_png(figure)}">',
+        f"<h1>What was filled in {escape(told.name)}</h1>",
+        f"<p>{escape(told.line)}.</p>",
+        *(f"<p>Note: {escape(note)}.</p>" for note in told.notes),
+        f'<img alt="what was known, what was filled, and how surely" src="data:image/png;base64,{_png(figure)}">',
         "<h2>How well it does on points hidden on purpose</h2>",
-        _table(verdicts, seed),
+        _table(verdicts, seed, told.each),
         "<h2>What was assumed</h2>",
-        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in assumptions(plan, model)) + "</ul>",
+        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in told.assumed) + "</ul>",
         "<h2>To do it again</h2>",
         f"<p><code>{escape(' '.join(command))}</code> with fillin {fillin.__version__}</p>",
     ]
-    title = escape(f"fillin: {seen.sheet.name}")
+    title = escape(f"fillin: {told.name}")
     head = f'<head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
     return f'<!DOCTYPE html>\n<html lang="en">{head}\n<body>\n' + "\n".join(parts) + "\n</body></html>\n"
+
+
+def general(model: str, level: float, learnt: str) -> list[str]:
+    """What holds for tables and fields alike."""
+    return [
+        f"The model '{model}' has learnt from a broad mixture of {learnt}; of yours it has seen the known points and "
+        "nothing else.",
+        f"The band holds {level:.0%} of what would be observed there, noise of observation included; _std is the "
+        "deviation of the same. What was known keeps its value, and its deviation is 0.",
+        "Values are missing for reasons that have nothing to do with what they would have been.",
+    ]
 
 
 def assumptions(plan: Plan, model: str) -> list[str]:
@@ -49,23 +76,22 @@ def assumptions(plan: Plan, model: str) -> list[str]:
         f"'{seen.x.name}' says where each row belongs; distances in it count.",
         "Each filled column is filled from itself alone"
         + (f", and each group ({' and '.join(seen.by)}) from itself alone." if seen.by else "."),
-        f"The model '{model}' has learnt from a broad mixture of smooth, rough, seasonal, trending and noisy curves; "
-        "of yours it has seen the known points and nothing else.",
-        f"The band holds {asked.level:.0%} of what would be observed there, noise of observation included; _std is the "
-        "deviation of the same. What was known keeps its value, and its deviation is 0.",
-        "Values are missing for reasons that have nothing to do with what they would have been.",
+        *general(model, asked.level, "smooth, rough, seasonal, trending and noisy curves"),
     ]
     if asked.period:
         lines.append(f"It goes round: {asked.period:g}{' s' * (seen.x.clock is not None)} further is the same place.")
-    for column, (low, high) in asked.bounds.items():
-        least, most = "−∞" if low is None else f"{low:g}", "∞" if high is None else f"{high:g}"
-        lines.append(f"{column} lies in {least} … {most}.")
+    lines += [f"{column} lies in {in_words(*limits)}." for column, limits in asked.bounds.items()]
     if seen.y_err is not None:
         lines.append(f"'{seen.y_err.name}' has the standard deviations of known values' errors (blank or 0: unknown).")
     return lines
 
 
-def _table(verdicts: list[Verdict], seed: int) -> str:
+def in_words(low: float | None, high: float | None) -> str:
+    """A range."""
+    return f"{'−∞' if low is None else f'{low:g}'} … {'∞' if high is None else f'{high:g}'}"
+
+
+def _table(verdicts: list[Verdict], seed: int, each: str) -> str:
     if not verdicts:
         return "<p>Too little is known to hide any of it.</p>"
     rows = "".join(
@@ -75,8 +101,8 @@ def _table(verdicts: list[Verdict], seed: int) -> str:
     )
     heads = "".join(f"<th>{name}</th>" for name in _COLUMNS)
     return (
-        f"<table><tr>{heads}</tr>{rows}</table><p>{ROUNDS} rounds a series hid a fifth of its known points (seed "
-        f"{seed}). Errors are in standard deviations of the series. Skill is 1 − RMSE / RMSE of linear interpolation: "
+        f"<table><tr>{heads}</tr>{rows}</table><p>{ROUNDS} rounds a {each} hid a fifth of its known points (seed "
+        f"{seed}). Errors are in standard deviations of the {each}. Skill is 1 − RMSE / RMSE of linear interpolation: "
         "0 is no better than a straight line between neighbours, 1 is perfect. CRPS is the error of the whole "
         "distribution. The last two say how many hidden points lie in bands that should hold 50 % and 95 %.</p>"
     )

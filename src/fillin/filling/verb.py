@@ -1,4 +1,4 @@
-"""`fillin.fill`: a table with blanks in, the same table filled out."""
+"""`fillin.fill`: what has gaps in, the same filled out. Tables here, arrays and fields in `fields`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +15,6 @@ from fillin.filling.understand import Seen, understand
 if TYPE_CHECKING:
     from fillin.filling.bounds import Bounds
     from fillin.models import Process
-
-MODEL = "curve"
 
 
 @dataclass(frozen=True)
@@ -93,29 +91,6 @@ def _period(period: str | float | None, seen: Seen) -> float:
     return number
 
 
-def filler(model: "str | Process", errors: bool = False) -> "Process":
-    """The model of that name or folder; it must be one that fills series."""
-    from fillin.models import Process, load
-    from fillin.models.filler import Filler
-    from fillin.pretrained import locate, names
-
-    found = model
-    if not isinstance(found, Process):
-        if not locate(found).exists():
-            remedy = "" if MODEL in names() else f" (this copy of fillin comes without the weights '{MODEL}')"
-            raise InputError(
-                f"--model: there is no model {str(found)!r}{remedy}; name a run or a folder of fillin.save"
-            )
-        found = load(found)
-        if not isinstance(found, Filler):
-            raise InputError(f"--model: {model} is no model that fills any series; train one with: fillin train curve")
-    if found.dim_x not in (1, None) or found.dim_y != 1:
-        raise InputError(f"--model: this model has dim_x={found.dim_x}, dim_y={found.dim_y}; a series needs 1 and 1")
-    if errors and not isinstance(found, Filler):
-        raise InputError("--y-err: this model does not read errors; use a filler")
-    return found.eval()
-
-
 def fill(
     data: Any,
     *,
@@ -127,11 +102,17 @@ def fill(
     until: Any = None,
     bounds: "Bounds | Mapping[str, Bounds] | None" = None,
     y_err: str | None = None,
-    period: str | float | None = None,
+    period: "str | float | Mapping[str | int, float] | None" = None,
     level: float = 0.95,
     kind: str | None = None,
     na: Collection[Any] = (),
-    model: "str | Process" = MODEL,
+    var: str | None = None,
+    over: "str | Sequence[str | int] | None" = None,
+    mask: Any = None,
+    fill_always_missing: bool = False,
+    chunks: "Mapping[str | int, int] | None" = None,
+    halo: int | None = None,
+    model: "str | Process | None" = None,
 ) -> Any:
     """The frame (pandas, polars, Arrow) with, for each column y that has blanks, y_filled, y_std, y_low and y_high.
 
@@ -142,6 +123,12 @@ def fill(
     deviations), `period` the length of a turn where x goes round in a circle. The band has the share `level` of what
     would be observed. What was known keeps its value, and its deviation is 0. `na` are values that mean a blank.
 
+    An array comes back as four: filled, std, low, high. A Dataset comes back with them as variables of the one that has
+    gaps, or of `var`; so does a DataArray, as a Dataset. A field spans the dimensions `over` (default: latitude and
+    longitude, or the last two); the others, such as time, are filled slice by slice, and what is missing in every slice
+    stays so unless `fill_always_missing`. Where `mask` is 0 nothing is filled. `period` is {"lon": 360} here. `chunks`,
+    {"lat": 200}, or an array of dask's give a lazy result, in blocks that see `halo` cells around them.
+
     >>> import fillin, pandas as pd
     >>> model = fillin.create("filler", size="small", layers=1)
     >>> frame = pd.DataFrame({"day": [1, 2, 3, 4], "level": [1.0, None, 3.0, 4.0]})
@@ -149,7 +136,26 @@ def fill(
     ['day', 'level', 'level_filled', 'level_std', 'level_low', 'level_high']
     """
     from fillin.filling.frames import read_frame
+    from fillin.filling.models import filler, model_for
 
+    columns = {"x": x, "y": y, "by": by, "at": at, "every": every, "until": until, "y_err": y_err, "kind": kind}
+    field = {"var": var, "over": over, "mask": mask, "chunks": chunks, "halo": halo}
+    if _is_field(data):
+        _refuse("an array or a field", {**columns, "na": na or None})
+        from fillin.filling.fields.verb import fill_data
+
+        return fill_data(
+            data,
+            **field,
+            fill_always_missing=fill_always_missing,
+            period=period,
+            bounds=bounds,
+            level=level,
+            model=model,
+        )
+    _refuse("a table", {**field, "fill_always_missing": fill_always_missing or None})
+    if isinstance(period, Mapping):
+        raise InputError("period of a table is one number, the length of a turn of x, such as 360")
     frame = read_frame(data, na=na)
     places = None if at is None else _places(at, frame, x)
     asked = plan(
@@ -158,8 +164,22 @@ def fill(
     )  # fmt: skip
     if not asked.seen.y:
         return data
-    found = fill_all(asked.series, filler(model, y_err is not None), asked.asked) if asked.places else {}
+    found = (
+        fill_all(asked.series, filler(model or model_for(1), 1, y_err is not None), asked.asked) if asked.places else {}
+    )
     return frame.filled(asked.seen, asked.new, found)
+
+
+def _is_field(data: Any) -> bool:
+    """Asked without importing what reads fields."""
+    own = {f"{kind.__module__.split('.')[0]}.{kind.__name__}" for kind in type(data).__mro__}
+    return bool(own & {"numpy.ndarray", "xarray.Dataset", "xarray.DataArray"})
+
+
+def _refuse(what: str, options: dict[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise InputError(f"fill: {name}= does not apply to {what}; leave it out")
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:

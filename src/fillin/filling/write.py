@@ -15,6 +15,11 @@ from fillin.filling.series import Filled
 from fillin.filling.understand import Seen
 
 
+def is_zarr(path: Path) -> bool:
+    """A folder that may be replaced by another of its kind."""
+    return path.is_dir() and any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zmetadata"))
+
+
 @dataclass(frozen=True)
 class Outputs:
     """Where results go: the table, and, where they are wanted, the picture and the report."""
@@ -24,17 +29,24 @@ class Outputs:
     report: Path | None
 
     @classmethod
-    def of(cls, source: Path, out: str | None, picture: bool, report: bool, force: bool) -> "Outputs":
-        """NAME.filled.csv beside NAME.csv unless `out` says where; checked before anything slow begins."""
-        table = Path(out) if out else source.with_name(f"{source.stem}.filled{source.suffix}")
-        if table.suffix.lower() != source.suffix.lower():
-            raise InputError(f"-o {table}: the output is written as the input is; let its name end in {source.suffix}")
+    def of(
+        cls, source: Path, out: str | None, picture: bool, report: bool, force: bool, ending: str | None = None
+    ) -> "Outputs":
+        """NAME.filled.csv beside NAME.csv unless `out` says where; checked before anything slow begins. `ending` is
+        that of the output, where it is not the input's."""
+        ending = source.suffix if ending is None else ending
+        table = Path(out) if out else source.with_name(f"{source.stem}.filled{ending}")
+        if table.suffix.lower() != ending.lower():
+            how = "as the input is" if ending == source.suffix else f"as {ending}"
+            raise InputError(f"-o {table}: the output is written {how}; let its name end in {ending}")
         drawn, told = table.with_suffix(".png"), table.with_suffix(".html")
         outputs = cls(table, drawn if picture else None, told if report else None)
         for path in outputs.paths:
             if path.exists() and source.exists() and path.samefile(source):
                 raise InputError(f"-o {path} is the input, which is never touched; name another file")
-            if path.is_dir():
+            if source.is_dir() and source.resolve() in path.resolve().parents:
+                raise InputError(f"-o {path} lies in the input, which is never touched; name another place")
+            if path.is_dir() and not (path == table and is_zarr(path) and source.is_dir()):
                 raise InputError(f"{path} is a folder; name a file with -o")
             if path.exists() and not force:
                 raise InputError(f"{path} exists; replace it with --force, or name another with -o")

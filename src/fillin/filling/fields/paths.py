@@ -1,0 +1,43 @@
+"""Files and folders that hold fields: whether they can be read, and how a folder is written whole or not at all."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from fillin.errors import InputError
+
+
+def check_readable(path: Path, folder: bool = False) -> None:
+    """An error that says why not."""
+    if not path.exists():
+        raise InputError(f"there is no {'folder' if folder else 'file'} {path}; look at its name and folder")
+    if folder != path.is_dir():
+        what = "is a file, not a folder of Zarr; look at its name" if folder else "is a folder; name a file in it"
+        raise InputError(f"{path} {what}")
+    try:
+        if folder:
+            os.listdir(path)
+        else:
+            with path.open("rb") as file:
+                file.read(1)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}; look at its permissions") from error
+
+
+def put_folder(path: Path, write: Callable[[Path], object]) -> None:
+    """Call write(a folder beside), then rename: what is at `path` is whole at any moment."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    old = path.with_name(f".{path.name}.{os.getpid()}.old")
+    try:
+        write(beside)
+        if path.exists():
+            os.rename(path, old)
+        os.rename(beside, path)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}; name another place with -o") from error
+    finally:
+        if old.exists() and not path.exists():
+            os.rename(old, path)  # the old one is better than none
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,51 @@
+"""Which model fills what, by the number of dimensions that places have."""
+
+from typing import TYPE_CHECKING
+
+from fillin.errors import InputError
+
+if TYPE_CHECKING:
+    from fillin.models import Process
+
+MODELS = {1: ("curve",), 2: ("surface", "radial"), 3: ("volume", "radial")}  # the first that ships
+_WHAT = {1: "a series", 2: "a field over two dimensions", 3: "a field over three dimensions"}
+
+
+def model_for(dims: int) -> str:
+    """The name of the weights that fill places of so many dimensions.
+
+    >>> model_for(1)
+    'curve'
+    """
+    from fillin.pretrained import names
+
+    there = names()
+    return next((name for name in MODELS[dims] if name in there), MODELS[dims][0])
+
+
+def filler(model: "str | Process", dims: int = 1, errors: bool = False) -> "Process":
+    """The model of that name or folder; it must be one that fills what has so many dimensions."""
+    from fillin.models import Process, load
+    from fillin.models.filler import Filler
+    from fillin.pretrained import locate, names
+
+    found = model
+    if not isinstance(found, Process):
+        if not locate(found).exists():
+            own = [name for name in MODELS[dims] if name == str(found) and name not in names()]
+            remedy = (
+                f" (this copy of fillin comes without the weights '{own[0]}', made for {_WHAT[dims]})" if own else ""
+            )
+            raise InputError(
+                f"--model: there is no model {str(found)!r}{remedy}; name a run or a folder of fillin.save"
+            )
+        found = load(found)
+        if not isinstance(found, Filler):
+            train = MODELS[dims][0]
+            raise InputError(f"--model: {model} is no model that fills gaps; train one with: fillin train {train}")
+    if found.dim_x not in (dims, None) or found.dim_y != 1:
+        what = _WHAT[dims]
+        raise InputError(f"--model: this model has dim_x={found.dim_x}, dim_y={found.dim_y}; {what} needs {dims} and 1")
+    if errors and not isinstance(found, Filler):
+        raise InputError("--y-err: this model does not read errors; use a filler")
+    return found.eval()

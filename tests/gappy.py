@@ -1,0 +1,38 @@
+"""Fields with gaps, for tests."""
+
+import numpy as np
+import xarray as xr
+
+PARTS = ["filled", "std", "low", "high"]
+
+
+def waves(*shape: int, share: float = 0.3, seed: int = 0) -> np.ndarray:
+    """A smooth array, a share of it missing."""
+    random = np.random.default_rng(seed)
+    places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
+    y = 10 + sum(np.sin(x / (3 + i) + i) for i, x in enumerate(places))
+    return np.where(random.random(shape) < share, np.nan, y)
+
+
+def sea(times: int = 3, lat: int = 12, lon: int = 16) -> xr.Dataset:
+    """Temperatures over three months with land in a corner and gaps elsewhere, and other things that files have."""
+    values = waves(times, lat, lon).astype("f4")
+    values[0, 4:, :] = np.where(np.isnan(values[0, 4:, :]), 9, values[0, 4:, :])  # no cell is missing always
+    values[1, :4, :] = np.where(np.isnan(values[1, :4, :]), 9, values[1, :4, :])
+    values[:, :3, :4] = np.nan
+    data = xr.Dataset(
+        {
+            "sst": (("time", "lat", "lon"), values, {"units": "degC", "long_name": "sea temperature"}),
+            "count": (("time",), np.arange(times), {"note": "whole numbers"}),
+            "ocean": (("lat", "lon"), (np.arange(lat)[:, None] + np.arange(lon) > 3).astype("i1")),
+        },
+        {
+            "time": np.array(["2024-01-01", "2024-02-01", "2024-03-05", "2024-04-01"][:times], dtype="M8[ns]"),
+            "lat": ("lat", np.linspace(60, 38, lat), {"units": "degrees_north"}),
+            "lon": ("lon", np.linspace(-10, 20, lon), {"units": "degrees_east"}),
+            "place": "North",
+        },
+        {"title": "a sea", "history": "made"},
+    )
+    data["sst"].encoding = {"zlib": True, "_FillValue": np.float32(-999)}
+    return data
