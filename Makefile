@@ -14,7 +14,7 @@ setup: $(STAMP)  ## a virtual environment with everything in it
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade -c constraints.txt pip
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fill,study]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,study]'
 	@touch $(STAMP)
 
 demo: setup      ## train a small te-tnp on curves for a minute and draw what it learnt
