@@ -14,7 +14,7 @@ setup: $(STAMP)  ## a virtual environment with everything in it
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade -c constraints.txt pip
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,study]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,study,export]'
 	@touch $(STAMP)
 
 demo: setup      ## train a small te-tnp on curves for a minute and draw what it learnt
@@ -46,9 +46,13 @@ bench: setup     ## time and memory of every model, of every score and of a lear
 
 STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes
 
-studies: setup   ## the reports of docs/results/studies (about an hour on two cores)
+DATA ?=  # a folder with curves/*.csv and fields/*.nc, for the study `fill`
+
+studies: setup   ## the reports of docs/results/studies (an hour and a half; DATA=DIR for real curves and fields)
 	for study in $(STUDIES); do $(BIN)/fillin study $$study || exit 1; \
 	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
+	$(BIN)/fillin study fill --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
+	mkdir -p docs/results/fill; cp out/fill/*.png out/fill/results.json out/fill/report.md docs/results/fill
 
 curves: setup    ## the weights and figures of docs/results/curves.md (two and a half hours on one core)
 	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf

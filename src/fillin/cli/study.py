@@ -14,6 +14,7 @@ _EXAMPLES = """\
   fillin study te-scores --budget full        the paper's scale: days
   fillin study sizes --out /shared/sizes      start it on several machines: they share the work
   fillin study sizes --storage sqlite:///trials.db --workers 1
+  fillin study fill --data DIR --masks 3      pretrained weights against what is fitted, on curves and fields in DIR
 
 A study is a folder of runs. Stop it at any time, and call it again to go on.
 """
@@ -26,6 +27,8 @@ def add(commands) -> None:
     command.add_argument("--out", metavar="DIR", help="where runs, figures and report go (default: out/NAME)")
     command.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (default: the cores)")
     command.add_argument("--storage", metavar="URL", help="of Optuna, for studies that search (default: in DIR)")
+    command.add_argument("--data", metavar="DIR", help="a folder with curves/*.csv and fields/*.nc, for `fill`")
+    command.add_argument("--masks", type=positive, metavar="N", help="of each kind, for `fill` (default: 3, full: 20)")
     command.set_defaults(run=run)
 
 
@@ -36,13 +39,21 @@ def run(arguments: argparse.Namespace) -> None:
     from fillin.studies import get, open_work, work_on
     from fillin.studies.write import write
 
-    study = get(arguments.name)
+    data = None if arguments.data is None else Path(arguments.data)
+    study = get(arguments.name, data, arguments.masks)
     folder = Path(arguments.out or Path("out") / study.name)
     work = open_work(study, folder, arguments.budget == "quick", arguments.storage)
     with _helpers(arguments, folder), _progress(work) as watch:
         work_on(work, watch)
-    report = write(work, arguments.command_line)
+    report = write(work, _told(arguments))
     console().print(f"{report} and figures beside it", highlight=False)
+
+
+def _told(arguments: argparse.Namespace) -> list[str]:
+    """The command as it goes into a report: where the data were on this machine is nobody's business."""
+    if arguments.data is None:
+        return arguments.command_line
+    return [word.replace(arguments.data, "DIR") for word in arguments.command_line]
 
 
 def _list() -> None:
@@ -68,13 +79,10 @@ def _helpers(arguments: argparse.Namespace, folder: Path):
 
     workers = arguments.workers or torch.get_num_threads()
     command = [sys.executable, "-m", "fillin", "study", arguments.name, "--budget", arguments.budget]
-    command += [
-        "--out",
-        str(folder),
-        "--workers",
-        "1",
-        *(["--storage", arguments.storage] if arguments.storage else []),
-    ]
+    command += ["--out", str(folder), "--workers", "1"]
+    for option in ("storage", "data", "masks"):
+        value = getattr(arguments, option)
+        command += [] if value is None else [f"--{option}", str(value)]
     torch.set_num_threads(1)
     logs = [(folder / f"worker-{number}.log").open("w") for number in range(2, workers + 1)]
     others = [subprocess.Popen(command, stdout=log, stderr=log) for log in logs]
@@ -99,10 +107,11 @@ def _progress(work):
         job = bar.add_task(f"{work.study.name}", total=len(cells), now="")
 
         def watch(cell, share: float, loss: float, validation: float | None) -> None:
-            if validation is None:
+            if validation is None and not work.study.direct:
                 return
             done = sum(other.done for other in cells)
-            now = f"{done}/{len(cells)} runs   {cell.variant}: {share:.0%}, validation {validation:.3f}"
+            score = "" if validation is None else f", validation {validation:.3f}"
+            now = f"{done}/{len(cells)} runs   {cell.variant}: {share:.0%}{score}"
             bar.update(job, completed=done, now=now)
 
         yield watch

@@ -1,13 +1,14 @@
 """A study: variants × seeds × a recipe, each cell a run that can be interrupted and resumed.
 
-    OUT/cells/VARIANT/SEED/          a run folder, and result.json once it is measured
+    OUT/cells/VARIANT/SEED/          a run folder, and result.json once it is measured (where nothing is trained: that)
     OUT/results.json  report.md  *.png
 
 Any number of processes, on one machine or on several that share the folder, may work on one study: a cell is locked
-by whoever trains it, and the lock goes with the process.
+by whoever is at it, and the lock goes with the process.
 """
 
 import json
+import math
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,8 @@ from fillin.train.runs import Run, fit
 
 Settings = Mapping[str, Any]  # of a recipe, flat: {"model.score": "rbf"}
 Measure = Callable[[Process, Recipe, bool], dict[str, Any]]  # of a trained model; True: the quick way
+Told = Callable[[float], object]  # the share of a cell that is done
+Direct = Callable[[Settings, Told], dict[str, Any]]  # of a cell's settings, where there is nothing to train
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a study: a variant and a seed."""
+    """One run of a study: a variant and a seed. Where nothing is trained its recipe is its settings, flat."""
 
     variant: str
     seed: int
@@ -73,12 +76,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Report:
-    """What a study found: sentences, a table (columns, rows), and pictures that were drawn, with their captions."""
+    """What a study found: sentences, a table (columns, rows), pictures that were drawn, with their captions, and more
+    lines of Markdown below them. `made` says how (without it: what all trainings have to say of that)."""
 
     findings: Sequence[str]
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     pictures: Mapping[str, str] = field(default_factory=dict)
+    more: Sequence[str] = ()
+    made: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class Study:
 
     `variants(quick)` maps names to what each changes in `recipe`; `measure` scores a trained model; `report` turns
     measured cells into findings and pictures in a folder. `explore`, where given, proposes further cells (Optuna).
+    A study that trains nothing has `direct` instead of `measure`: from the settings of a cell to its result.
     """
 
     name: str
@@ -96,8 +103,9 @@ class Study:
     variants: Callable[[bool], Mapping[str, Settings]]
     quick: Scale
     full: Scale
-    measure: Measure
     report: Callable[[Sequence[Cell], Path], Report]
+    measure: Measure | None = None
+    direct: Direct | None = None
     explore: Callable[["Work"], Iterator[Cell]] | None = None
 
     def scale(self, quick: bool) -> Scale:
@@ -116,9 +124,11 @@ class Work:
     def cell(self, variant: str, seed: int, settings: Settings) -> Cell:
         scale = self.study.scale(self.quick)
         flat = {**self.study.recipe, **scale.settings, **settings, "seed": seed}
+        folder = self.folder / "cells" / re.sub(r"[^\w.=-]+", "_", variant) / str(seed)
+        if self.study.direct:
+            return Cell(variant, seed, flat, folder)
         words = [word for key, value in flat.items() for word in (f"--{key}", json.dumps(value))]
-        recipe = read({"model": {"name": "te-tnp"}}, words)
-        return Cell(variant, seed, recipe, self.folder / "cells" / re.sub(r"[^\w.=-]+", "_", variant) / str(seed))
+        return Cell(variant, seed, read({"model": {"name": "te-tnp"}}, words), folder)
 
     def cells(self) -> list[Cell]:
         """The declared ones. Seeds are outermost, so that a study that is stopped has every variant once."""
@@ -161,6 +171,9 @@ Watch = Callable[[Cell, float, float, float | None], None]  # cell, share of its
 
 def work_on(work: Work, watch: Watch | None = None, patience: float = 5.0) -> None:
     """Train and measure every cell that nobody else has; return when all are done, by whomever."""
+    for cell in work.cells() if work.study.direct else ():
+        if cell.done and cell.result["settings"] != cell.recipe:
+            raise _other_version(cell)
     while True:
         open_cells = [cell for cell in work.cells() if not cell.done]
         if not open_cells:
@@ -177,37 +190,53 @@ def attempt(work: Work, cell: Cell, watch: Watch | None = None) -> bool:
     """Bring one cell to its end, unless another process is at it. Whether it was we who did."""
     if cell.done:
         return False
-    begun = (cell.folder / "recipe.yaml").exists()
-    if begun and read(cell.folder / "recipe.yaml") != cell.recipe:
-        raise InputError(f"{cell.folder} was made by another version of this study; choose another --out")
-
-    def told(step: int, elapsed: float, share: float, loss: float, validation: float | None) -> None:
-        if watch:
-            watch(cell, share, loss, validation)
-
     try:
-        run = fit(None if begun else cell.recipe, cell.folder, resume=begun, watch=told)
+        run = None if work.study.direct else _train(cell, watch)
         with alone(cell.folder):
             if cell.done:  # someone measured it between our two locks
                 return False
-            state = run.state
-            if share_spent(run.recipe, state.step, state.seconds) < 1:  # someone pressed Ctrl-C: it was saved
-                raise KeyboardInterrupt
-            model = run.model().eval()
-            found = {
-                "steps": state.step,
-                "seconds": state.seconds,
-                "ms": 1000 * (state.seconds - state.validating) / state.step,
-                "parameters": sum(p.numel() for p in model.parameters()),
-                "validation": state.best,
-                **work.study.measure(model, cell.recipe, work.quick),
-            }
-            _write(cell, found)
+            _write(cell, _measured(work, cell, run, watch))
     except Busy:
         return False
     except Diverged as error:  # it would do so again
         _write(cell, {"diverged": str(error)})
     return True
+
+
+def _train(cell: Cell, watch: Watch | None) -> Run:
+    begun = (cell.folder / "recipe.yaml").exists()
+    if begun and read(cell.folder / "recipe.yaml") != cell.recipe:
+        raise _other_version(cell)
+
+    def told(step: int, elapsed: float, share: float, loss: float, validation: float | None) -> None:
+        if watch:
+            watch(cell, share, loss, validation)
+
+    return fit(None if begun else cell.recipe, cell.folder, resume=begun, watch=told)
+
+
+def _measured(work: Work, cell: Cell, run: Run | None, watch: Watch | None) -> dict[str, Any]:
+    study = work.study
+    if run is None or study.measure is None:
+        assert study.direct is not None, f"the study {study.name} has neither measure nor direct"
+        found = study.direct(cell.recipe, lambda share: watch and watch(cell, share, math.nan, None))
+        return {"settings": cell.recipe, **found}
+    state = run.state
+    if share_spent(run.recipe, state.step, state.seconds) < 1:  # someone pressed Ctrl-C: it was saved
+        raise KeyboardInterrupt
+    model = run.model().eval()
+    return {
+        "steps": state.step,
+        "seconds": state.seconds,
+        "ms": 1000 * (state.seconds - state.validating) / state.step,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "validation": state.best,
+        **study.measure(model, cell.recipe, work.quick),
+    }
+
+
+def _other_version(cell: Cell) -> InputError:
+    return InputError(f"{cell.folder} was made by another version of this study; choose another --out")
 
 
 def _write(cell: Cell, found: dict[str, Any]) -> None:

@@ -36,31 +36,31 @@ def write(work: Work, command: Sequence[str]) -> Path:
 
 
 def _page(work: Work, cells: Sequence[Cell], report: Report, command: Sequence[str]) -> str:
-    study, scale = work.study, work.study.scale(work.quick)
-    seeds = sorted({cell.seed for cell in cells})
-    spent = sum(cell.result["seconds"] for cell in cells)
+    study = work.study
     about = ", ".join(f"{key} {value}" for key, value in machine().items())
-    shared = {**study.recipe, **scale.settings}
-    errors = sorted(cell.result["standard_error"] for cell in cells)
     lines = [f"# {study.line[0].upper()}{study.line[1:]}", "", study.question, ""]
     lines += [*(f"- {finding}" for finding in report.findings), ""]
     lines += table(report.columns, report.rows)
     for picture, caption in report.pictures.items():
         lines += ["", f"![{caption}]({picture})", "", f"*{caption}*"]
-    lines += [
-        "",
-        "## How it was made",
-        "",
-        f"    {' '.join(command)}",
-        "",
+    lines += ["", *report.more] if report.more else []
+    made = report.made or _trainings(work, cells)
+    lines += ["", "## How it was made", "", f"    {' '.join(command)}", "", f"{made} {about}.", ""]
+    return "\n".join(lines)
+
+
+def _trainings(work: Work, cells: Sequence[Cell]) -> str:
+    scale = work.study.scale(work.quick)
+    seeds = sorted({cell.seed for cell in cells})
+    spent = sum(cell.result["seconds"] for cell in cells)
+    shared = {**work.study.recipe, **scale.settings}
+    errors = sorted(cell.result["standard_error"] for cell in cells)
+    return (
         f"{len(cells)} runs, seeds {', '.join(map(str, seeds))}, {spent / 60:.0f} minutes of training in all; "
         f"{scale.about} Scores have a standard error of about {errors[len(errors) // 2]:.3f} over tasks; these are the "
-        f"same for all models, so that differences are surer than that. Each run has "
-        f"its recipe in `cells/`. {about}. Shared settings: "
-        f"{', '.join(f'`{key}` {value}' for key, value in shared.items())}.",
-        "",
-    ]
-    return "\n".join(lines)
+        f"same for all models, so that differences are surer than that. Each run has its recipe in `cells/`. Shared "
+        f"settings: {', '.join(f'`{key}` {value}' for key, value in shared.items())}."
+    )
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:

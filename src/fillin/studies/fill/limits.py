@@ -1,0 +1,39 @@
+"""`curve` against exact Bayes: on narrow priors of the TNP protocol, and on what of its own prior has a closed form.
+
+Both limits are of one who knows the prior that a task was drawn from; `curve` knows a broad one. What it loses on a
+narrow prior is what not knowing that costs, and what it has not learnt; what it loses on its own is the latter alone.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from fillin.data import Curves, Layout, curves
+from fillin.data.broad import gaussian_part
+from fillin.evaluate import evaluate
+from fillin.studies.base import Told
+from fillin.studies.fill.methods import OURS, loaded
+
+NARROW = ("rbf", "matern-5/2")
+OWN = "its own prior"
+_BATCHES, _TASKS, _SETTINGS = 5, 4, 256  # batches a mask, and what is in one
+
+
+def own_prior() -> Curves:
+    """A sample of what `curve` learns from that `fillin.data.bayes` can answer: Gaussian processes of all its kernels
+    under Gaussian noise of any size, at the counts and places of the TNP protocol."""
+    return Curves(gaussian_part(), Layout())
+
+
+def stream(name: str) -> Curves:
+    return replace(own_prior() if name == OWN else curves(name), batch=_TASKS)
+
+
+def gap(name: str, masks: int, told: Told) -> dict[str, Any]:
+    """Log-likelihood per target of `curve` and of exact Bayes on the same tasks, 20 for each mask of the others."""
+    batches = max(1, _BATCHES * masks)
+    done = iter(range(1, batches + 1))
+    found = evaluate(
+        loaded(OURS[1]), stream(name), batches, settings=_SETTINGS, tick=lambda: told(next(done) / batches)
+    )
+    numbers = ("log_likelihood", "limit", "gap", "gap_error", "tasks")
+    return {"data": name, "group": "limit", **{key: getattr(found, key) for key in numbers}}

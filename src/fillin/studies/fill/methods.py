@@ -1,0 +1,84 @@
+"""The methods that are compared. Another is one more entry: a function from known places and values, and places that
+are asked for, to an `Answer`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+
+from jaxtyping import Float
+from numpy import ndarray
+
+from fillin.filling.answer import Answer
+from fillin.filling.known import Known
+from fillin.models import Process, load
+from fillin.pretrained import names
+from fillin.studies.fill import gps, lines
+
+Fill = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], Answer]
+
+
+@dataclass(frozen=True)
+class Method:
+    """`dims`: numbers of input columns that it is asked for; `needs`: a module that may not be there; `weights`:
+    pretrained ones that may not be there."""
+
+    fill: Fill
+    about: str
+    dims: tuple[int, ...] = (1,)
+    needs: str | None = None
+    weights: str | None = None
+
+    @property
+    def missing(self) -> str | None:
+        """Why it cannot be asked."""
+        if self.needs and find_spec(self.needs) is None:
+            return f"{self.needs} is not installed (pip install 'fillin[study]')"
+        if self.weights and self.weights not in names():
+            return f"this version ships no weights {self.weights!r}"
+        return None
+
+    def ready(self) -> None:
+        """Load what takes time to load once: it is no part of the time a fill takes."""
+        if self.weights:
+            loaded(self.weights)
+
+
+@lru_cache
+def loaded(name: str) -> Process:
+    return load(name).eval()
+
+
+def pretrained(name: str) -> Fill:
+    """The model of that name, as `fillin fill` asks it."""
+    return lambda x, y, asked: Known(loaded(name), x, y[:, None]).at(asked)
+
+
+METHODS: dict[str, Method] = {
+    "curve": Method(pretrained("curve"), "fillin's pretrained weights for series, nothing fitted", weights="curve"),
+    "surface": Method(
+        pretrained("surface"), "fillin's pretrained weights for fields, nothing fitted", (2,), weights="surface"
+    ),
+    "GP, RBF + white": Method(
+        gps.rbf,
+        "scikit-learn; marginal likelihood by L-BFGS, one restart; of a field by 500 points, given all",
+        (1, 2),
+        needs="sklearn",
+    ),
+    "GP, composed": Method(
+        gps.composed,
+        "scikit-learn; trend + periodic + rational quadratic + white; from the period of the periodogram, twice, with "
+        "more noise and with less, and the higher marginal likelihood is kept",
+        needs="sklearn",
+    ),
+    "GPyTorch, RBF": Method(gps.gpytorch_rbf, "exact GP, 100 steps of Adam", needs="gpytorch"),
+    "GPyTorch, Matérn-5/2": Method(gps.gpytorch_matern, "exact GP, 100 steps of Adam", needs="gpytorch"),
+    "linear": Method(lines.linear, "interpolation, bands from leave-one-out misses", (1, 2)),
+    "cubic spline": Method(
+        lines.cubic, "natural spline, of a field Clough and Tocher's; bands from leave-one-out misses", (1, 2)
+    ),
+    "seasonal naive": Method(lines.seasonal, "what is known one period away; bands from its misses on known points"),
+}
+OURS = {1: "curve", 2: "surface"}  # by input columns
+THREE = ("GP, RBF + white", "GP, composed", "linear")  # the best of which is to be reached
+REFERENCE = "GP, composed"  # whose time is the measure
