@@ -30,7 +30,7 @@ def sea(times: int = 3, lat: int = 12, lon: int = 16) -> xr.Dataset:
             "time": np.array(["2024-01-01", "2024-02-01", "2024-03-05", "2024-04-01"][:times], dtype="M8[ns]"),
             "lat": ("lat", np.linspace(60, 38, lat), {"units": "degrees_north"}),
             "lon": ("lon", np.linspace(-10, 20, lon), {"units": "degrees_east"}),
-            "place": "North",
+            "depth": 2.5,
         },
         {"title": "a sea", "history": "made"},
     )

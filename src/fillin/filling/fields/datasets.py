@@ -1,6 +1,8 @@
 """NetCDF files and Zarr folders, and xarray's objects in Python: which variable has gaps, and what is added to them."""
 
+import json
 import math
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,10 +42,8 @@ class DatasetFile:
         """Everything that was there, and four variables more; [2 …] of what was written: filled and std."""
         data = with_result(self.data, plan, found)
         if self.ending in ZARR:
-            version = 3 if (self.path / "zarr.json").exists() else 2
-            put_folder(
-                path, lambda beside: data.to_zarr(beside, mode="w", zarr_format=version, consolidated=version == 2)
-            )
+            like = _zarr_like(self.path)
+            put_folder(path, lambda beside: _to_zarr(data, beside, like))
         else:
             form = _format(self.path)
             put(path, lambda beside: data.to_netcdf(beside, format=form, engine="netcdf4"))
@@ -62,8 +62,10 @@ def opened(path: Path) -> Any:
     zarr = path.suffix.lower() in ZARR
     need("zarr" if zarr else "netCDF4")
     check_readable(path, folder=zarr)
-    options = {"engine": "zarr", "chunks": None} if zarr else {"engine": "netcdf4"}
     try:
+        options = {"engine": "netcdf4"}
+        if zarr:
+            options = {"engine": "zarr", "chunks": None, "consolidated": _zarr_like(path)["consolidated"]}
         try:
             return xarray.open_dataset(path, decode_timedelta=False, **options)
         except ValueError as error:  # a calendar that nobody knows: its times are numbers then
@@ -199,6 +201,20 @@ def _attributes(source: Any, name: str, ending: str, level: float) -> dict[str, 
     else:
         about.pop("standard_name", None)  # it is not the quantity itself
     return about
+
+
+def _zarr_like(path: Path) -> dict[str, Any]:
+    """The format of a Zarr folder, and whether it has one file that tells of all others."""
+    new = path / "zarr.json"
+    if not new.exists():
+        return {"zarr_format": 2, "consolidated": (path / ".zmetadata").exists()}
+    return {"zarr_format": 3, "consolidated": "consolidated_metadata" in json.loads(new.read_text())}
+
+
+def _to_zarr(data: Any, path: Path, like: dict[str, Any]) -> None:
+    with warnings.catch_warnings():  # what the input has, text for one, the output may have
+        warnings.filterwarnings("ignore", "(.*does not have a Zarr V3|Consolidated metadata)")
+        data.to_zarr(path, mode="w", **like)
 
 
 def _format(path: Path) -> str:

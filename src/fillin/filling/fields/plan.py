@@ -176,7 +176,7 @@ def roughness(sample: Float[ndarray, "..."], lead: int) -> Float[ndarray, "d"]:
 
     A step along an axis in which nothing much happens is a short one: neighbours are looked for further away there.
     """
-    found = []
+    found, sample = [], np.where(np.isfinite(sample), sample, np.nan)
     for axis in range(lead, sample.ndim):
         step = np.diff(sample, axis=axis)
         step = step[np.isfinite(step)]
