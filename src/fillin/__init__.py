@@ -21,6 +21,7 @@ _HOME = {
     "save": "fillin.models",
     "sample": "fillin.sampling",
     "fill": "fillin.filling",
+    "export": "fillin.exporting",
     "Task": "fillin.data",
     "ProcessRegressor": "fillin.regressor",
     "FillinError": "fillin.errors",
@@ -35,12 +36,13 @@ _HOME = {
     "evaluate": None,
     "studies": None,
 }
-__all__ = ["FillinError", "ProcessRegressor", "Task", "attend", "create", "fill", "load", "sample", "save"]
+__all__ = ["FillinError", "ProcessRegressor", "Task", "attend", "create", "export", "fill", "load", "sample", "save"]
 
 if TYPE_CHECKING:
     from fillin.attention import attend
     from fillin.data import Task
     from fillin.errors import FillinError
+    from fillin.exporting import export
     from fillin.filling import fill
     from fillin.models import create, load, save
     from fillin.regressor import ProcessRegressor

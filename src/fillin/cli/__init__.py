@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 import fillin
-from fillin.cli import bench, evaluate, fill, models, study, train
+from fillin.cli import bench, evaluate, export, fill, models, study, train
 from fillin.errors import FillinError
 
 _EXAMPLES = """\
@@ -19,10 +19,11 @@ examples:
   fillin evaluate runs/te-tnp        how good it is, beside how good one could be
   fillin study te-scores             a comparison of the papers, with a report
   fillin bench models cnp tnp-d      what they cost, in time and memory
+  fillin export curve curve.onnx     a model as a file for other programs
 
 fillin COMMAND --help says more.
 """
-_COMMANDS = (fill, models, train, evaluate, study, bench)
+_COMMANDS = (fill, models, train, evaluate, study, bench, export)
 
 
 def parser() -> argparse.ArgumentParser:
