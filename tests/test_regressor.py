@@ -34,6 +34,12 @@ def some(n: int = 30, dim_x: int = 1, seed: int = 0):
     return X, np.sin(2 * X).sum(1) + 0.1 * random.standard_normal(n)
 
 
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch):
+    """The search for scales has tests of its own."""
+    monkeypatch.setattr("fillin.filling.scales.STEPS", 2)
+
+
 X, Y = some()
 Q = np.linspace(-1, 7, 9)[:, None]
 
@@ -102,12 +108,12 @@ def test_the_number_of_columns_chooses_the_model(shipped):
         ProcessRegressor().fit(X, Y)
     shipped(curve=filler(1))
     assert ProcessRegressor().fit(X, Y).model_.dim_x == 1
-    for columns, name in ((2, "surface"), (3, "volume"), (7, "radial")):
+    for columns, name in ((2, "surface"), (3, "radial"), (7, "radial")):
         with pytest.raises(InputError, match=rf"X has {columns} columns.*'{name}'.*there is curve"):
             ProcessRegressor().fit(*some(dim_x=columns))
-    shipped(volume=filler(3), radial=filler(1, radial=True))
-    assert ProcessRegressor().fit(*some(dim_x=3)).model_.dim_x == 3
-    for columns in (2, 7):
+    shipped(surface=filler(2), radial=filler(1, radial=True))
+    assert ProcessRegressor().fit(*some(dim_x=2)).model_.dim_x == 2
+    for columns in (3, 7):
         assert ProcessRegressor().fit(*some(dim_x=columns)).model_.dim_x is None
 
 

@@ -26,6 +26,8 @@ from fillin.errors import InputError, InputTypeError, UnknownName
 from fillin.filling.adapt import ENOUGH, STEPS, adapt
 from fillin.filling.joint import DRAWS, covariance, draw
 from fillin.filling.known import Known, Tick
+from fillin.filling.scales import STEPS as STEPS_OF_SCALES
+from fillin.filling.scales import column_scales
 from fillin.heads import ObservedHead
 from fillin.models import Process, load
 from fillin.models.files import build, read_tensors, replace_file, write_tensors
@@ -37,7 +39,8 @@ MANY = 20_000  # places from which on a bar shows how far it is
 MANY_DRAWN = 2_000  # values, of all functions that are drawn
 TOGETHER = 256  # places that a covariance may have
 FAR = 1e12  # widths of the known points, beyond which nothing is asked
-_BY_COLUMNS = {1: "curve", 2: "surface", 3: "volume"}
+_BY_COLUMNS = {1: "curve", 2: "surface"}
+_CONTEXT = ("X", "y", "y_err", "scales")
 
 
 class ProcessRegressor(RegressorMixin, BaseEstimator):
@@ -50,7 +53,8 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
     Parameters
     ----------
     model : "auto", a name of pretrained weights, a folder that `fillin.save` wrote, or a process of one output.
-        "auto" takes "curve", "surface" or "volume" for 1, 2 or 3 columns of X, "radial" for more.
+        "auto" takes "curve" for one column of X, "surface" for two, "radial" for more. A radial model sees
+        distances alone, so `fit` searches for the scale of each column (`scales_`) for some seconds.
     adapt : go on training a copy of the model on the points themselves, for a minute at most, where there are 100 or
         more. What it gained on points held out is `gain_`, in nats a point; it never keeps what lost.
     random_state : of `adapt`, and of the functions that `predict` draws for a covariance. The same, the same numbers
@@ -84,12 +88,22 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
         columns = y.reshape(len(y), -1)
         for column in np.flatnonzero(np.isnan(columns).all(0)):
             raise InputError(f"y: nothing is known in column {column}, all of it is NaN; drop the column")
-        self._remember(_model(self.model, X.shape[1]), X, columns, _errors(y_err, columns))
         self.seed_ = int(check_random_state(self.random_state).randint(2**31))
+        model = _model(self.model, X.shape[1])
+        self._remember(model, X, columns, _errors(y_err, columns), self._scales(model, X, columns))
         self.gain_ = 0.0
         if self.adapt:
             self._adapt()
         return self
+
+    def _scales(self, model: Process, X: ndarray, y: Float[ndarray, "n dy"]) -> Float[ndarray, "dy dx"] | None:
+        """Of each column of X, for each output; None where the model has its own."""
+        if model.dim_x is not None or X.shape[1] < 2:
+            return None
+        with _progress("scales", STEPS_OF_SCALES * y.shape[1], shown=True) as tick:
+            seen = ~np.isnan(y)
+            each = [column_scales(model, X[s], y[s, i], self.seed_, tick) for i, s in enumerate(seen.T)]
+        return np.stack(each)
 
     def _places(self, X, **options: Any) -> Float[ndarray, "n dx"]:
         return np.asarray(validate_data(self, X, dtype=np.float64, **options))
@@ -108,15 +122,23 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
                 )
         return X
 
-    def _remember(self, model: Process, X: ndarray, y: Float[ndarray, "n dy"], error: ndarray | None) -> None:
+    def _remember(
+        self, model: Process, X: ndarray, y: Float[ndarray, "n dy"], error: ndarray | None, scales: ndarray | None
+    ) -> None:
         if error is not None and not isinstance(model, Filler):
             raise InputError("y_err: this model does not read errors; use a 'filler', or leave y_err out")
-        self.model_, self.X_train_, self.y_train_, self.y_err_ = model, X, y, error
+        self.model_, self.X_train_, self.y_train_, self.y_err_, self.scales_ = model, X, y, error, scales
         # models reckon in float32, where 1e6 + sin x is as good as constant: y is told from the middle of its range
         low, high = np.nanmin(y, 0), np.nanmax(y, 0)
         self.centre_ = np.where(high - low > 1e-12 * np.maximum(abs(low), abs(high)), low / 2 + high / 2, 0)
         self.known_ = [
-            Known(model, X[rows], (y - self.centre_)[rows][:, [i]], None if error is None else error[rows][:, [i]])
+            Known(
+                model,
+                X[rows],
+                (y - self.centre_)[rows][:, [i]],
+                None if error is None else error[rows][:, [i]],
+                scale=None if scales is None else scales[i],
+            )
             for i, rows in enumerate(~np.isnan(y).T)
         ]
 
@@ -130,7 +152,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
             return
         with _progress("adapt", STEPS, shown=True) as tick:
             model, self.gain_ = adapt(self.model_, enough, self.seed_, tick)
-        self._remember(model, self.X_train_, self.y_train_, self.y_err_)
+        self._remember(model, self.X_train_, self.y_train_, self.y_err_, self.scales_)
 
     def predict(self, X, return_std: bool = False, return_cov: bool = False, quantiles=None, noise: bool = True):
         """The mean at X; after it, as asked for, the deviation or the covariance, then the quantiles.
@@ -185,7 +207,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
             raise InputError("save: only a model made by fillin.create knows how to be built again")
         path = Path(path)
         tensors = {f"model.{name}": t.detach().contiguous() for name, t in self.model_.state_dict().items()}
-        context = {"X": self.X_train_, "y": self.y_train_, "y_err": self.y_err_}
+        context = {"X": self.X_train_, "y": self.y_train_, "y_err": self.y_err_, "scales": self.scales_}
         tensors |= {k: torch.from_numpy(np.ascontiguousarray(v)) for k, v in context.items() if v is not None}
         about = {
             "format": FORMAT, "model": self.model_.config, "seed": self.seed_, "gain": self.gain_,
@@ -207,7 +229,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
         if not isinstance(about, dict) or about.get("format") != FORMAT:
             raise InputError(f"load: {path} is not a ProcessRegressor of format {FORMAT}; fillin.load reads models")
         try:
-            config, context = about["model"], {k: tensors[k].numpy() for k in ("X", "y", "y_err") if k in tensors}
+            config, context = about["model"], {k: tensors[k].numpy() for k in _CONTEXT if k in tensors}
             model = build(config)
             model.load_state_dict({k.removeprefix("model."): t for k, t in tensors.items() if k.startswith("model.")})
             made = cls(about["name"] or model, about["adapt"], about["random_state"])
@@ -215,7 +237,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
             setattr(made, "n_features_in_", context["X"].shape[1])  # noqa: B010 (scikit-learn's own attributes)
             if about["features"]:
                 setattr(made, "feature_names_in_", np.array(about["features"], dtype=object))  # noqa: B010
-            made._remember(model, context["X"], context["y"], context.get("y_err"))
+            made._remember(model, context["X"], context["y"], context.get("y_err"), context.get("scales"))
         except (KeyError, TypeError, RuntimeError) as error:
             raise InputError(f"load: the parts of {path} do not fit together: {error}") from error
         return made

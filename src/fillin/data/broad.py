@@ -83,7 +83,7 @@ class Broad:
         x = x.gather(1, order[..., None].expand(x.shape))
         if self.columns:
             x = x * _weights(batch, dim_x, random)
-        clean = values(x / math.sqrt(dim_x) if self.columns else x, random)
+        clean = values(x, random)
         y, error = observe(x, clean, self.noise, random)
         if plain.any():
             clean[plain] = _plain(noise=0.0).draw(x[plain], random)[0]
@@ -108,10 +108,10 @@ def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> Function:
 
 
 def _weights(batch: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b 1 dx"]:
-    """How much a column matters; the most important one has 1."""
+    """How much a column matters. Their squares add up to one, so that the diagonal of [−2, 2]^dx becomes 4 long."""
     weights = within(uniform(random, batch, 1, dim_x), (0.03, 1.0), logarithmic=True)
     weights = torch.where(uniform(random, batch, 1, dim_x) < 0.3, 1.0, weights)
-    return weights / weights.amax(-1, keepdim=True)
+    return weights / torch.linalg.vector_norm(weights, dim=-1, keepdim=True)
 
 
 def places(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:

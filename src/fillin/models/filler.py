@@ -21,7 +21,7 @@ class Filler(AutoregressiveTNP):
     With `seasons` (one input dimension) the strongest period of the context is found by its periodogram, and every
     place also has a point on a circle of that period: what is one period away is near. Values may come with known
     errors, `error_c` [b nc dy] (0: not known). With `radial` one set of weights serves any number of columns, all in
-    the units of the widest: which of them matter more is for the caller to say, by stretching them.
+    units of the diagonal of their box: which of them matter more is for the caller to say, by stretching them.
     """
 
     def __init__(

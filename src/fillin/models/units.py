@@ -36,13 +36,18 @@ class Units:
     season: Float[Tensor, "b 1 1"] | None = None  # how sure it is that there is one, 0 to 1
 
     @classmethod
-    @torch.no_grad()
     def of(cls, context: Points, seasons: bool = False, alike: bool = False) -> "Units":
-        """Of each column of x on its own, or of all of them `alike`: those of the widest."""
+        """Of each column of x on its own, or of all of them `alike`: the diagonal of their box. A gradient flows only
+        where someone asks for that of the places, as a search for scales does."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and context.x.requires_grad):
+            return cls._of(context, seasons, alike)
+
+    @classmethod
+    def _of(cls, context: Points, seasons: bool, alike: bool) -> "Units":
         there = context.real[..., None]
         low = _least(context.x, there)
         width = -_least(-(context.x - low), there)
-        width = width.amax(-1, keepdim=True).expand_as(width) if alike else width
+        width = torch.linalg.vector_norm(width, dim=-1, keepdim=True).expand_as(width) if alike else width
         width = torch.where(width > 0, width, 1)
         u = 4 * (context.x - low) / width - 2
         seen = context.seen & there
