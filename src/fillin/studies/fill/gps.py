@@ -14,7 +14,7 @@ from fillin.filling.answer import Answer
 from fillin.studies.fill.lines import FLOOR, normal, spread
 from fillin.studies.fill.season import period
 
-_MOST = 500  # points that hyperparameters are fitted to; all that are known are conditioned on
+_MOST = 1000  # points that hyperparameters are fitted to; all that are known are conditioned on
 _STEPS, _RATE = 100, 0.1  # of Adam
 
 

@@ -31,6 +31,12 @@ def spread(y: Float[ndarray, "n"]) -> float:
     return float(y.std()) or float(np.abs(y).max(initial=0.0)) or 1.0
 
 
+def steps(x: Float[ndarray, "n dx"]) -> Float[ndarray, "dx"]:
+    """The typical step of each column, in which a field's rows and columns are equally far apart."""
+    places = (np.unique(column) for column in x.T)
+    return np.array([float(np.median(one[1:] - one[:-1])) if len(one) > 1 else 1.0 for one in places])
+
+
 def linear(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
     return banded(_linear, x, y, asked)
 
@@ -63,8 +69,7 @@ def seasonal(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndar
 def banded(line: Line, x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
     """The line with the bands that its own misses give it."""
     x, y = _once(x, y)
-    width = np.ptp(x, 0)
-    unit = np.where(width > 0, width, 1)
+    unit = steps(x)
     x, asked = x / unit, asked / unit
     mean = line(x, y, asked)
     misses, distances = [], []

@@ -50,8 +50,13 @@ def loaded(name: str) -> Process:
 
 
 def pretrained(name: str) -> Fill:
-    """The model of that name, as `fillin fill` asks it."""
-    return lambda x, y, asked: Known(loaded(name), x, y[:, None]).at(asked)
+    """The model of that name. Of a field with many points it sees those around, nearness being counted in cells."""
+
+    def fill(x, y, asked):
+        scale = lines.steps(x) if x.shape[1] > 1 else None
+        return Known(loaded(name), x, y[:, None], scale=scale).at(asked)
+
+    return fill
 
 
 METHODS: dict[str, Method] = {
@@ -61,7 +66,7 @@ METHODS: dict[str, Method] = {
     ),
     "GP, RBF + white": Method(
         gps.rbf,
-        "scikit-learn; marginal likelihood by L-BFGS, one restart; of a field by 500 points, given all",
+        "scikit-learn; marginal likelihood by L-BFGS, one restart; of a field by 1,000 points, given all",
         (1, 2),
         needs="sklearn",
     ),
