@@ -487,6 +487,19 @@ def test_calendars_of_models(model):
     assert axis.x.tolist() == [0, 1, 2]
 
 
+def test_groups_are_told_of(tmp_path, command):
+    path = tmp_path / "sea.nc"
+    stored(sea(), path)
+    xr.Dataset({"a": 1}).to_netcdf(path, mode="a", group="deep")
+    assert "the groups deep are not copied" in command(path)[0]
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path, command, monkeypatch):
+    stored(sea(), tmp_path / "sea.nc")
+    monkeypatch.setitem(sys.modules, "xarray", None)
+    assert "pip install 'fillin[fields]'" in command(tmp_path / "sea.nc", code=2)[1]
+
+
 def test_cells_of_a_block_and_its_halo():
     assert reach(np.arange(4, 6), 2, 8, False).tolist() == [2, 3, 4, 5, 6, 7]
     assert reach(np.arange(4, 6), 3, 8, True).tolist() == list(range(8))

@@ -9,6 +9,9 @@ from fillin.cli.fill import bar, speaker
 
 
 def run_field(arguments: argparse.Namespace, path: Path) -> None:
+    from fillin.filling.needs import need
+
+    need("scipy")
     from fillin.filling.fields.files import open_field
     from fillin.filling.fields.variable import parse_chunks
     from fillin.filling.write import Outputs
@@ -21,7 +24,7 @@ def run_field(arguments: argparse.Namespace, path: Path) -> None:
             return
         plan = _plan(arguments, file)
         say(plan.line)
-        for note in plan.notes:
+        for note in [*file.notes, *plan.notes]:
             say(f"note: {note}")
         if not plan.places:
             say("nothing is missing" + (" but that" if plan.missing else "") + ": nothing was done")
@@ -65,7 +68,8 @@ def _fill(arguments: argparse.Namespace, file, plan, outputs) -> None:
     model = filler(name, len(plan.over))
     judged = field_subjects(plan, model) if outputs.report else []
     number = arguments.threads or torch.get_num_threads()
-    with threads(number), bar("fill", plan.places + ticks(judged)) as tick, _watched(plan, number, tick):
+    own = 1 if plan.blocks else number  # blocks are done side by side, each by one thread
+    with threads(own), bar("fill", plan.places + ticks(judged)) as tick, _watched(plan, number, tick):
         written = file.write(outputs.table, plan, fill_field(plan, model, tick))
         found = verdicts(judged, arguments.seed, tick)
     if not outputs.picture and not outputs.report:

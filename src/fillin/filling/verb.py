@@ -142,6 +142,7 @@ def fill(
     field = {"var": var, "over": over, "mask": mask, "chunks": chunks, "halo": halo}
     if _is_field(data):
         _refuse("an array or a field", {**columns, "na": na or None})
+        need("scipy")
         from fillin.filling.fields.verb import fill_data
 
         return fill_data(

@@ -35,6 +35,7 @@ class ArrayFile:
 
     variable: Variable | None
     ending: str = ".npz"
+    notes: tuple[str, ...] = ()
 
     def mask(self, text: str) -> Mask:
         assert self.variable is not None

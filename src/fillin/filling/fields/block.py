@@ -6,7 +6,6 @@ the known cells nearest to its middle: how a field is split into blocks changes 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -86,7 +85,7 @@ class How:
 
 
 def fill_block(
-    model: "str | Process",
+    model: "Process",
     how: How,
     values: ndarray,
     cells: tuple[Int[ndarray, "_"], ...],
@@ -106,7 +105,6 @@ def fill_block(
     shape = tuple(len(rows) for rows in inner)
     within = np.ix_(*(_where(all_, own) for all_, own in zip(cells, inner, strict=True)))
     out = np.empty((4, *lead, *shape), dtype=values.dtype)
-    found = _loaded(model) if isinstance(model, str) else model
     for number in np.ndindex(*lead):
         field, may = values[number], np.broadcast_to(allowed, (*lead, *shape))[number]
         own = field[within]
@@ -123,7 +121,7 @@ def fill_block(
             how.check(y, seen)
             if len(y):
                 where = np.stack([rows[at[:, i]] for i, rows in enumerate(inner)], 1)
-                for part, numbers in zip(parts, _numbers(found, how, seen, y, where, tick), strict=True):
+                for part, numbers in zip(parts, _numbers(model, how, seen, y, where, tick), strict=True):
                     part[tuple(at.T)] = numbers
         out[(slice(None), *number)] = np.stack(parts)
     return out
@@ -150,10 +148,3 @@ def _where(cells: ndarray, own: ndarray) -> ndarray:
     """At which places of `cells` the numbers `own` are."""
     order = np.argsort(cells)
     return order[np.searchsorted(cells, own, sorter=order)]
-
-
-@lru_cache(maxsize=4)
-def _loaded(name: str) -> "Process":
-    from fillin.models import load
-
-    return load(name).eval()

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fillin.errors import InputError, UnknownName
+from fillin.errors import FillinError, InputError, UnknownName
 from fillin.filling.fields.axes import Axis, axis_of, counted
 from fillin.filling.fields.mask import Mask
 from fillin.filling.fields.paths import check_readable, put_folder
@@ -34,6 +34,7 @@ class DatasetFile:
     data: Any
     variable: Variable | None
     ending: str
+    notes: tuple[str, ...] = ()
 
     def mask(self, text: str) -> Mask:
         return mask_of(text, self.data)
@@ -41,12 +42,17 @@ class DatasetFile:
     def write(self, path: Path, plan: FieldPlan, found: Any) -> Any:
         """Everything that was there, and four variables more; [2 …] of what was written: filled and std."""
         data = with_result(self.data, plan, found)
-        if self.ending in ZARR:
-            like = _zarr_like(self.path)
-            put_folder(path, lambda beside: _to_zarr(data, beside, like))
-        else:
-            form = _format(self.path)
-            put(path, lambda beside: data.to_netcdf(beside, format=form, engine="netcdf4"))
+        try:
+            if self.ending in ZARR:
+                like = _zarr_like(self.path)
+                put_folder(path, lambda beside: _to_zarr(data, beside, like))
+            else:
+                form = _format(self.path)
+                put(path, lambda beside: data.to_netcdf(beside, format=form, engine="netcdf4"))
+        except FillinError:
+            raise
+        except (ValueError, TypeError, RuntimeError) as error:  # attributes and encodings that a library refuses
+            raise InputError(f"cannot write {path}: {error}; correct it in {self.path.name}, or drop it") from error
         if isinstance(found, np.ndarray):
             return found
         again = opened(path)
@@ -84,7 +90,17 @@ def open_dataset(path: Path, var: str | None, chunks: dict[str, int] | None) -> 
             data[name] = variable.chunk("auto")
     name = choose_variable(data, var, path.name)
     found = None if name is None else dataset_variable(data, name, path.name, chunks)
-    return DatasetFile(path, data, found, path.suffix.lower())
+    groups = _groups(path)
+    notes = (f"the groups {', '.join(groups)} are not copied: only what is at the top is",) if groups else ()
+    return DatasetFile(path, data, found, path.suffix.lower(), notes)
+
+
+def _groups(path: Path) -> list[str]:
+    """What a file has below its top."""
+    if path.suffix.lower() in ZARR:
+        return sorted(name for name, _ in need("zarr").open_group(path, mode="r", use_consolidated=False).groups())
+    with need("netCDF4").Dataset(path) as file:
+        return sorted(file.groups)
 
 
 def choose_variable(data: Any, var: Hashable | None, where: str) -> Hashable | None:

@@ -18,6 +18,9 @@ class FieldFile(Protocol):
     @property
     def ending(self) -> str: ...
 
+    @property
+    def notes(self) -> tuple[str, ...]: ...
+
     def mask(self, text: str) -> Mask: ...
 
     def write(self, path: Path, plan: FieldPlan, found: Any) -> Any:

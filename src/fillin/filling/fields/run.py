@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEY = "fillin-block"
 
 
-def fill_field(plan: FieldPlan, model: "str | Process", tick: Tick = lambda done: None) -> Any:
+def fill_field(plan: FieldPlan, model: "Process", tick: Tick = lambda done: None) -> Any:
     """[4 …] with the dimensions as they came: filled, std, low, high; an array of NumPy, or of dask if it is lazy."""
     found = _in_memory(plan, model, tick) if plan.blocks is None else _blocks(plan, model)
     back = [plan.variable.dims.index(dim) for dim in plan.order]
@@ -31,7 +31,7 @@ def everything(plan: FieldPlan) -> tuple[Int[ndarray, "_"], ...]:
     return tuple(np.arange(len(axis.x)) for axis in plan.how.axes)
 
 
-def _in_memory(plan: FieldPlan, model: "str | Process", tick: Tick) -> ndarray:
+def _in_memory(plan: FieldPlan, model: "Process", tick: Tick) -> ndarray:
     values, cells, lead = _floats(plan.variable.values), everything(plan), len(plan.slices)
     allowed = np.broadcast_to(plan.allowed, values.shape)
     out = np.empty((4, *values.shape), dtype=values.dtype)
@@ -45,7 +45,7 @@ def _floats(values: Any) -> Any:
     return values if values.dtype.kind == "f" else values.astype(float)
 
 
-def _blocks(plan: FieldPlan, model: "str | Process") -> Any:
+def _blocks(plan: FieldPlan, model: "Process") -> Any:
     """A dask array of the same blocks as the plan has; each is one task that gets its cells and those of its halo."""
     dask, da = need("dask"), need("dask.array")
     variable, blocks, lead = plan.variable, plan.blocks, len(plan.slices)
