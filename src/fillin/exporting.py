@@ -1,8 +1,8 @@
 """A model as an ONNX file: what it says of each target, for any number of tasks, known points and targets.
 
-The graph is traced by torch from the model itself. Each task gets one more known point, which is masked: a context is
-never empty while the graph runs, and no context at all is a context there too. Attention is the reference, in plain
-operations that every runtime has.
+The graph is traced by torch from the model itself. Each task gets one more known point and one more target, which are
+masked: while the graph runs there is always some point, and no context at all, or no target, is nothing special to it.
+Attention is the reference, in plain operations that every runtime has.
 """
 
 import copy
@@ -31,7 +31,9 @@ from fillin.models.base import LatentProcess
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.files import replace_file
 from fillin.models.filler import Filler
+from fillin.models.points import Points
 from fillin.models.pseudo import CMANP
+from fillin.models.units import Units
 
 TOLERANCE = 1e-4  # a file that is further from the model is not written
 _INPUTS = {
@@ -99,7 +101,7 @@ def export(
         raise InputError(f"export: cannot write {path}: {error.strerror or error}; name another place") from error
     shapes = [{value.name: _letters(value) for value in side} for side in (graph.graph.input, graph.graph.output)]
     opset = next(one.version for one in graph.opset_import if one.domain in ("", "ai.onnx"))
-    return Exported(path, len(content), opset, *shapes, difference)
+    return Exported(path, len(content), opset, shapes[0], shapes[1], difference)
 
 
 def unfit(model: Process) -> str | None:
@@ -142,8 +144,9 @@ class Graph(nn.Module):
 
     def forward(self, xc: Tensor, yc: Tensor, xt: Tensor, mask_c: Tensor, error_c: Tensor | None = None):
         given = {} if error_c is None else {"error_c": _one_more(error_c)}
-        found = self.model(_one_more(xc), _one_more(yc), xt, _one_more(mask_c), **given)
-        return tuple(tensors(found).values())
+        asked = torch.ones(*xt.shape[:2], self.model.dim_y, dtype=torch.bool)
+        found = self.model(_one_more(xc), _one_more(yc), _one_more(xt), _one_more(mask_c), _one_more(asked), **given)
+        return tuple(tensor[:, :-1] for tensor in tensors(found).values())
 
 
 def _one_more(values: Tensor) -> Tensor:
@@ -192,6 +195,8 @@ def _task(model: Process, b: int, nc: int, nt: int, seed: int = 0) -> dict[str, 
 @torch.no_grad()
 def _trace(model: Process):
     """The model as an ONNX graph, its inputs and outputs named."""
+    from torch._dynamo.exc import TorchDynamoException  # slow to come
+
     task = _task(model, 3, 11, 6)
     names = list(tensors(model(**task)))
     dims = {letter: torch.export.Dim(letter, min=0) for letter in ("b", "nc", "nt")}
@@ -201,7 +206,7 @@ def _trace(model: Process):
         with _quiet(), _nothing_asked():
             program = torch.export.export(graph, (), task, dynamic_shapes=shapes, strict=True)
             made: Any = torch.onnx.export(program, verbose=False, dynamo=True)
-    except (torch._dynamo.exc.TorchDynamoException, torch.onnx.errors.OnnxExporterError) as error:
+    except (TorchDynamoException, torch.onnx.errors.OnnxExporterError) as error:
         raise InputError(
             f"export: {_name(model)} does something that ONNX has no word for: {_reason(error)}"
         ) from error
@@ -215,7 +220,7 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
         if hasattr(module, "backend"):
             module.backend = "reference"  # type: ignore[assignment]
     if isinstance(model, Filler):
-        model._errors = lambda given, context, units: torch.where(context.seen, given, 0) / units.scale
+        model._errors = _unchecked_errors
     if isinstance(model.head, LowRankHead | CholeskyHead):
         model.head = _Apart(model.head)
     if isinstance(model, LatentProcess):
@@ -225,6 +230,11 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
         model(**task)
         model.noise = lambda belief, encoded: heard[0]
     return model
+
+
+def _unchecked_errors(given: Any, context: Points, units: Units) -> Tensor:
+    """A filler's known errors in units of its context, whatever they are."""
+    return torch.where(context.seen, given, 0) / units.scale
 
 
 def _reason(error: BaseException) -> str:
@@ -282,15 +292,17 @@ def _nothing_asked() -> Iterator[None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """torch talks to itself about what it may not find; what matters comes as an error."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logger.setLevel(logging.ERROR)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
         try:
             yield
         finally:
-            logger.setLevel(level)
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def _tidy(proto, model: Process, inputs: list[str], outputs: list[str]):
