@@ -467,7 +467,7 @@ def test_the_gap_to_bayes_is_that_of_the_same_tasks(monkeypatch):
     model = ExactProcess(length=0.5, scale=1.0, noise=0.1)
     monkeypatch.setattr(limits, "loaded", lambda name: model)
     monkeypatch.setattr(limits, "curves", lambda name: replace(Prior(name).stream("random", 0), function=model.exact))
-    monkeypatch.setattr(limits, "_BATCHES", 2)
+    monkeypatch.setattr(limits, "_NARROW", (2, 256))
     seen = []
     found = limits.gap("rbf", 1, seen.append)
     assert found["gap"] == pytest.approx(0, abs=1e-3)

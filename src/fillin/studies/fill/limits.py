@@ -15,7 +15,9 @@ from fillin.studies.fill.methods import OURS, loaded
 
 NARROW = ("rbf", "matern-5/2")
 OWN = "its own prior"
-_BATCHES, _TASKS, _SETTINGS = 5, 4, 256  # batches a mask, and what is in one
+_TASKS = 4  # in a batch
+# batches a mask, and settings of hyperparameters: a mixture of many kernels needs more of the latter to settle
+_NARROW, _OWN = (5, 256), (1, 1024)
 
 
 def own_prior() -> Curves:
@@ -29,11 +31,10 @@ def stream(name: str) -> Curves:
 
 
 def gap(name: str, masks: int, told: Told) -> dict[str, Any]:
-    """Log-likelihood per target of `curve` and of exact Bayes on the same tasks, 20 for each mask of the others."""
-    batches = max(1, _BATCHES * masks)
+    """Log-likelihood per target of `curve` and of exact Bayes on the same tasks; the more, the more masks others have."""
+    each, settings = _OWN if name == OWN else _NARROW
+    batches = each * masks
     done = iter(range(1, batches + 1))
-    found = evaluate(
-        loaded(OURS[1]), stream(name), batches, settings=_SETTINGS, tick=lambda: told(next(done) / batches)
-    )
+    found = evaluate(loaded(OURS[1]), stream(name), batches, settings=settings, tick=lambda: told(next(done) / batches))
     numbers = ("log_likelihood", "limit", "gap", "gap_error", "tasks")
     return {"data": name, "group": "limit", **{key: getattr(found, key) for key in numbers}}
