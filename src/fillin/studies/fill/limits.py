@@ -31,7 +31,7 @@ def stream(name: str) -> Curves:
 
 
 def gap(name: str, masks: int, told: Told) -> dict[str, Any]:
-    """Log-likelihood per target of `curve` and of exact Bayes on the same tasks; the more, the more masks others have."""
+    """Log-likelihood per target of `curve` and of exact Bayes on the same tasks, as many more as there are masks."""
     each, settings = _OWN if name == OWN else _NARROW
     batches = each * masks
     done = iter(range(1, batches + 1))
