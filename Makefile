@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: help setup demo test sanitize lint bench studies curves results clean
+.PHONY: help setup demo train test sanitize lint bench studies pretrain curves results clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
@@ -17,7 +17,10 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,study,export]'
 	@touch $(STAMP)
 
-demo: setup      ## train a small te-tnp on curves for a minute and draw what it learnt
+demo: setup      ## fill the gaps of a real series and a real field, and compare with what was hidden
+	$(BIN)/python examples/fill_gaps.py --out out
+
+train: setup     ## train a small te-tnp on curves for a minute and draw what it learnt
 	$(BIN)/python examples/gp_curves.py --seconds 60 --threads 1 --out out
 
 test: setup      ## style and the whole test suite (about five minutes)
@@ -53,6 +56,12 @@ studies: setup   ## the reports of docs/results/studies (an hour and a half; DAT
 	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
 	$(BIN)/fillin study fill --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
 	mkdir -p docs/results/fill; cp out/fill/*.png out/fill/results.json out/fill/report.md docs/results/fill
+
+pretrain: setup  ## the weights that fill gaps (seven hours on one core; stop it, call it again)
+	for name in curve surface radial; do \
+	  if [ -d runs/$$name ]; then $(BIN)/fillin train --resume runs/$$name --threads 1; \
+	  else $(BIN)/fillin train $$name --threads 1 --out runs/$$name; fi || exit 1; \
+	  $(BIN)/python -m fillin.evaluate.card runs/$$name $$name || exit 1; done
 
 curves: setup    ## the weights and figures of docs/results/curves.md (two and a half hours on one core)
 	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf

@@ -23,7 +23,7 @@ GOLDEN = Path(__file__).parent / "golden.json"  # python tests/test_pretrained.p
 def stream(name: str) -> Curves:
     """What it learnt from; of a broad prior some curves that have an answer."""
     found = stream_of(read(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
-    return found if isinstance(found, Curves) else curves("rbf", seed=11, dim_x=found.dim_x)
+    return found if isinstance(found, Curves) else curves(**subject(name).data, seed=11)
 
 
 @torch.no_grad()
@@ -74,6 +74,21 @@ def test_a_run_can_be_shipped(tmp_path, monkeypatch):
     assert (folder / "card.md").read_text() == card(run, "mine", rows, 2, 8)
     for a, b in zip(fillin.load("mine").parameters(), run.model().parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+def test_a_card_tells_what_its_weights_began_with(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
+    small = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
+    small += ["--budget.time", "null", "--keep.batches", "1"]
+    fit("te-tnp", tmp_path / "first", overrides=[*small, "--budget.steps", "4"])
+    run = fit("te-tnp", tmp_path / "run", overrides=[*small, "--budget.steps", "3", "--start", str(tmp_path / "first")])
+    about = subject(run.folder)
+    rows = measure(about.model, settings(about)[:1], 1, 0, settings=8)
+    folder = ship(open_run(run.folder), "mine", rows, 1, 8)
+    assert "3 steps" in (folder / "card.md").read_text()
+    assert "from weights that had 4 steps" in (folder / "card.md").read_text()
+    for name in ("card.md", "recipe.yaml"):
+        assert str(tmp_path) not in (folder / name).read_text()
 
 
 def test_a_folder_comes_before_a_name(tmp_path, monkeypatch):

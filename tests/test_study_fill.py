@@ -409,6 +409,21 @@ def test_cells_of_other_masks_are_not_mixed_in(tmp_path, stand_in):
         work_on(open_work(more, tmp_path, quick=True))
 
 
+def test_weights_that_were_replaced_are_measured_again_and_nothing_else(tmp_path, stand_in, monkeypatch):
+    monkeypatch.setattr(methods, "digest", lambda name: "first")
+    monkeypatch.setattr(methods, "names", lambda: ["curve"])
+    monkeypatch.setitem(METHODS, "curve", replace(METHODS["curve"], weights="curve"))
+    few = {name: own for name, own in small().variants(True).items() if own["kind"] == "end" and own["data"] == "rbf"}
+    assert few["rbf, end, curve"]["weights"] == "first"
+    study = replace(small(), variants=lambda quick: few)
+    work_on(open_work(study, tmp_path, quick=True))
+    begun = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/*/result.json")}
+    few["rbf, end, curve"] = {**few["rbf, end, curve"], "weights": "second"}
+    work_on(open_work(study, tmp_path, quick=True))
+    changed = [path for path, was in begun.items() if path.stat().st_mtime_ns != was]
+    assert [path.parent.parent.name for path in changed] == ["rbf_end_curve"]
+
+
 def test_the_command_says_nothing_of_this_machine(tmp_path, folder, stand_in, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (folder / "curves" / "months.csv").unlink()

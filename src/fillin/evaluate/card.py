@@ -17,6 +17,7 @@ from fillin.errors import FillinError
 from fillin.evaluate.report import Row, measure, settings, subject, three
 from fillin.models import load, save
 from fillin.models.files import replace_file
+from fillin.pretrained import locate
 from fillin.train import Run, dump, open_run
 from fillin.train.recipe import stream_of
 
@@ -25,7 +26,8 @@ def ship(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> 
     """The folder of pretrained weights `name`: model, recipe, learning curve and card."""
     folder = pretrained.FOLDER / name
     save(load(run.folder / "best"), folder / "best")
-    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe), encoding="utf-8"))
+    told = {**run.recipe, "start": run.recipe["start"] and Path(run.recipe["start"]).name}  # not where it lay
+    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(told), encoding="utf-8"))
     shutil.copy(run.folder / "learning.png", folder / "learning.png")
     replace_file(
         folder / "card.md", lambda path: path.write_text(card(run, name, rows, batches, limit), encoding="utf-8")
@@ -44,9 +46,9 @@ def card(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> 
         f"{model['name']}, size {model['size']}, {parameters:,} parameters. Learnt from draws of {_prior(data)}, made "
         "as it trained: no data of anyone's.",
         "",
-        f"Trained for {last.step:,} steps of {tasks} tasks, {last.seconds / 60:.0f} minutes; `recipe.yaml` has "
-        f"every setting: `fillin train recipe.yaml`. Scores below: `fillin evaluate {name} --batches {batches} "
-        f"--limit {limit}`, {rows[0].scores.tasks:,} "
+        f"Trained for {last.step:,} steps of {tasks} tasks, {last.seconds / 60:.0f} minutes{_before(run)}; "
+        "`recipe.yaml` has every setting: `fillin train recipe.yaml`. Scores below: `fillin evaluate "
+        f"{name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} "
         f"tasks a setting; {', '.join(f'{key} {value}' for key, value in machine().items())}. Nats per "
         f"target, ± one standard error. Deviations are at least {model.get('floor', 0)}, which bounds the "
         "likelihood of data without noise.",
@@ -59,6 +61,15 @@ def card(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> 
         "",
     ]
     return "\n".join(lines)
+
+
+def _before(run: Run) -> str:
+    """What the weights had learnt before that they began with."""
+    if run.recipe["start"] is None:
+        return ""
+    first = open_run(locate(run.recipe["start"]))
+    last = first.lines[-1]
+    return f", from weights that had {last.step:,} steps, {last.seconds / 60:.0f} minutes, behind them{_before(first)}"
 
 
 def _prior(data: dict[str, Any]) -> str:

@@ -75,7 +75,7 @@ def subject(folder: str | os.PathLike, function: str | None = None, protocol: st
         if not (folder / "best").exists():
             raise InputError(f"{folder} has no weights yet; go on with: fillin train --resume {folder}")
         if run.recipe["data"]["name"] != "curves":  # a broad prior has no limit: it is judged on curves that have one
-            return _asked(run.model(), function, protocol)
+            return _asked(run.model(), function, protocol, _wide(run.recipe["data"]["dim_x"]))
         if function or protocol:
             raise InputError(f"{folder} is a run and has its data; drop function and protocol, or take {folder}/best")
         options = {key: value for key, value in run.recipe["data"].items() if key not in ("name", "batch")}
@@ -88,9 +88,18 @@ def subject(folder: str | os.PathLike, function: str | None = None, protocol: st
     return _asked(load(folder), function, protocol)
 
 
-def _asked(model: Process, function: str | None, protocol: str | None) -> Subject:
-    data = {"function": function or "rbf", "protocol": protocol or "tnp", "dim_x": model.dim_x or 1}
+def _asked(
+    model: Process, function: str | None, protocol: str | None, options: dict[str, Any] | None = None
+) -> Subject:
+    data = {"function": function or "rbf", "protocol": protocol or "tnp", "dim_x": model.dim_x or 1, **(options or {})}
     return Subject(model, data, learnt=False)
+
+
+def _wide(dim_x: int) -> dict[str, Any]:
+    """In more than one dimension the few points and short lengths of a protocol for curves would tell nothing."""
+    if dim_x == 1:
+        return {}
+    return {"dim_x": min(dim_x, 3), "context": (3, 200), "points": None, "length": (0.4, 2.0)}
 
 
 def settings(

@@ -172,8 +172,10 @@ Watch = Callable[[Cell, float, float, float | None], None]  # cell, share of its
 def work_on(work: Work, watch: Watch | None = None, patience: float = 5.0) -> None:
     """Train and measure every cell that nobody else has; return when all are done, by whomever."""
     for cell in work.cells() if work.study.direct else ():
-        if cell.done and cell.result["settings"] != cell.recipe:
-            raise _other_version(cell)
+        if cell.done and (was := cell.result["settings"]) != cell.recipe:
+            if {**was, "weights": None} != {**cell.recipe, "weights": None}:
+                raise _other_version(cell)
+            (cell.folder / "result.json").unlink()  # of weights that have been replaced since
     while True:
         open_cells = [cell for cell in work.cells() if not cell.done]
         if not open_cells:

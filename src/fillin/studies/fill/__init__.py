@@ -26,9 +26,11 @@ def variants(found: Found, quick: bool) -> Mapping[str, Settings]:
         able = [key for key, one in METHODS.items() if data.dim_x in one.dims and not one.missing]
         for kind in data.kinds:
             for method in [*able, BAYES] if isinstance(data, Prior) else able:
-                cells[f"{name}, {kind}, {method}"] = {"data": name, "kind": kind, "method": method}
+                weights = METHODS[method].settings if method in METHODS else {}
+                cells[f"{name}, {kind}, {method}"] = {"data": name, "kind": kind, "method": method, **weights}
     if not METHODS[OURS[1]].missing:
-        cells |= {f"limit, {name}": {"data": name, "kind": "limit", "method": OURS[1]} for name in (*NARROW, OWN)}
+        limit = {"kind": "limit", "method": OURS[1], **METHODS[OURS[1]].settings}
+        cells |= {f"limit, {name}": {"data": name, **limit} for name in (*NARROW, OWN)}
     return cells
 
 
