@@ -26,6 +26,7 @@ from fillin.errors import InputError, InputTypeError, UnknownName
 from fillin.filling.adapt import ENOUGH, STEPS, adapt
 from fillin.filling.joint import DRAWS, covariance, draw
 from fillin.filling.known import Known, Tick
+from fillin.filling.models import model_for
 from fillin.filling.scales import STEPS as STEPS_OF_SCALES
 from fillin.filling.scales import column_scales
 from fillin.heads import ObservedHead
@@ -39,7 +40,6 @@ MANY = 20_000  # places from which on a bar shows how far it is
 MANY_DRAWN = 2_000  # values, of all functions that are drawn
 TOGETHER = 256  # places that a covariance may have
 FAR = 1e12  # widths of the known points, beyond which nothing is asked
-_BY_COLUMNS = {1: "curve", 2: "surface"}
 _CONTEXT = ("X", "y", "y_err", "scales")
 
 
@@ -264,11 +264,10 @@ def _model(given: Any, columns: int) -> Process:
 
 def _name(columns: int) -> str:
     """Of the pretrained model for so many columns of X."""
-    own = _BY_COLUMNS.get(columns, "radial")
-    for name in (own, "radial"):
-        if name in names():
-            return name
-    there = [name for name in (*_BY_COLUMNS.values(), "radial") if name in names()]
+    own = model_for(columns)
+    if own in names():
+        return own
+    there = [name for name in map(model_for, (1, 2, 3)) if name in names()]
     raise InputError(
         f"X has {columns} column{'s' * (columns > 1)}: the pretrained model for that is {own!r}, which does not ship "
         f"yet (there is {', '.join(there) or 'none of its kind'}); give model= a folder that fillin.save wrote, or "

@@ -82,7 +82,7 @@ def add(commands) -> None:
     out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
     out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
     command.add_argument(
-        "--model", metavar="NAME|FOLDER", help="what fills (default: curve, surface or volume, by the dimensions)"
+        "--model", metavar="NAME|FOLDER", help="what fills (default: curve, surface or radial, by the dimensions)"
     )
     command.add_argument("--seed", type=int, default=0, help="of what the report hides (default: 0)")
     command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")

@@ -7,41 +7,39 @@ from fillin.errors import InputError
 if TYPE_CHECKING:
     from fillin.models import Process
 
-MODELS = {1: ("curve",), 2: ("surface", "radial"), 3: ("volume", "radial")}  # the first that ships
+_OWN, ANY = {1: "curve", 2: "surface"}, "radial"  # made for so many dimensions, and for any number of them
 _WHAT = {1: "a series", 2: "a field over two dimensions", 3: "a field over three dimensions"}
 
 
 def model_for(dims: int) -> str:
-    """The name of the weights that fill places of so many dimensions.
+    """The name of the weights that fill places of so many dimensions: their own, or those for any, if only these ship.
 
     >>> model_for(1)
     'curve'
     """
     from fillin.pretrained import names
 
-    there = names()
-    return next((name for name in MODELS[dims] if name in there), MODELS[dims][0])
+    own = _OWN.get(dims, ANY)
+    return ANY if own not in names() and ANY in names() else own
 
 
 def filler(model: "str | Process", dims: int = 1, errors: bool = False) -> "Process":
     """The model of that name or folder; it must be one that fills what has so many dimensions."""
     from fillin.models import Process, load
     from fillin.models.filler import Filler
-    from fillin.pretrained import locate, names
+    from fillin.pretrained import locate
 
     found = model
     if not isinstance(found, Process):
         if not locate(found).exists():
-            own = [name for name in MODELS[dims] if name == str(found) and name not in names()]
-            remedy = (
-                f" (this copy of fillin comes without the weights '{own[0]}', made for {_WHAT[dims]})" if own else ""
-            )
+            own = str(found) == model_for(dims)
+            remedy = f" (this copy of fillin comes without the weights {found!r}, made for {_WHAT[dims]})" if own else ""
             raise InputError(
                 f"--model: there is no model {str(found)!r}{remedy}; name a run or a folder of fillin.save"
             )
         found = load(found)
         if not isinstance(found, Filler):
-            train = MODELS[dims][0]
+            train = _OWN.get(dims, ANY)
             raise InputError(f"--model: {model} is no model that fills gaps; train one with: fillin train {train}")
     if found.dim_x not in (dims, None) or found.dim_y != 1:
         what = _WHAT[dims]
