@@ -203,7 +203,7 @@ def _trace(model: Process):
     shapes = {name: {0: dims["b"], 1: dims[_INPUTS[name][0].split()[1]]} for name in task}
     graph = Graph(_traceable(model, task))
     try:
-        with _quiet(), _nothing_asked():
+        with _quiet():
             program = torch.export.export(graph, (), task, dynamic_shapes=shapes, strict=True)
             made: Any = torch.onnx.export(program, verbose=False, dynamo=True)
     except (TorchDynamoException, torch.onnx.errors.OnnxExporterError) as error:
@@ -260,33 +260,6 @@ class _Apart(nn.Module):
         whole = (deviation.square() + factor.square().sum(-1)).sqrt()
         mean, whole = (entries.unflatten(-1, (-1, self.head.mean.out_features)) for entries in (mean, whole))
         return Normal(mean, whole, validate_args=False)
-
-
-class _Deaf:
-    """In the place of who watches attention: there is one, so that all of it is the reference, but it keeps nothing."""
-
-    def get(self) -> "_Deaf":
-        return self
-
-    def append(self, seen: object) -> None:
-        pass
-
-
-@contextmanager
-def _nothing_asked() -> Iterator[None]:
-    """While a graph is traced, nothing depends on values: a mask is one, even where it leaves everything in."""
-    changed: list[tuple[ModuleType, str, object]] = [
-        (sys.modules["fillin.attention.attend"], "_watcher", _Deaf()),
-        (sys.modules["fillin.models.points"], "_mask", lambda name, mask, shape: mask),
-    ]
-    before = [getattr(module, name) for module, name, _ in changed]
-    try:
-        for module, name, value in changed:
-            setattr(module, name, value)
-        yield
-    finally:
-        for (module, name, _), value in zip(changed, before, strict=True):
-            setattr(module, name, value)
 
 
 @contextmanager

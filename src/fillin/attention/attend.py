@@ -114,7 +114,7 @@ def attend(
                 f"attend: backend {backend!r} never holds all weights; use 'reference' or 'auto' to see them"
             )
 
-    watcher = _watcher.get()
+    watcher = None if torch.compiler.is_exporting() else _watcher.get()
     result = _solve(problem, backend, chunk, return_weights or watcher is not None, return_lse)
     if watcher is not None and result.weights is not None:
         watcher.append(Seen(result.weights.detach(), xq, xk))

@@ -166,7 +166,7 @@ def _mask(name: str, mask, shape: tuple[int, int, int]) -> Bool[Tensor, "b n dy"
         )
     if tuple(mask.shape) not in (shape[:2], shape):
         raise InputError(f"{name} has shape {tuple(mask.shape)}, expected {shape[:2]} (points) or {shape} (entries)")
-    if mask.all():
+    if not torch.compiler.is_exporting() and mask.all():
         return None
     return mask if mask.ndim == 3 else mask[..., None].expand(shape)
 
