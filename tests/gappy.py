@@ -1,4 +1,4 @@
-"""Fields with gaps, for tests."""
+"""Fields with gaps, and files of them, for tests."""
 
 import numpy as np
 import xarray as xr
@@ -36,3 +36,19 @@ def sea(times: int = 3, lat: int = 12, lon: int = 16) -> xr.Dataset:
     )
     data["sst"].encoding = {"zlib": True, "_FillValue": np.float32(-999)}
     return data
+
+
+def stored(data: xr.Dataset, path, **options) -> None:
+    if path.suffix == ".zarr":
+        version = options.get("zarr_format", 3)
+        data.to_zarr(path, zarr_format=version, consolidated=version == 2)
+    else:
+        data.to_netcdf(path, **options)
+
+
+def read(path) -> xr.Dataset:
+    options = {"engine": "netcdf4"}
+    if path.suffix == ".zarr":
+        options = {"engine": "zarr", "chunks": None, "consolidated": (path / ".zmetadata").exists()}
+    with xr.open_dataset(path, **options) as data:
+        return data.load()

@@ -1,49 +1,24 @@
-"""Fields of NetCDF, Zarr and xarray: what is kept, what is added, and that blocks change nothing."""
+"""Fields of NetCDF, Zarr and xarray: what is kept, what is added, and from where."""
 
 import os
-import re
-import signal
-import subprocess
-import sys
 
-import dask
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 import xarray as xr
-from gappy import PARTS, sea, waves
-from helpers import ExactProcess
-from torch.distributions import Normal
+from gappy import PARTS, read, sea, stored, waves
+from helpers import ExactProcess, Mean
 
 import fillin
-from fillin.errors import FillinError, InputError
+from fillin.errors import InputError
 from fillin.filling.fields.axes import axis_of
 from fillin.filling.fields.datasets import dataset_variable
 from fillin.filling.fields.judge import field_subjects
 from fillin.filling.fields.plan import plan_field, roughness
-from fillin.filling.fields.run import fill_field, reach
 from fillin.filling.hidden import WAYS, verdicts
 from fillin.filling.known import Known
 
 pytest_plugins = ["fields"]
-
-
-def stored(data: xr.Dataset, path, **options) -> None:
-    if path.suffix == ".zarr":
-        version = options.get("zarr_format", 3)
-        data.to_zarr(path, zarr_format=version, consolidated=version == 2)
-    else:
-        data.to_netcdf(path, **options)
-
-
-def read(path) -> xr.Dataset:
-    options = {"engine": "netcdf4"}
-    if path.suffix == ".zarr":
-        options = {"engine": "zarr", "chunks": None, "consolidated": (path / ".zmetadata").exists()}
-    with xr.open_dataset(path, **options) as data:
-        return data.load()
 
 
 @pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
@@ -150,19 +125,6 @@ class Plane(ExactProcess):
         return super().forward(xc, yc, xt)
 
 
-class Mean(ExactProcess):
-    """The weighted mean of what is near, in units of distance: a quick stand-in that sees its whole context."""
-
-    def __init__(self, dims=2):
-        super().__init__()
-        self.dim_x = dims
-
-    def forward(self, xc, yc, xt, mask_c=None, mask_t=None):
-        weight = torch.exp(-0.5 * torch.cdist(xt.double(), xc.double()) ** 2) + 1e-9
-        mean = (weight @ yc.double()) / weight.sum(-1, keepdim=True)
-        return Normal(mean.float(), 0.1 + 0 * mean.float())
-
-
 def test_neighbours_are_few_and_around():
     """A strip of 10 × 300 cells is not seen as slivers: what fills a cell lies around it, in cells."""
     spy, data = Mean(), waves(10, 300, share=0.4)
@@ -215,77 +177,6 @@ def test_what_goes_round_is_seen_where_it_is_nearest():
     known.at(np.array([[355.0, 0]]), pieces=[(np.array([0]), np.array([355.0, 0]))])
     xc, xt = spy.asked[-1]
     assert (xc[:, 0] - xt[0, 0]).round().tolist() == [15, -5, -175]
-
-
-@pytest.mark.parametrize("round_", [False, True])
-@pytest.mark.parametrize("size", [13, 25])
-def test_blocks_change_nothing_where_they_see_enough(round_, size):
-    """Far more known cells than one context takes, in blocks that cut tiles in two."""
-    data = xr.DataArray(waves(36, 44), dims=("y", "x"), coords={"y": np.arange(36.0), "x": np.arange(44.0)}, name="v")
-    data[8:14, 20:27] = np.nan
-    period = {"x": 44.0} if round_ else None
-    whole = fillin.fill(data, model=Mean(), period=period)
-    blocks = fillin.fill(data, model=Mean(), period=period, chunks={"y": size, "x": size}, halo=44)
-    assert isinstance(blocks["v_filled"].data, da.Array)
-    assert max(blocks["v_filled"].data.chunks[0]) == size
-    for part in PARTS:
-        np.testing.assert_allclose(blocks[f"v_{part}"].values, whole[f"v_{part}"].values, rtol=1e-6)
-    by_itself = fillin.fill(data, model=Mean(), period=period, chunks={"y": size, "x": size})
-    off = np.abs(by_itself["v_filled"].values - whole["v_filled"].values)
-    assert off.max() < 1e-3, "the default halo covers what a place needs"
-
-
-def test_a_halo_that_is_too_small_shows_only_near_seams():
-    data = xr.DataArray(waves(60, 60), dims=("y", "x"), name="v")
-    whole = fillin.fill(data, model=Mean())["v_filled"].values
-    blocks = fillin.fill(data, model=Mean(), chunks={"y": 30, "x": 30}, halo=1)["v_filled"].values
-    off = np.abs(blocks - whole)
-    assert 1e-7 < off.max() < 0.5
-    far = np.abs(np.arange(60) - 29.5) > 10
-    assert off[np.ix_(far, far)].max() < 0.1 * off.max() + 1e-6
-
-
-def test_a_gap_wider_than_a_block_is_filled_from_afar():
-    values = waves(100, 20, share=0.1)
-    values[20:, :] = np.nan
-    found = fillin.fill(values, model=Mean(), chunks={0: 25, 1: 20}, halo=2)
-    assert np.isfinite(found.filled).all()
-
-
-def test_lazy_stays_lazy_and_is_the_same(model):
-    data = sea()
-    wanted = fillin.fill(data, model=model)
-    lazy = fillin.fill(data.chunk({"time": 1, "lat": 5}), model=model)
-    assert all(isinstance(lazy[f"sst_{part}"].data, da.Array) for part in PARTS)
-    with dask.config.set(scheduler="synchronous"):
-        xr.testing.assert_allclose(lazy.compute(), wanted, rtol=1e-4)
-
-
-@pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
-def test_blocks_of_files(name, tmp_path, command):
-    path = tmp_path / name
-    stored(sea(times=2, lat=18, lon=20), path)
-    command(path, "-o", str(tmp_path / ("one" + path.suffix)))
-    said, _ = command(
-        path,
-        "--chunks",
-        "lat=7,lon=9",
-        "-o",
-        str(tmp_path / ("two" + path.suffix)),
-        *(["--picture"] if name == "sea.nc" else []),
-    )
-    assert ("two.png" in said) == (name == "sea.nc")
-    one, two = read(tmp_path / ("one" + path.suffix)), read(tmp_path / ("two" + path.suffix))
-    xr.testing.assert_allclose(two, one, rtol=1e-3)
-
-
-def test_three_dimensions_at_once():
-    data = xr.DataArray(waves(6, 9, 10), dims=("t", "y", "x"), name="v")
-    found = fillin.fill(data, over=["t", "y", "x"], model=Mean(3))
-    assert found["v_filled"].notnull().all()
-    assert np.abs(found["v_filled"] - waves(6, 9, 10, share=0)).max() < 2
-    blocks = fillin.fill(data, over=["t", "y", "x"], model=Mean(3), chunks={"x": 4}, halo=10)
-    np.testing.assert_allclose(blocks["v_filled"].values, found["v_filled"].values, rtol=1e-6)
 
 
 def test_one_dimension_is_a_curve(model):
@@ -343,142 +234,6 @@ def test_the_verdict_on_an_exact_process():
         assert 0.8 < verdict.inside_95 <= 1
 
 
-BAD = {
-    "no such variable": (sea(), ["--var", "ssst"], "unknown variable of data.nc 'ssst'; did you mean 'sst'"),
-    "text": (sea().assign(w=("lat", np.array(list("abcdefghijkl")))), ["--var", "w"], "'w' has text; only numbers"),
-    "all missing": (sea().assign(sst=sea()["sst"] * np.nan), [], "'sst' is missing everywhere: nothing is known"),
-    "several": (sea().assign(b=sea()["sst"]), [], r"several variables with gaps: sst \(time, lat, lon\), b .*--var"),
-    "no floats": (sea()[["count"]], [], r"no variable of floating-point numbers.*count \(int64\)"),
-    "chunks of another": (sea(), ["--chunks", "lta=3"], "in --chunks, 'lta'; did you mean 'lat'"),
-    "chunks of nothing": (sea(), ["--chunks", "lat"], "'lat' is no size of a dimension; write lat=200"),
-    "over another": (sea(), ["--over", "lat,depth"], "in --over, 'depth'"),
-    "over one twice": (sea(), ["--over", "lat,lat"], "a field spans one, two or three"),
-    "NaN in a coordinate": (
-        sea().assign_coords(lat=np.where(np.arange(12) == 3, np.nan, np.arange(12.0))),
-        [],
-        "data.nc: coordinate 'lat' has nan at 3: no place",
-    ),
-    "no order": (
-        sea().assign_coords(lat=np.r_[0.0, 2, 1, 3:12]),
-        [],
-        r"'lat' neither only rises nor only falls: 2.0, then 1.0 at 2; sort it \(ds.sortby\('lat'\)\)",
-    ),
-    "twice": (sea().assign_coords(lat=np.r_[0.0, 1, 1, 3:12]), [], "'lat' neither only rises"),
-    "curved": (
-        sea().drop_vars("lat").assign_coords(nav=(("lat", "lon"), np.ones((12, 16)))),
-        [],
-        r"'lat' has no coordinate of its own; nav are curved.*drop_vars\(\['nav'\]\)",
-    ),
-    "filled before": (sea().assign(sst_std=sea()["sst"]), ["--var", "sst"], "already has a variable 'sst_std'"),
-    "infinity": (
-        sea().assign(sst=sea()["sst"].where(sea()["lat"] != 38, np.inf)),
-        [],
-        "variable 'sst' at lat=38, lon=-10: inf is not finite",
-    ),
-    "no mask": (sea(), ["--mask", "see"], "--mask see is neither a variable"),
-    "a mask that does not fit": (sea().assign(w="North"), ["--mask", "w"], "--mask w has .*not numbers"),
-    "a mask of nothing": (sea().assign(no=sea()["ocean"] * 0), ["--mask", "no"], "is 0 everywhere"),
-    "a period of nothing": (sea(), ["--period", "360"], "does not say which dimension goes round; write lon=360"),
-    "a period of another": (sea(), ["--period", "long=360"], "in --period, 'long'; did you mean 'lon'"),
-    "more than a turn": (sea(), ["--period", "lon=20"], "it goes from -10 to 20, over a turn"),
-    "an option of tables": (sea(), ["--every", "1d"], "--every does not apply to a field"),
-    "another option of tables": (sea(), ["--y-err", "e"], "--y-err does not apply"),
-    "bounds of another": (sea(), ["--bounds", "x=0:"], "unknown column"),
-    "a level": (sea(), ["--level", "95"], "between 0 and 1"),
-    "no model": (sea(), ["--model", "nowhere"], "there is no model 'nowhere'"),
-    "a model of curves": (sea(), ["--model", "curve"], "dim_x=1, dim_y=1; a field over two dimensions needs 2 and 1"),
-    "another ending": (sea(), ["-o", "out.zarr"], "let its name end in .nc"),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_clear_error_and_nothing_written(case, tmp_path, command, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    data, words, message = BAD[case]
-    stored(data, tmp_path / "data.nc")
-    before = (tmp_path / "data.nc").read_bytes()
-    _, wrong = command(tmp_path / "data.nc", *words, code=2)
-    assert re.search(message, wrong), wrong
-    assert len(wrong.strip().splitlines()) == 1
-    assert os.listdir(tmp_path) == ["data.nc"]
-    assert (tmp_path / "data.nc").read_bytes() == before
-
-
-def test_files_that_are_none(tmp_path, command):
-    assert "there is no file" in command(tmp_path / "none.nc", code=2)[1]
-    assert "there is no folder" in command(tmp_path / "none.zarr", code=2)[1]
-    (tmp_path / "bad.nc").write_bytes(b"CDF, or not")
-    assert "bad.nc is not a readable NetCDF file" in command(tmp_path / "bad.nc", code=2)[1]
-    (tmp_path / "bad.zarr").mkdir()
-    assert "bad.zarr is not a readable Zarr folder" in command(tmp_path / "bad.zarr", code=2)[1]
-    (tmp_path / "folder.nc").mkdir()
-    assert "is a folder; name a file in it" in command(tmp_path / "folder.nc", code=2)[1]
-    (tmp_path / "t.csv").write_text("t,y\n1,2\n2,\n")
-    assert "--over does not apply to a table" in command(tmp_path / "t.csv", "--over", "t", code=2)[1]
-
-
-def test_a_damaged_file_is_told_with_its_variable(tmp_path, command):
-    path = tmp_path / "sea.zarr"
-    stored(sea(), path)
-    for part in (path / "sst" / "c").rglob("*"):
-        if part.is_file():
-            part.write_bytes(b"noise")
-    assert "variable 'sst' cannot be read" in command(path, "--var", "sst", code=2)[1]
-
-
-def test_nothing_missing_says_so(tmp_path, command):
-    stored(sea().fillna(1.0), tmp_path / "whole.nc")
-    assert "nothing is missing: nothing was done" in command(tmp_path / "whole.nc")[0]
-    data = sea()
-    stored(data.assign(sst=data["sst"].fillna(1.0).where(data["ocean"] == 1)), tmp_path / "land.nc")
-    assert "nothing is missing but that" in command(tmp_path / "land.nc")[0]
-    assert sorted(os.listdir(tmp_path)) == ["land.nc", "whole.nc"]
-
-
-@pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
-def test_nothing_is_replaced_without_leave(name, tmp_path, command):
-    path = tmp_path / name
-    stored(sea(), path)
-    command(path)
-    assert "exists; replace it with --force" in command(path, code=2)[1]
-    command(path, "--force")
-    assert "is the input, which is never touched" in command(path, "-o", str(path), "--force", code=2)[1]
-    other = tmp_path / f"mine{path.suffix}"
-    other.mkdir()
-    (other / "precious.txt").write_text("mine")
-    assert "is a folder" in command(path, "-o", str(other), "--force", code=2)[1]
-    assert (other / "precious.txt").read_text() == "mine"
-    if path.suffix == ".zarr":
-        assert "lies in the input" in command(path, "-o", str(path / "sub.zarr"), code=2)[1]
-
-
-def test_no_permission_to_write(tmp_path, command, monkeypatch):
-    stored(sea(), tmp_path / "sea.zarr")
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "rename", refuse)
-    _, wrong = command(tmp_path / "sea.zarr", code=2)
-    assert "Permission denied; name another place with -o" in wrong
-    assert os.listdir(tmp_path) == ["sea.zarr"]
-
-
-def test_killed_while_writing_leaves_nothing_in_its_place(tmp_path, folder):
-    path = tmp_path / "sea.zarr"
-    stored(sea(), path)
-    code = (
-        "import os, sys; from fillin.cli import main\n"
-        "os.rename = lambda *_: os.kill(os.getpid(), 9)  # all is written beside, and not yet renamed\n"
-        "main(sys.argv[1:])"
-    )
-    words = ["fill", str(path), "--model", str(folder), "--no-picture"]
-    ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True)
-    assert ended.returncode == -signal.SIGKILL
-    assert not (tmp_path / "sea.filled.zarr").exists()
-    xr.testing.assert_identical(read(path), sea())
-
-
 def test_calendars_of_models(model):
     times = xr.date_range("2000-01-01", periods=3, calendar="360_day", use_cftime=True)
     data = sea().assign_coords(time=times)
@@ -492,46 +247,3 @@ def test_groups_are_told_of(tmp_path, command):
     stored(sea(), path)
     xr.Dataset({"a": 1}).to_netcdf(path, mode="a", group="deep")
     assert "the groups deep are not copied" in command(path)[0]
-
-
-def test_without_the_extra_it_says_what_to_install(tmp_path, command, monkeypatch):
-    stored(sea(), tmp_path / "sea.nc")
-    monkeypatch.setitem(sys.modules, "xarray", None)
-    assert "pip install 'fillin[fields]'" in command(tmp_path / "sea.nc", code=2)[1]
-
-
-def test_cells_of_a_block_and_its_halo():
-    assert reach(np.arange(4, 6), 2, 8, False).tolist() == [2, 3, 4, 5, 6, 7]
-    assert reach(np.arange(4, 6), 3, 8, True).tolist() == list(range(8))
-    assert reach(np.arange(6, 8), 2, 8, True).tolist() == [4, 5, 6, 7, 0, 1]
-    assert reach(np.arange(0, 3), 9, 8, False).tolist() == list(range(8))
-
-
-def test_any_cluster_of_dask(tmp_path, folder):
-    """Workers of another process get the model by value, and give the same."""
-    from distributed import Client, LocalCluster
-
-    data = sea(times=2)
-    small = fillin.load(folder)
-    wanted = fillin.fill(data, model=small)
-    with (
-        LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
-        Client(cluster),
-    ):
-        found = fillin.fill(data, model=small, chunks={"lat": 6}).compute()
-        xr.testing.assert_allclose(found, wanted, rtol=1e-4)
-
-
-@pytest.mark.usefixtures("unchecked")
-def test_options_of_python(model):
-    data = sea()
-    with pytest.raises(InputError, match="x= does not apply to an array or a field"):
-        fillin.fill(data, x="lat", model=model)
-    with pytest.raises(InputError, match="over= does not apply to a table"):
-        fillin.fill(pd.DataFrame({"t": [1, 2], "y": [1.0, None]}), over="t")
-    with pytest.raises(InputError, match="period of a field says of which dimension"):
-        fillin.fill(data, period=360, model=model)
-    with pytest.raises(FillinError, match="there is no model 'nowhere'"):
-        fillin.fill(data, model="nowhere")
-    assert fillin.fill(data.fillna(0.0), model=model).identical(data.fillna(0.0))
-    assert fill_field(plan_field(dataset_variable(data, "count", "here")), model)[1].max() == 0
