@@ -1,0 +1,111 @@
+"""What is filled in is the model's own answer, whatever the rows' order, units, groups and number."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from gappy import PARTS
+from helpers import ExactProcess
+from sheets import csv, days, waves
+
+import fillin
+
+pytest_plugins = ["filled"]
+
+
+def test_rows_are_filled_whatever_their_order(fill):
+    frame = days()
+    straight = fill(csv(frame)).frame.set_index("day")
+    shuffled = fill(csv(frame.sample(frac=1, random_state=1)), name="shuffled.csv").frame.set_index("day")
+    pd.testing.assert_frame_equal(straight, shuffled.loc[straight.index])
+
+
+@pytest.mark.parametrize("factor", [1e30, 1e-30])
+def test_units_do_not_matter(fill, factor):
+    frame = waves()
+    plain, scaled = fill(csv(frame)).frame, frame.assign(x=1e6 * frame["x"] + 5e6, y=factor * frame["y"])
+    other = fill(csv(scaled), name="scaled.csv").frame
+    for part in PARTS:
+        np.testing.assert_allclose(other[f"y_{part}"] / factor, plain[f"y_{part}"], rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("values", [[5, None, 5, 5], [0, None, 0, 0], [7, None, None, None]])
+def test_a_constant_and_a_single_point_are_enough(fill, values):
+    found = fill(csv(pd.DataFrame({"x": [1, 2, 3, 4], "y": values}))).frame
+    assert np.isfinite(found[[f"y_{part}" for part in PARTS]]).all().all()
+
+
+def test_groups_are_series_of_their_own(fill):
+    one, other = waves().assign(who="a"), waves(seed=1).assign(who="b", y=lambda f: 100 * f["y"])
+    mixed = pd.concat([one, other]).sort_values("x")
+    both = fill(csv(mixed), "--by", "who").frame
+    for name, frame in (("a", one), ("b", other)):
+        alone = fill(csv(frame), name=f"{name}.csv").frame
+        pd.testing.assert_frame_equal(both[both["who"] == name].reset_index(drop=True), alone)
+
+
+def test_a_coordinate_goes_round(fill):
+    angle = np.arange(5, 360, 10.0)
+    frame = pd.DataFrame({"angle": angle, "y": np.cos(np.radians(angle)).round(6)})
+    frame.loc[[0, 20, 35], "y"] = None
+    here = fill(csv(frame), "--period", "360").frame
+    turned = frame.assign(angle=frame["angle"] + 720)
+    there = fill(csv(turned), "--period", "360", name="turned.csv").frame
+    np.testing.assert_allclose(there["y_filled"], here["y_filled"], rtol=1e-4, atol=1e-4)
+    open_ended = fill(csv(frame), name="open.csv").frame
+    assert abs(open_ended["y_filled"][0] - here["y_filled"][0]) > 1e-4
+
+
+class Spy(ExactProcess):
+    """A Gaussian process that remembers how it was asked."""
+
+    def forward(self, xc, yc, xt, mask_c=None, mask_t=None):
+        self.asked = [*getattr(self, "asked", []), (xc, yc, xt)]
+        return super().forward(xc, yc, xt)
+
+
+def test_a_period_copies_what_is_known_to_both_sides():
+    spy = Spy()
+    fillin.fill(pd.DataFrame({"a": [10.0, 100, 350], "y": [1.0, None, 3.0]}), period=360, model=spy)
+    xc, yc, _ = spy.asked[-1]
+    x = (xc - xc.min())[0, :, 0] * 1060  # their width is the unit: from 10 − 360 to 350 + 360
+    assert [round(float(v)) for v in x.sort().values] == [0, 340, 360, 700, 720, 1060]
+    assert yc.numel() == 6
+
+
+def test_known_errors_reach_the_model(fill):
+    frame = waves().assign(sigma=[0.5 if i % 2 else None for i in range(40)])
+    without, given = fill(csv(frame), "--y", "y").frame, fill(csv(frame), "--y-err", "sigma", "--force").frame
+    assert list(given.columns) == ["x", "y", "sigma", *(f"y_{part}" for part in PARTS)]
+    assert not np.allclose(without["y_filled"], given["y_filled"])
+
+
+def test_the_answer_is_the_models():
+    """An exact Gaussian process fills as Gaussian-process regression does."""
+    x = np.linspace(0, 1, 21)
+    y = np.sin(6 * x)
+    y[7:12] = np.nan
+    y -= np.nanmean(y)
+    y /= np.nanmax(np.abs(y))  # it sees them as they are
+    process = ExactProcess(length=0.2, noise=0.05)
+    found = fillin.fill(pd.DataFrame({"x": x, "y": y}), model=process, level=0.9)
+    blank = np.isnan(y)
+    as_tensor = lambda v: torch.tensor(v, dtype=torch.float32).view(1, -1, 1)  # noqa: E731
+    exact = process(as_tensor(x[~blank]), as_tensor(y[~blank]), as_tensor(x[blank]))
+    np.testing.assert_allclose(found["y_filled"][blank], exact.mean.flatten(), atol=1e-5)
+    np.testing.assert_allclose(found["y_std"][blank], exact.stddev.flatten(), atol=1e-5)
+    np.testing.assert_allclose(
+        found["y_high"][blank] - found["y_filled"][blank], 1.6449 * found["y_std"][blank], rtol=1e-3
+    )
+
+
+def test_more_points_than_one_context_in_bounded_pieces():
+    """Far more places than are held at once are asked for, and no question is large."""
+    spy = Spy(length=0.001, noise=0.01)
+    n = 6000
+    y = np.sin(np.arange(n) / 50)
+    y[np.random.default_rng(0).permutation(n)[: n // 3]] = np.nan
+    found = fillin.fill(pd.DataFrame({"x": np.arange(n), "y": y}), model=spy)
+    assert max(xc.shape[1] for xc, _, _ in spy.asked) <= 512
+    assert max(xt.shape[1] for _, _, xt in spy.asked) <= 1024
+    assert np.abs(found["y_filled"] - np.sin(np.arange(n) / 50)).max() < 0.5
