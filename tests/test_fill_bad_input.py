@@ -103,6 +103,27 @@ CASES = {
         [],
         "data.csv, line 3, column 'date': the same place as in line 2.*--by 'who'.*--as series",
     ),
+    "most rows of one date": (
+        "date,y\n2024-01-01,1\n2024-01-01,2\n2024-01-01,\n2024-01-02,3\n",
+        [],
+        "data.csv, line 3, column 'date': the same place as in line 2: 4 rows have only 2 places.*join them.*--by COL",
+    ),
+    "most rows of one year, told": (
+        "year,y\n2024,1\n2024,2\n2024,\n2024,3\n",
+        ["--x", "year", "--as", "series"],
+        "data.csv, line 3, column 'year': the same place as in line 2: 4 rows have only 1 place\\.",
+    ),
+    "most rows of one date in each group": (
+        "date,w,y\n2024-01-01,a,1\n2024-01-01,b,2\n2024-01-01,a,\n2024-01-01,b,3\n",
+        ["--by", "w"],
+        "data.csv, line 4, column 'date': the same place as in line 2",
+    ),
+    "new places in two columns": (
+        "date,time,y\n2024-01-01,00:00,1\n2024-01-01,12:00,\n2024-01-02,00:00,3\n",
+        ["--every", "6h"],
+        "'date' and 'time' are one time in two columns.*join them",
+    ),
+    "no order and few values": ("k,y\n1,2\n2,\n1,4\n2,5\n1,5\n", [], "table: .* fall. Tables.*--x COLUMN"),
     "filled before": ("t,y,y_filled\n1,2,2\n2,,3\n", [], "already has a column 'y_filled'"),
     "below the bounds": (
         "t,y\n1,2\n2,-1\n3,\n",

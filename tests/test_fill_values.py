@@ -9,6 +9,8 @@ from helpers import ExactProcess
 from sheets import csv, days, waves
 
 import fillin
+from fillin.errors import InputError
+from fillin.filling.known import Known
 
 pytest_plugins = ["filled"]
 
@@ -42,6 +44,28 @@ def test_groups_are_series_of_their_own(fill):
     for name, frame in (("a", one), ("b", other)):
         alone = fill(csv(frame), name=f"{name}.csv").frame
         pd.testing.assert_frame_equal(both[both["who"] == name].reset_index(drop=True), alone)
+
+
+@pytest.mark.parametrize("order", [["date", "time", "y"], ["time", "date", "y"]])
+def test_dates_beside_times_of_day_are_one_time(fill, order):
+    frame = waves(48)
+    when = pd.date_range("2024-01-01", periods=48, freq="6h")
+    apart = pd.DataFrame({"date": when.strftime("%Y-%m-%d"), "time": when.strftime("%H:%M"), "y": frame["y"]})
+    ran = fill(csv(apart[order]))
+    assert "date and time are taken together, as one time" in ran.said
+    assert "2024-01-01 … 2024-01-12 18:00:00" in ran.said
+    whole = fill(csv(pd.DataFrame({"when": when, "y": frame["y"]})), name="whole.csv").frame
+    parts = [f"y_{part}" for part in PARTS]
+    pd.testing.assert_frame_equal(ran.frame[parts], whole[parts])
+    by = pd.concat([apart.assign(who="a"), apart.assign(who="b")])
+    both = fill(csv(by), "--by", "who", name="by.csv").frame
+    pd.testing.assert_frame_equal(both[parts][:48], whole[parts])
+
+
+def test_a_few_rows_of_one_place_are_told(fill):
+    ran = fill("date,y\n2024-01-01,1\n2024-01-01,2\n2024-01-02,\n2024-01-03,3\n")
+    assert "2 rows share their place with another row: taken as several measurements of one" in ran.said
+    assert "share" not in fill("date,y\n2024-01-01,1\n2024-01-02,\n2024-01-03,3\n", "--force").said
 
 
 def test_a_coordinate_goes_round(fill):
@@ -109,3 +133,27 @@ def test_more_points_than_one_context_in_bounded_pieces():
     assert max(xc.shape[1] for xc, _, _ in spy.asked) <= 512
     assert max(xt.shape[1] for _, _, xt in spy.asked) <= 1024
     assert np.abs(found["y_filled"] - np.sin(np.arange(n) / 50)).max() < 0.5
+
+
+def test_far_beyond_what_is_known_bands_widen_and_the_mean_stays(small_filler):
+    x, y = np.linspace(0, 1, 20)[:, None], np.sin(7 * np.linspace(0, 1, 20))[:, None]
+    far = np.array([4.0, 5, 10, 100, 1e6])[:, None]
+    for side in (far, 1 - far):
+        answer = Known(fillin.load(small_filler), x, y).at(side)
+        np.testing.assert_allclose(answer.mean, np.broadcast_to(answer.mean[:1], answer.mean.shape), rtol=1e-5)
+        growth = np.sqrt(np.maximum(far[:, 0] - 1, 3) / 3)
+        spread = answer.deviations[:, 0] / answer.deviations[:1, 0]
+        np.testing.assert_allclose(spread, np.broadcast_to(growth[:, None], spread.shape), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-30, 1e30, 1e160, 1e290])
+def test_deviations_of_any_size(small_filler, size):
+    x, y = np.linspace(0, 1, 9)[:, None], np.cos(np.arange(9.0))[:, None]
+    one, other = (Known(fillin.load(small_filler), x, scale * y).at(x + 0.05) for scale in (1.0, size))
+    np.testing.assert_allclose(other.std / size, one.std, rtol=1e-4)
+    np.testing.assert_allclose(other.quantile(0.9) / size, one.quantile(0.9), rtol=1e-3, atol=1e-3)
+
+
+def test_values_without_room_are_refused(small_filler):
+    with pytest.raises(InputError, match="other units"):
+        Known(fillin.load(small_filler), np.zeros((1, 1)), np.full((1, 1), 1.7e308))

@@ -44,6 +44,11 @@ class Clock:
     sample: str = ""  # a cell, to write others like it
     zone: tzinfo | None = None
 
+    @property
+    def hours(self) -> bool:
+        """It tells a time of day and no date."""
+        return self.format.startswith("%H")
+
     def show(self, ticks: ndarray) -> list[str]:
         """As the column writes them; with hours where days alone would not tell them apart."""
         moments = [_EPOCH + timedelta(microseconds=int(tick)) for tick in ticks]

@@ -9,6 +9,7 @@ from numpy import ndarray
 
 from fillin.errors import InputError, choose
 from fillin.filling.clock import SECOND
+from fillin.filling.sharing import check_shared, distinct, hours_beside, join
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
 
 KINDS = ("series", "table")
@@ -93,9 +94,16 @@ def understand(
     if x in taken:
         raise InputError(f"{sheet.name}: column '{x}' cannot be x and something else at once; name another with --x")
     place = _find_x(sheet, x, taken, groups, kind)
-    _check_x(sheet, place, groups, bool(by) or kind is not None)
+    _check_x(sheet, place)
+    rows = [group.rows for group in groups]
+    hours, notes = hours_beside(sheet, place, rows, taken), []
+    if not by and kind is None:
+        _check_one_series(sheet, place, hours)
+    if hours is not None:
+        place, notes = join(sheet, place, hours, new)
+    notes += check_shared(sheet, place, rows)
     chosen = _find_y(sheet, y, {place.name, *by, *([y_err] if y_err else [])}, new)
-    notes = [note for column in chosen for note in _sentinels(column)]
+    notes += [note for column in chosen for note in _sentinels(column)]
     errors = None if y_err is None else _check_errors(sheet, sheet.column(y_err), chosen)
     return Seen(sheet, place, chosen, groups, tuple(by), errors, notes)
 
@@ -118,9 +126,9 @@ def _find_x(sheet: Sheet, x: str | None, taken: set[str], groups: list[Group], k
     if x is not None:
         return sheet.column(x)
     free = [column for column in sheet.columns.values() if column.name not in taken]
-    for column in free:
-        if column.kind == TIME:
-            return column
+    times = [column for column in free if column.kind == TIME]
+    if times:  # a date tells more than a time of day
+        return min(times, key=lambda column: column.clock is not None and column.clock.hours)
     complete = [column for column in free if column.kind == NUMBER and not column.blank.any() and column.wrong is None]
     ordered = [column for column in complete if _disorder(column, groups) is None]
     if ordered:
@@ -137,7 +145,8 @@ def _rank(column: Column) -> tuple[bool, bool]:
 def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> str:
     """What is said of a table, with the column that almost orders it."""
     nearly = ""
-    places = sorted((column for column in complete), key=_rank)
+    enough = [column for column in complete if 2 * distinct(column, [group.rows for group in groups]) > sheet.rows]
+    places = sorted(enough, key=_rank)
     if places:
         row = _disorder(places[0], groups)
         assert row is not None
@@ -162,7 +171,7 @@ def _disorder(column: Column, groups: list[Group]) -> int | None:
     return None
 
 
-def _check_x(sheet: Sheet, x: Column, groups: list[Group], told: bool) -> None:
+def _check_x(sheet: Sheet, x: Column) -> None:
     if x.kind == TEXT:
         raise InputError(f"{sheet.name}: column '{x.name}' has neither numbers nor times; name another with --x")
     if x.wrong is not None:
@@ -175,17 +184,16 @@ def _check_x(sheet: Sheet, x: Column, groups: list[Group], told: bool) -> None:
             "blank, and a row without a place cannot be part of a series; fill it in, remove the row, or name another "
             "column with --x",
         )  # fmt: skip
-    if not told:
-        _check_one_series(sheet, x)
 
 
-def _check_one_series(sheet: Sheet, x: Column) -> None:
-    """Twice the same place may be two measurements, or two series that a column of words tells apart."""
+def _check_one_series(sheet: Sheet, x: Column, hours: Column | None) -> None:
+    """Twice the same place may be two measurements, or two series that a column of words tells apart (or of numbers,
+    unless times of day do)."""
     _, first, inverse, counts = np.unique(x.values, return_index=True, return_inverse=True, return_counts=True)
     if (counts == 1).all():
         return
     for column in sheet.columns.values():
-        if column is x or not _may_name(column):
+        if column is x or not _may_name(column) or (hours is not None and column.kind == NUMBER):
             continue
         cells = np.unique(np.asarray(column.cells(), dtype=str), return_inverse=True)[1]
         both = np.unique(np.stack([cells, inverse]), axis=1).shape[1]
