@@ -4,6 +4,7 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fillin.filling.clock import Clock
@@ -53,6 +54,25 @@ def test_times_are_written_as_they_came(fill, first, second, step, between):
     found = fill(f"date,y\n{first},1\n{second},3\n", "--every", step)
     assert found.code == 0, found.wrong
     assert [line.split(",")[0] for line in found.path.read_text().splitlines()] == ["date", first, between, second]
+
+
+def test_offsets_that_differ_are_instants(fill):
+    """As pandas writes a night of summer time: 01:59 is followed by 03:00."""
+    times = pd.date_range("2024-03-31", periods=6, freq="h", tz="Europe/Berlin")
+    values = [1, None, 2, None, 3, 1]
+    ran = fill(pd.DataFrame({"t": times, "y": values}).to_csv(index=False))
+    found, plain = ran.frame, pd.DataFrame({"t": times.tz_convert("UTC"), "y": values})
+    assert found["t"].tolist() == [str(time) for time in times]
+    straight = fill(plain.to_csv(index=False), name="utc.csv").frame
+    np.testing.assert_allclose(found["y_filled"], straight["y_filled"])
+    assert "UTC" not in ran.said
+    ran = fill(pd.DataFrame({"t": times, "y": values}).to_csv(index=False), "--every", "30min", "--force")
+    assert "t has times with several offsets: new ones are written in UTC" in ran.said
+    assert ran.frame["t"][:5].tolist() == [
+        "2024-03-31 00:00:00+01:00", "2024-03-30 23:30:00+00:00", "2024-03-31 01:00:00+01:00",
+        "2024-03-31 00:30:00+00:00", "2024-03-31 03:00:00+02:00",
+    ]  # fmt: skip
+    assert len(ran.frame) == 11
 
 
 def test_days_of_a_zone_with_summer_time_go_by_the_wall():

@@ -1,4 +1,4 @@
-"""A column of text as what it says: numbers (3.14 or 3,14), times in one format and zone, or words."""
+"""A column of text as what it says: numbers (3.14 or 3,14), times in one format, or words."""
 
 import re
 from collections.abc import Collection
@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from fillin.filling.clock import DIGITS, FORMATS, Clock
+from fillin.filling.clock import DIGITS, FORMATS, SECOND, Clock, seconds_east
 from fillin.filling.needs import need
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Wrong
 
@@ -93,21 +93,25 @@ def _times(name: str, cells, there, blank: ndarray, date_format: str | None) -> 
         return None
     ticks = np.zeros(len(blank), dtype=np.int64)
     ticks[~blank] = parsed.astype(np.int64)
-    offset = "" if zoned is None else zoned.mode().iloc[0]
+    offset, mixed = "" if zoned is None else zoned.mode().iloc[0], False
     first = int((~np.isnat(parsed)).argmax())
     where, why = None, ""
     if np.isnat(parsed).any():
         where = int(np.isnat(parsed).argmax())
         why = f"is not written like {there.iloc[first]!r}, as most of the column is; write all times in one format, "
         why += "for example 2027-01-31 12:00"
-    elif zoned is not None and (zoned != offset).any():
-        where = int(np.asarray(zoned != offset).argmax())
-        why = f"is in another time zone than {there[zoned == offset].iloc[0]!r}; write all times in one, such as UTC"
+    elif zoned is not None and (zoned == "").any():
+        where = int(np.asarray(zoned == "").argmax())
+        why = f"has no time zone, and {there[zoned != ''].iloc[0]!r} has one; write all times with one, or all without"
+    elif zoned is not None and (zoned != offset).any():  # instants all the same: told in UTC
+        seconds = zoned.map({one: seconds_east(one) for one in zoned.unique()})
+        ticks[~blank] -= np.asarray(seconds, dtype=np.int64) * SECOND
+        offset, mixed = offset[: len(offset) - len(offset.lstrip())] + "+00:00", True
     elif not date_format and (twin := _twin(form, body, parsed)) is not None:
         where, other = twin
         why = f"may be day first or month first, and no date tells; say which: --date-format '{form}' or '{other}'"
     wrong = None if where is None else Wrong(int(np.flatnonzero(~blank)[where]), f"{there.iloc[where]!r} {why}")
-    return Column(name, TIME, ticks, blank, lambda: cells, Clock(form, offset, body.iloc[first]), wrong)
+    return Column(name, TIME, ticks, blank, lambda: cells, Clock(form, offset, body.iloc[first], mixed=mixed), wrong)
 
 
 def _digits(name: str, there) -> str | None:

@@ -43,6 +43,7 @@ class Clock:
     offset: str = ""
     sample: str = ""  # a cell, to write others like it
     zone: tzinfo | None = None
+    mixed: bool = False  # the column has several offsets, as across summer time: it is told in UTC
 
     @property
     def hours(self) -> bool:
@@ -89,17 +90,17 @@ class Clock:
             away = timedelta(microseconds=tick) + _EPOCH
             if not offset:
                 return _ticks(away.replace(tzinfo=self.zone))
-            return tick - _seconds(offset) * SECOND
+            return tick - seconds_east(offset) * SECOND
         if offset and not self.offset:
             raise InputError(f"{what}: {text!r} has a time zone, the column has none; write it without")
-        return tick + (_seconds(self.offset) - _seconds(offset)) * SECOND if offset else tick
+        return tick + (seconds_east(self.offset) - seconds_east(offset)) * SECOND if offset else tick
 
     def from_other(self, other: "Clock", ticks: ndarray, what: str) -> ndarray:
         """Ticks of another column on this clock."""
         if (self.zone is None and not self.offset) != (other.zone is None and not other.offset):
             raise InputError(f"{what}: one has a time zone and the other has none; write both in the same way")
-        to_utc = 0 if other.zone is not None else -_seconds(other.offset) * SECOND
-        return ticks + to_utc + (0 if self.zone is not None else _seconds(self.offset) * SECOND)
+        to_utc = 0 if other.zone is not None else -seconds_east(other.offset) * SECOND
+        return ticks + to_utc + (0 if self.zone is not None else seconds_east(self.offset) * SECOND)
 
     def steps(self, first: int, last: int, every: str, what: str) -> ndarray:
         """first, first + every, … up to last; days, weeks, months and years go by the calendar."""
@@ -170,10 +171,10 @@ def _duration(text: str, what: str) -> tuple[float, str]:
     return float(found[1] or 1), unit
 
 
-def _seconds(offset: str) -> int:
+def seconds_east(offset: str) -> int:
     """East of Greenwich; a blank before it is how a file writes it.
 
-    >>> _seconds("-03:30")
+    >>> seconds_east("-03:30")
     -12600
     """
     offset = offset.strip()

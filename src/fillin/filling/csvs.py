@@ -91,7 +91,11 @@ class _Lines:
         return self
 
     def __next__(self) -> str:
-        line = next(self.lines)
+        line = next(self.lines, None)
+        if line is None and self.held:  # a record has begun, and the file ends within it
+            raise csv.Error(f"a quote that is opened in line {self.first} is never closed")
+        if line is None:
+            raise StopIteration
         self.number += 1
         self.held.append(line)
         return line
@@ -105,7 +109,10 @@ class _Lines:
 
 def _parse(lines, name, separator, ending, above, encoding, notes, na, date_format) -> CsvFile:
     reader = csv.reader(lines, delimiter=separator)
-    names = [cell.strip() for cell in next(reader)]
+    try:
+        names = [cell.strip() for cell in next(reader)]
+    except csv.Error as error:
+        raise _quotes(name, lines, error) from error
     header, first = lines.take()
     _check_header(names, name, first)
     records: list[str] = []
@@ -133,7 +140,7 @@ def _parse(lines, name, separator, ending, above, encoding, notes, na, date_form
             for part, cells in zip(parts, zip(*block, strict=True), strict=True):
                 part.append(pandas.Series(list(cells), dtype="str"))
     except csv.Error as error:
-        raise InputError(f"{name}, line {lines.number}: {error}; is a quote not closed?") from error
+        raise _quotes(name, lines, error) from error
     if not records:
         raise InputError(f"{name} has a header and no rows: nothing is known, so nothing can be filled")
     columns: dict[str, Column] = {}
@@ -143,6 +150,10 @@ def _parse(lines, name, separator, ending, above, encoding, notes, na, date_form
         columns[column] = read_cells(column, cells, na, separator != ",", date_format)
     sheet = Sheet(name, columns, len(records), _line_of(np.array(numbers)))
     return CsvFile(sheet, encoding, separator, ending, above, header, records, notes)
+
+
+def _quotes(name: str, lines: _Lines, error: csv.Error) -> InputError:
+    return InputError(f"{name}, line {lines.first}: {error}; close it, or write a quote that is part of a cell twice")
 
 
 def _line_of(numbers: Int[ndarray, "n"]) -> Callable[[int], str]:

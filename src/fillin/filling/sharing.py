@@ -68,8 +68,8 @@ def check_shared(sheet: Sheet, x: Column, groups: Rows) -> list[str]:
         return [f"{sharing:,} rows share their place with another row: taken as several measurements of one"]
     raise sheet.refuse(
         again, x.name,
-        f"the same place as in {sheet.line(before)}: {sheet.rows:,} rows have only {places:,} place{'s' * (places != 1)}. If a date and a "
-        "time of day stand in two columns, join them into one; if they are several series, say what tells them apart: "
-        "--by COLUMN; if another column orders the rows, name it with --x; of many measurements of one place keep "
-        "the mean",
+        f"the same place as in {sheet.line(before)}: {sheet.rows:,} rows have only {places:,} place"
+        f"{'s' * (places != 1)}. If a date and a time of day stand in two columns, join them into one; "
+        "if they are several series, say what tells them apart: --by COLUMN; if another column orders the rows, name "
+        "it with --x; of many measurements of one place keep the mean",
     )  # fmt: skip

@@ -101,6 +101,8 @@ def understand(
         _check_one_series(sheet, place, hours)
     if hours is not None:
         place, notes = join(sheet, place, hours, new)
+    if new and place.clock is not None and place.clock.mixed:
+        notes.append(f"{place.name} has times with several offsets: new ones are written in UTC")
     notes += check_shared(sheet, place, rows)
     chosen = _find_y(sheet, y, {place.name, *by, *([y_err] if y_err else [])}, new)
     notes += [note for column in chosen for note in _sentinels(column)]
