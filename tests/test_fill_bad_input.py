@@ -314,6 +314,11 @@ def test_what_may_mean_a_blank_is_told(fill):
     ran = fill("t,y\n1,5\n2,-999\n3,6\n4,\n")
     assert ran.code == 0
     assert "y is -999 1 times: if that means a blank, say --na -999" in ran.said
+    ran = fill("t,y\n1,5\n2,-9999\n3,6\n4,-9999\n", name="full.csv")
+    assert "y is -9999 2 times: if that means a blank, say --na -9999" in ran.said
+    assert "nothing is missing, as it seems" in ran.said
+    ran = fill("t,y,z\n1,5,1\n2,-9999,\n3,6,2\n4,-9999,3\n", name="other.csv")
+    assert "y is -9999 2 times" in ran.said
     ran = fill(b"t,y,w\n1,5,K\xf6ln\n2,,a\n", "--force")
     assert "line 2 is not UTF-8: the file is read, and written, as Latin-1" in ran.said
 

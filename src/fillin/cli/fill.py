@@ -130,7 +130,7 @@ def _run_table(arguments: argparse.Namespace, path) -> None:
     for note in table.notes + plan.notes:
         say(f"note: {note}")
     if not plan.places:
-        say("nothing is missing: nothing was done")
+        say(f"nothing is missing{', as it seems' if plan.notes else ''}: nothing was done")
         return
     outputs = Outputs.of(path, arguments.out, arguments.picture, arguments.report, arguments.force)
     _fill(arguments, table, plan, outputs)

@@ -105,7 +105,8 @@ def understand(
         notes.append(f"{place.name} has times with several offsets: new ones are written in UTC")
     notes += check_shared(sheet, place, rows)
     chosen = _find_y(sheet, y, {place.name, *by, *([y_err] if y_err else [])}, new)
-    notes += [note for column in chosen for note in _sentinels(column)]
+    looked_at = chosen if y else _numbers(sheet, {place.name, *by, *([y_err] if y_err else [])})
+    notes += [note for column in looked_at for note in _sentinels(column)]
     errors = None if y_err is None else _check_errors(sheet, sheet.column(y_err), chosen)
     return Seen(sheet, place, chosen, groups, tuple(by), errors, notes)
 
@@ -216,12 +217,15 @@ def _may_name(column: Column) -> bool:
     return whole and 2 * len(np.unique(column.values)) <= len(column.values)
 
 
+def _numbers(sheet: Sheet, others: set[str]) -> list[Column]:
+    return [column for column in sheet.columns.values() if column.name not in others and column.kind == NUMBER]
+
+
 def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list[Column]:
-    free = [column for column in sheet.columns.values() if column.name not in others]
     if y:
         chosen = [sheet.column(name) for name in dict.fromkeys(y)]
     else:
-        numbers = [column for column in free if column.kind == NUMBER]
+        numbers = _numbers(sheet, others)
         if not numbers:
             raise InputError(
                 f"{sheet.name} has no number column to fill; its columns: {', '.join(sheet.columns)}; values must be "
