@@ -136,6 +136,7 @@ CASES = {
     "above the bounds": ("t,y\n1,2\n2,\n3,0\n", ["--bounds", "0:1"], "line 2, column 'y': 2 lies outside --bounds 0:1"),
     "no bounds": (SERIES, ["--bounds", "positive"], "'positive' is no range; write 0: or 0:1"),
     "empty bounds": (SERIES, ["--bounds", ":"], "':' is no range"),
+    "bounds that are no number": (SERIES, ["--bounds", "nan:5"], "'nan:5' is no range; write 0: or 0:1"),
     "bounds upside down": (SERIES, ["--bounds", "1:0"], "the lower must be below the upper"),
     "bounds of another": (SERIES, ["--bounds", "z=0:1"], "unknown column.*bounds.*'z'"),
     "negative errors": (
@@ -161,6 +162,11 @@ CASES = {
     "a step of nothing": ("t,y\n1,2\n2,\n", ["--every", "0"], "must be more than 0"),
     "too many steps": (SERIES, ["--every", "1us"], "asks for .* places; ask for longer steps"),
     "too many numbers": ("t,y\n1,2\n2,\n", ["--every", "1e-9"], "asks for .* places; ask for larger steps"),
+    "far too many numbers": (
+        "t,y\n1,2\n2,\n",
+        ["--every", "1e-300"],
+        r"1e-300 asks for 1e\+300 places; ask for larger",
+    ),
     "until before": (
         SERIES,
         ["--every", "1d", "--until", "2020-01-01"],
@@ -181,6 +187,7 @@ CASES = {
     "no model": (SERIES, ["--model", "nowhere"], "--model: there is no model 'nowhere'"),
     "a model that does not fill": (SERIES, ["--model", "te-tnp-rbf"], "te-tnp-rbf is no model that fills"),
     "another ending": (SERIES, ["-o", "out.parquet"], "written as the input is.*end in .csv"),
+    "no name": (SERIES, ["-o", ""], "-o: the name of the output is empty; name a file"),
     "no folder": (SERIES, ["-o", "nowhere/out.csv"], "there is no folder nowhere"),
 }
 
@@ -360,6 +367,6 @@ def test_a_wrong_type_is_a_type_error():
 @pytest.mark.usefixtures("unchecked")
 def test_bounds_of_python(small_filler):
     frame = pd.DataFrame({"t": [1, 2, 3], "y": [1.0, None, 2.0]})
-    for bounds in ("0:", 3, (0, 1, 2)):
+    for bounds in ("0:", 3, (0, 1, 2), (float("nan"), 5)):
         with pytest.raises(FillinError, match="bounds must be a pair such as"):
             fillin.fill(frame, bounds=bounds, model=small_filler)

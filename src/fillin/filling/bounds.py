@@ -35,7 +35,7 @@ def parse_bounds(text: str) -> tuple[str, Bounds]:
         found = float(low) if low.strip() else None, float(high) if high.strip() else None
     except ValueError:
         colon, found = "", (None, None)
-    if not colon or found == (None, None):
+    if not colon or found == (None, None) or any(limit != limit for limit in found):
         raise InputError(f"--bounds: {text!r} is no range; write 0: or 0:1 or :100, for one column NAME=0:1")
     return name.strip(), found
 
@@ -57,7 +57,9 @@ def bounds_of(columns: list[str], bounds: Bounds | Mapping[str, Bounds] | None) 
 
 def _pair(pair: Bounds) -> Bounds:
     try:
-        low, high = (None if limit is None or not np.isfinite(limit) else float(limit) for limit in pair)
+        low, high = (None if limit is None or np.isinf(limit) else float(limit) for limit in pair)
+        if low != low or high != high:  # NaN is no bound, and no lack of one
+            raise ValueError
     except (TypeError, ValueError):
         raise InputError(f"bounds must be a pair such as (0, None) or (0, 1), got {pair!r}") from None
     return low, high

@@ -34,6 +34,8 @@ class Outputs:
     ) -> "Outputs":
         """NAME.filled.csv beside NAME.csv unless `out` says where; checked before anything slow begins. `ending` is
         that of the output, where it is not the input's."""
+        if out is not None and not out.strip():
+            raise InputError("-o: the name of the output is empty; name a file, or leave -o out")
         ending = source.suffix if ending is None else ending
         table = Path(out) if out else source.with_name(f"{source.stem}.filled{ending}")
         if table.suffix.lower() != ending.lower():
