@@ -9,7 +9,6 @@ import copy
 import json
 import logging
 import os
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

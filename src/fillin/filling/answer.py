@@ -34,7 +34,9 @@ class Answer:
     def std(self) -> Float[ndarray, "n dy"]:
         """Of what is likely."""
         off = self.means - self.mean[..., None]
-        return np.sqrt((self.likely * (self.deviations**2 + off**2)).sum(-1))
+        size = np.maximum(self.deviations, np.abs(off)).max(-1, keepdims=True)  # squares of 1e-200 would be nothing
+        size = np.where(size > 0, size, 1)
+        return size[..., 0] * np.sqrt((self.likely * ((self.deviations / size) ** 2 + (off / size) ** 2)).sum(-1))
 
     def cdf(self, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"]:
         return (self.weights * ndtr((y[..., None] - self.means) / self.deviations)).sum(-1)

@@ -6,7 +6,7 @@ does, brings the pieces along.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -16,12 +16,16 @@ from scipy.spatial import KDTree
 from torch import Tensor
 from torch.distributions import MixtureSameFamily, Normal
 
+from fillin.errors import InputError
 from fillin.filling.answer import Answer, join
 from fillin.heads import Autoregressive, Observed
 from fillin.models import Process
+from fillin.models.filler import Filler
 
 MOST = 512  # known points of one context
 PIECE = 1024  # places asked for at once
+REACH = 3.0  # widths of what is known, beyond which nothing was learnt
+LARGEST = 1e300
 _TIES = 64  # points that may be as far away as the last of a context
 Tick = Callable[[int], object]
 Pieces = Iterable[tuple[ndarray, ndarray]]  # rows of the places that are asked for, and the middle [dx] of each piece
@@ -32,7 +36,8 @@ class Known:
     """x [n dx], y [n dy] with NaN where an output is missing, and the known errors of y (0: none).
 
     Nearness is measured in x / unit, which is the width of each column or the `scale` that is given; a column that
-    goes round has a `period` (0: it does not), and every point is seen where it is nearest.
+    goes round has a `period` (0: it does not), and every point is seen where it is nearest. Further away than three
+    widths of what is known, the answer is the one there, its deviations growing with the root of the distance.
     """
 
     model: Process
@@ -44,6 +49,8 @@ class Known:
     period: Float[ndarray, "dx"] | None = None
 
     def __post_init__(self):
+        if np.abs(self.y).max(initial=0.0, where=~np.isnan(self.y)) > LARGEST:
+            raise InputError(f"values beyond {LARGEST:g} leave no room to reckon in; give them in other units")
         width = np.ptp(self.x, 0) if len(self.x) else np.ones(self.x.shape[1])
         self.unit = np.where(width > 0, width, 1) if self.scale is None else self.scale
         self.tree = None
@@ -119,6 +126,7 @@ class Known:
     @torch.inference_mode()
     def _ask(self, x: ndarray, known: ndarray, noise: bool, middle: ndarray) -> Answer:
         xc, yc, x = self._nearest(self.x[known], middle), self.y[known], self._nearest(x, middle)
+        x, growth = _within_reach(x, xc) if isinstance(self.model, Filler) else (x, None)
         origin = xc.min(0) if len(xc) else (x.min(0) if len(x) else np.zeros(x.shape[1]))
         level, size = _level_and_size(yc)
         missing = np.isnan(yc)
@@ -134,7 +142,18 @@ class Known:
         marginal = found.marginals if isinstance(found, Autoregressive) else found
         if not noise and isinstance(marginal, Observed):
             marginal = marginal.clean
-        return _answer(marginal, level, size)
+        answer = _answer(marginal, level, size)
+        return answer if growth is None else replace(answer, deviations=answer.deviations * growth[:, None, None])
+
+
+def _within_reach(x: Float[ndarray, "m dx"], known: Float[ndarray, "n dx"]) -> tuple[ndarray, Float[ndarray, "m"]]:
+    """Places moved to where the model may be asked, and by how much their deviations are to grow for it: 1 within."""
+    if len(known) < 2:
+        return x, np.ones(len(x))
+    low, high = known.min(0), known.max(0)
+    reach = np.where(high > low, REACH * (high - low), np.inf)
+    beyond = np.maximum(np.maximum(low - x, x - high) / reach, 1).max(1, initial=1)
+    return np.clip(x, low - reach, high + reach), np.sqrt(beyond)
 
 
 def _tensor(values: ndarray) -> Tensor:

@@ -33,7 +33,9 @@ def filler(model: "str | Process", dims: int = 1, errors: bool = False) -> "Proc
     if not isinstance(found, Process):
         if not locate(found).exists():
             own = str(found) == model_for(dims)
-            remedy = f" (this copy of fillin comes without the weights {found!r}, made for {_WHAT[dims]})" if own else ""
+            remedy = (
+                f" (this copy of fillin comes without the weights {found!r}, made for {_WHAT[dims]})" if own else ""
+            )
             raise InputError(
                 f"--model: there is no model {str(found)!r}{remedy}; name a run or a folder of fillin.save"
             )
