@@ -43,6 +43,26 @@ CASES = {
         [],
         "no number column to fill; its columns: date, who",
     ),
+    "shares of a hundred": (
+        "date,y\n2024-01-01,\n2024-01-02,5%\n2024-01-03,7%\n",
+        [],
+        "data.csv, line 3, column 'y': '5%' cannot be read as a number; write it as 1234.5",
+    ),
+    "thousands everywhere": (
+        't,y\n1,"1,234"\n2,\n3,"2,345"\n',
+        ["--y", "y"],
+        "data.csv, line 2, column 'y': '1,234' cannot be read as a number.*thousands",
+    ),
+    "a line of units": (
+        "t,y\ns,degC\n1,5\n2,\n3,7\n",
+        [],
+        "data.csv, line 2: 's', 'degC' look like units.*remove that line",
+    ),
+    "a line of units and dates": (
+        "date,y\n,degC\n2024-01-01,5\n2024-01-02,\n2024-01-03,7\n",
+        [],
+        "data.csv, line 2: 'degC' look like units",
+    ),
     "one column": ("y\n1\n3\n", [], "data.csv has only one column, 'y'.*a semicolon, a tab"),
     "blanks between cells": ("t y\n1 2\n2 3\n", [], "data.csv has only one column, 't y'"),
     "all missing": ("date,y\n2024-01-01,\n2024-01-02,NA\n", [], "column 'y' is blank in all 2 rows.*--y"),

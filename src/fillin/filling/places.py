@@ -50,9 +50,8 @@ def stepped(seen: Seen, every: str, until: str | None = None) -> New:
     def walk(first: float, end: float) -> ndarray:
         count = ((end if end_at is None else end_at) - first) / step
         if count > MOST:
-            raise InputError(
-                f"--every: {every} asks for {f'{count:,.0f}' if count < 1e15 else f'{count:g}'} places; ask for larger steps"
-            )
+            number = f"{count:,.0f}" if count < 1e15 else f"{count:g}"
+            raise InputError(f"--every: {every} asks for {number} places; ask for larger steps")
         return first + step * np.arange(max(0, int(count + _SAME)) + 1) if count > -_SAME else np.empty(0)
 
     return _new(seen, walk, _SAME * step)

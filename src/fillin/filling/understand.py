@@ -11,6 +11,7 @@ from fillin.errors import InputError, choose
 from fillin.filling.clock import SECOND
 from fillin.filling.sharing import check_shared, distinct, hours_beside, join
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
+from fillin.filling.unread import almost, check_units
 
 KINDS = ("series", "table")
 _PLACES = ("time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat")
@@ -89,6 +90,7 @@ def understand(
         choose("kind of table", kind, KINDS)
     for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else [])):
         sheet.column(name)
+    check_units(sheet)
     groups = _groups(sheet, by)
     taken = {*y, *by, *([y_err] if y_err else [])}
     if x in taken:
@@ -227,7 +229,7 @@ def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list
     else:
         numbers = _numbers(sheet, others)
         if not numbers:
-            raise InputError(
+            raise almost(sheet, others) or InputError(
                 f"{sheet.name} has no number column to fill; its columns: {', '.join(sheet.columns)}; values must be "
                 "written as 3.14"
             )
@@ -238,7 +240,9 @@ def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list
                 chosen.append(column)
     for column in chosen:
         if column.kind != NUMBER:
-            raise InputError(f"{sheet.name}: column '{column.name}' has no numbers; fill can fill numbers only")
+            raise almost(sheet, set(sheet.columns) - {column.name}) or InputError(
+                f"{sheet.name}: column '{column.name}' has no numbers; fill can fill numbers only"
+            )
         if column.wrong is not None:
             raise sheet.refuse(column.wrong.row, column.name, column.wrong.why)
         if column.blank.all():

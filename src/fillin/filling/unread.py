@@ -12,7 +12,7 @@ _ALMOST = re.compile(r"[-+−<>~≈$€£]*\s*\d")
 
 
 def check_units(sheet: Sheet) -> None:
-    """A line of units below the header: words above columns of numbers and times, with nothing else to be read in it."""
+    """A line of units below the header: words above numbers and times, and nothing else to read in it."""
     columns = [column for column in sheet.columns.values() if column.kind in (NUMBER, TIME)]
     units = [column for column in columns if _only_first_wrong(column)]
     if not units or sheet.rows < 3 or any(not column.blank[0] for column in columns if column not in units):
