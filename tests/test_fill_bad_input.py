@@ -100,6 +100,13 @@ CASES = {
         [],
         "data.csv, line 3, column 'date': blank.*remove the row",
     ),
+    "a blank line of cells": (
+        "t,y\n1,5\n,\n3,5\n",
+        [],
+        "data.csv, line 3, column 't': blank, and a row without a place",
+    ),
+    "a blank place beside values that rise": ("t,y\n1,5\n,6\n3,7\n", [], "data.csv, line 3, column 't': blank"),
+    "a word among places": ("t,y\n1,5\nx2,\n3,5\n4,5\n", [], "line 3, column 't': 'x2' is not a number"),
     "NaN in x": ("x,y\n1,1\nNaN,2\n3,\n", ["--x", "x"], "data.csv, line 3, column 'x': blank"),
     "infinity in x": ("x,y\n1,1\ninf,2\n3,\n", ["--x", "x"], "line 3, column 'x': 'inf' is not finite"),
     "all of x missing": ("x,y\n,1\n,2\n,\n", ["--x", "x"], "column 'x' is blank in every row"),

@@ -55,7 +55,7 @@ def check_shared(sheet: Sheet, x: Column, groups: Rows) -> list[str]:
     places = distinct(x, groups)
     if places == sheet.rows:
         return []
-    sharing, again = 0, -1
+    sharing, again, before = 0, -1, -1
     for rows in groups:
         _, first, inverse, counts = np.unique(
             x.values[rows], return_index=True, return_inverse=True, return_counts=True

@@ -136,8 +136,10 @@ def _find_x(sheet: Sheet, x: str | None, taken: set[str], groups: list[Group], k
         return min(times, key=lambda column: column.clock is not None and column.clock.hours)
     complete = [column for column in free if column.kind == NUMBER and not column.blank.any() and column.wrong is None]
     ordered = [column for column in complete if _disorder(column, groups) is None]
-    if ordered:
-        return min(ordered, key=_rank)
+    best = min(ordered, key=_rank) if ordered else None
+    found = _gappy(free, groups, best) or best
+    if found is not None:
+        return found
     raise InputError(_no_order(sheet, complete, groups))
 
 
@@ -145,6 +147,18 @@ def _rank(column: Column) -> tuple[bool, bool]:
     """First a name that says that it is a place, then anything that does more than number the rows."""
     words = column.name.lower().replace("_", " ").replace("(", " ").split()
     return not any(word in _PLACES for word in words), column.counts
+
+
+def _gappy(free: list[Column], groups: list[Group], best: Column | None) -> Column | None:
+    """A column that would order the rows but for blank cells or such as cannot be read, of which an error tells."""
+    for column in free:
+        known = ~np.isnan(column.values) if column.kind == NUMBER else np.zeros(1, dtype=bool)
+        if known.all() or 2 * known.sum() <= len(known) or _disorder(column, groups) is not None:
+            continue
+        first, named = column is free[0], not _rank(column)[0]
+        if (first and named and (best is None or _rank(best)[0])) or (best is None and (first or named)):
+            return column
+    return None
 
 
 def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> str:
@@ -167,12 +181,13 @@ def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> str:
 def _disorder(column: Column, groups: list[Group]) -> int | None:
     """The first row whose value is not strictly between those that a monotone column may have; None if it is one."""
     for group in groups:
-        step = np.diff(column.values[group.rows])
+        rows = group.rows[~np.isnan(column.values[group.rows])]
+        step = np.diff(column.values[rows])
         if not len(step):
             continue
         wrong = step <= 0 if (step > 0).sum() >= (step < 0).sum() else step >= 0
         if wrong.any():
-            return int(group.rows[1 + wrong.argmax()])
+            return int(rows[1 + wrong.argmax()])
     return None
 
 
