@@ -1,5 +1,9 @@
 """The picture, the page and its verdict on points that were hidden."""
 
+import re
+import shlex
+from html import unescape
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +17,13 @@ from fillin.filling.series import Asked, Filled, Series
 from fillin.filling.verb import plan
 
 pytest_plugins = ["filled"]
+
+
+def test_the_command_can_be_given_to_a_shell_again(fill):
+    ran = fill("t,a b\n1,1\n2,\n3,2\n", "--report", "--y", "a b", name="my data.csv")
+    told = unescape(re.search("<code>(.*?)</code>", ran.path.with_suffix(".html").read_text())[1])
+    assert shlex.split(told)[-3:] == ["--report", "--y", "a b"]
+    assert any(word.endswith("/my data.csv") for word in shlex.split(told))
 
 
 def test_a_picture_and_a_page_that_stands_alone(fill):

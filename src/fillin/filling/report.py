@@ -2,6 +2,7 @@
 
 import base64
 import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -51,7 +52,7 @@ def page(told: Told, figure: "Figure", verdicts: list[Verdict], command: Sequenc
         "<h2>What was assumed</h2>",
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in told.assumed) + "</ul>",
         "<h2>To do it again</h2>",
-        f"<p><code>{escape(' '.join(command))}</code> with fillin {fillin.__version__}</p>",
+        f"<p><code>{escape(shlex.join(command))}</code> with fillin {fillin.__version__}</p>",
     ]
     title = escape(f"fillin: {told.name}")
     head = f'<head><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style></head>'
