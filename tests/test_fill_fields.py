@@ -44,7 +44,9 @@ def test_all_is_kept_and_four_variables_are_added(name, tmp_path, command):
         assert (part == before["sst"]).where(known, True).all()
     assert ((std == 0) == known).where(~land, True).all()
     assert (low < high).where(~known & ~land, True).all()
-    assert "standard deviation of sea temperature" in std.attrs["long_name"]
+    assert std.attrs["long_name"] == "sea temperature, standard deviation"
+    assert low.attrs["long_name"] == "sea temperature, lower end of the 95 % band"
+    assert high.attrs["long_name"] == "sea temperature, upper end of the 95 % band"
     assert sorted(os.listdir(tmp_path)) == sorted([name, out.name])
 
 

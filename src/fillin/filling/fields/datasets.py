@@ -23,7 +23,7 @@ from fillin.filling.write import put
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".netcdf"), (".zarr",)
 _KEPT = ("zlib", "complevel", "shuffle", "fletcher32", "chunksizes", "compressors", "compressor")  # of the encoding
 _FORMATS = {"NETCDF3_64BIT_OFFSET": "NETCDF3_64BIT", "NETCDF3_64BIT_DATA": "NETCDF4"}  # as xarray calls them
-_WORDS = {"filled": "filled", "std": "standard deviation of", "low": "lower end of the band of", "high": "upper end of"}
+_WORDS = {"filled": "filled", "std": "standard deviation", "low": "lower end of the {}", "high": "upper end of the {}"}
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,7 @@ def with_result(data: Any, plan: FieldPlan, found: Any) -> Any:
 def _attributes(source: Any, name: str, ending: str, level: float) -> dict[str, Any]:
     about = {key: value for key, value in source.attrs.items() if key not in ("valid_min", "valid_max", "valid_range")}
     called = about.get("long_name") or about.get("standard_name") or name
-    share = f" ({level:.0%})" if ending in ("low", "high") else ""
-    about["long_name"] = f"{called}, filled" if ending == "filled" else f"{_WORDS[ending]}{share} {called}"
+    about["long_name"] = f"{called}, {_WORDS[ending].format(f'{100 * level:g} % band')}"
     if ending == "filled":
         about["ancillary_variables"] = " ".join(f"{name}_{other}" for other in ENDINGS[1:])
     else:
