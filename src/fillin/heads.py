@@ -212,7 +212,8 @@ class LatentMixture(OverTargets):
 
     @property
     def variance(self) -> Float[Tensor, "b nt dy"]:
-        return self.given.variance.mean(0) + self.given.mean.var(0, correction=0)
+        means = self.given.mean
+        return self.given.variance.mean(0) + (means - means.mean(0)).square().mean(0)
 
     def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
         each = joint_log_prob(self.given, value[..., None, :, :, :], self.keep)  # [… K b]
