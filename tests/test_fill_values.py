@@ -62,6 +62,22 @@ def test_dates_beside_times_of_day_are_one_time(fill, order):
     pd.testing.assert_frame_equal(both[parts][:48], whole[parts])
 
 
+def test_nanoseconds_are_as_far_apart_as_they_are(fill, small_filler):
+    start, frame = 1_700_000_000_000_000_000, waves(24)
+    large = pd.DataFrame({"t": start + np.arange(24) * 10, "y": frame["y"]})
+    small = large.assign(t=large["t"] - start)
+    wanted = fill(csv(small), "--every", "5", "--until", "250", name="small.csv").frame
+    ran = fill(csv(large), "--every", "5", "--until", str(start + 250))
+    assert [int(t) - start for t in pd.read_csv(ran.path, dtype=str)["t"]] == wanted["t"].tolist()
+    np.testing.assert_array_equal(ran.frame["y_filled"], wanted["y_filled"])
+    (ran.path.parent / "at.csv").write_text(f"t\n{start + 3}\n")
+    at = fill(csv(large), "--at", str(ran.path.parent / "at.csv"), "--force")
+    assert f"\n{start + 3}," in at.path.read_text()
+    found = fillin.fill(large, every=5, until=start + 250, model=small_filler)
+    assert (found["t"] - start).tolist() == wanted["t"].tolist()
+    np.testing.assert_allclose(found["y_filled"], wanted["y_filled"], rtol=1e-3)
+
+
 def test_a_few_rows_of_one_place_are_told(fill):
     ran = fill("date,y\n2024-01-01,1\n2024-01-01,2\n2024-01-02,\n2024-01-03,3\n")
     assert "2 rows share their place with another row: taken as several measurements of one" in ran.said

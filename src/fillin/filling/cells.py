@@ -10,7 +10,7 @@ from numpy import ndarray
 
 from fillin.filling.clock import DIGITS, FORMATS, SECOND, Clock, seconds_east
 from fillin.filling.needs import need
-from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Wrong
+from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Wrong, too_large
 
 BLANK = frozenset(
     ["", "na", "n/a", "nan", "null", "none", "nil", "-", "--", "?", ".", "#n/a", "<na>", "missing", "nat"]
@@ -58,6 +58,7 @@ def _numbers(name: str, cells, text, there, blank: ndarray, na: Collection[Any],
         )
         with_comma = bool(other.notna().sum() > number.notna().sum())
         number = other if with_comma else number
+    whole = np.asarray(number)
     known = np.asarray(number, dtype=float)
     if len(known) and np.isnan(known).mean() > _MOST:
         return None
@@ -74,7 +75,8 @@ def _numbers(name: str, cells, text, there, blank: ndarray, na: Collection[Any],
         row = int(np.flatnonzero(~blank)[np.isinf(known).argmax()])
         wrong = Wrong(row, f"{text.iloc[row]!r} is not finite; correct it, or leave it blank")
     values[means_blank] = np.nan
-    return Column(name, NUMBER, values, blank | means_blank, lambda: cells, wrong=wrong, comma=with_comma)
+    exact = whole if too_large(whole) and not (blank | means_blank).any() else None
+    return Column(name, NUMBER, values, blank | means_blank, lambda: cells, wrong=wrong, comma=with_comma, exact=exact)
 
 
 def _spelling(cell: str) -> str:

@@ -19,7 +19,7 @@ from fillin.filling.needs import need
 from fillin.filling.places import New
 from fillin.filling.result import ENDINGS, result
 from fillin.filling.series import Filled
-from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet, Wrong
+from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet, Wrong, too_large
 from fillin.filling.understand import Seen
 
 
@@ -95,7 +95,9 @@ def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column
         infinite = np.isinf(values)
         why = "not finite; correct it, or leave it blank"
         wrong = Wrong(int(infinite.argmax()), f"{values[infinite.argmax()]} is {why}") if infinite.any() else None
-        return Column(series.name, NUMBER, values, blank, words, wrong=wrong)
+        whole = np.asarray(series.to_numpy()) if dtype.is_integer() and not blank.any() else values
+        exact = whole if too_large(whole) else None
+        return Column(series.name, NUMBER, values, blank, words, wrong=wrong, exact=exact)
     if dtype in (nw.Datetime, nw.Date):
         zone = getattr(dtype, "time_zone", None)
         times = series.cast(nw.Datetime("us", zone)) if dtype != nw.Date else series.cast(nw.Datetime("us"))
@@ -128,7 +130,7 @@ def _series(name: str, values: ndarray, like: Any) -> Any:
 def _room(data: Any, seen: Seen, new: New) -> Any:
     """The frame with an x column that can hold the new places: halves among whole numbers, hours among days."""
     nw, dtype = need("narwhals"), data.schema[seen.x.name]
-    if dtype.is_integer() and (new.x % 1 != 0).any():
+    if dtype.is_integer() and (new.x % 1 != 0).any() and not seen.x.origin:
         return data.with_columns(nw.col(seen.x.name).cast(nw.Float64))
     if dtype == nw.Date and (new.x % (86400 * SECOND) != 0).any():
         return data.with_columns(nw.col(seen.x.name).cast(nw.Datetime("us")))
@@ -141,6 +143,8 @@ def _added(data: Any, seen: Seen, new: New) -> Any:
     clock, backend = seen.x.clock, data.implementation
     if clock is None or dtype not in (nw.Datetime, nw.Date):
         values = seen.shown(new.x) if clock is not None else new.x
+        if seen.x.origin:
+            values = seen.x.origin + np.rint(new.x).astype(np.int64)
         places = nw.new_series(seen.x.name, values, backend=backend)
     else:
         places = nw.new_series(seen.x.name, new.x.astype("datetime64[us]"), backend=backend)

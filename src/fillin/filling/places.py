@@ -42,7 +42,7 @@ def stepped(seen: Seen, every: str, until: str | None = None) -> New:
             seen, lambda first, end: clock.steps(int(first), int(end) if last is None else last, every, "--every"), 0
         )
     step = _number(every, "--every", "a step of the x column, which has numbers: --every 0.5")
-    end_at = None if until is None else _number(until, "--until", "a number, as the x column has")
+    end_at = None if until is None else _number(until, "--until", "a number, as the x column has", seen.x.origin)
     _not_before(seen, until, end_at)
     if step <= 0:
         raise InputError(f"--every: a step must be more than 0, got {every}")
@@ -74,7 +74,7 @@ def listed(seen: Seen, at: Sheet) -> New:
     if column.kind != seen.x.kind:
         what = {NUMBER: "numbers", TIME: "times"}[seen.x.kind]
         raise InputError(f"{at.name}: column '{name}' must have {what}, as column '{seen.x.name}' of {seen.sheet.name}")
-    values = column.values
+    values = column.from_origin(seen.x.origin).values
     if seen.x.clock is not None and column.clock is not None:
         values = seen.x.clock.from_other(column.clock, values, f"{at.name}, column '{name}'")
     if not seen.by or not all(by in at.columns for by in seen.by):
@@ -125,9 +125,11 @@ def _keys(asked: ndarray, own: ndarray, rows: ndarray, total: int) -> Float[ndar
     return np.full(len(asked), float(total))
 
 
-def _number(text: str | float, what: str, expected: str) -> float:
+def _number(text: str | float, what: str, expected: str, origin: int = 0) -> float:
+    if origin and str(text).strip().lstrip("-").isdecimal():
+        return float(int(text) - origin)
     try:
-        number = float(str(text).replace(",", "."))
+        number = -origin + float(str(text).replace(",", "."))
     except ValueError:
         number = np.nan
     if not np.isfinite(number):

@@ -18,7 +18,7 @@ Rows = list[Int[ndarray, "n"]]  # of each group
 
 def distinct(x: Column, groups: Rows) -> int:
     """How many places there are; those of two groups are two."""
-    return sum(len(np.unique(x.values[rows])) for rows in groups)
+    return sum(len(np.unique(x.places[rows])) for rows in groups)
 
 
 def hours_beside(sheet: Sheet, x: Column, groups: Rows, taken: Collection[str]) -> Column | None:
@@ -58,7 +58,7 @@ def check_shared(sheet: Sheet, x: Column, groups: Rows) -> list[str]:
     sharing, again, before = 0, -1, -1
     for rows in groups:
         _, first, inverse, counts = np.unique(
-            x.values[rows], return_index=True, return_inverse=True, return_counts=True
+            x.places[rows], return_index=True, return_inverse=True, return_counts=True
         )
         sharing += int(counts[counts > 1].sum())
         if again < 0 and (counts > 1).any():

@@ -1,10 +1,10 @@
 """A table as fill sees it: columns of numbers, times and words, and for each cell the place that an error can name."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Int
 from numpy import ndarray
 
 from fillin.errors import InputError, UnknownName
@@ -36,12 +36,31 @@ class Column:
     clock: Clock | None = None
     wrong: Wrong | None = None
     comma: bool = False  # 3,14
+    exact: Int[ndarray, "n"] | None = None  # whole numbers that float64 cannot tell apart, as nanoseconds since 1970
+    origin: int = 0  # what was taken from each of `values`
 
     @property
     def counts(self) -> bool:
         """It only numbers the rows: 1, 2, 3 …"""
         whole = self.kind == NUMBER and len(self.values) > 1 and not self.blank.any()
         return whole and self.values[0] in (0, 1) and bool((np.diff(self.values) == 1).all())
+
+    @property
+    def places(self) -> ndarray:
+        """Values that can be compared."""
+        return self.values if self.exact is None else self.exact
+
+    def from_origin(self, origin: int | None = None) -> "Column":
+        """Large whole numbers less the smallest (or `origin`): as far apart as they are."""
+        if self.exact is None:
+            return self if not origin else replace(self, values=self.values - origin, origin=origin)
+        origin = int(self.exact.min()) if origin is None else origin
+        return replace(self, values=(self.exact - origin).astype(float), origin=origin, exact=None)
+
+
+def too_large(whole: ndarray) -> bool:
+    """Whether they are whole numbers, some of which float64 would round."""
+    return whole.dtype.kind == "i" and len(whole) > 0 and int(np.abs(whole).max()) > 2**53
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -67,6 +68,8 @@ class Seen:
         """Values of the x column as text."""
         if self.x.clock is not None:
             return self.x.clock.show(native)
+        if self.x.origin:
+            return [f"{self.x.origin + Decimal(f'{value:.15g}'):f}" for value in native]
         texts = [f"{value:.15g}" for value in native]
         return [text.replace(".", ",") for text in texts] if self.x.comma else texts
 
@@ -97,6 +100,7 @@ def understand(
         raise InputError(f"{sheet.name}: column '{x}' cannot be x and something else at once; name another with --x")
     place = _find_x(sheet, x, taken, groups, kind)
     _check_x(sheet, place)
+    place = place.from_origin()
     rows = [group.rows for group in groups]
     hours, notes = hours_beside(sheet, place, rows, taken), []
     if not by and kind is None:
@@ -182,7 +186,7 @@ def _disorder(column: Column, groups: list[Group]) -> int | None:
     """The first row whose value is not strictly between those that a monotone column may have; None if it is one."""
     for group in groups:
         rows = group.rows[~np.isnan(column.values[group.rows])]
-        step = np.diff(column.values[rows])
+        step = np.diff(column.places[rows])
         if not len(step):
             continue
         wrong = step <= 0 if (step > 0).sum() >= (step < 0).sum() else step >= 0
@@ -213,7 +217,7 @@ def _check_one_series(sheet: Sheet, x: Column, hours: Column | None) -> None:
     if (counts == 1).all():
         return
     for column in sheet.columns.values():
-        if column is x or not _may_name(column) or (hours is not None and column.kind == NUMBER):
+        if column.name == x.name or not _may_name(column) or (hours is not None and column.kind == NUMBER):
             continue
         cells = np.unique(np.asarray(column.cells(), dtype=str), return_inverse=True)[1]
         both = np.unique(np.stack([cells, inverse]), axis=1).shape[1]
