@@ -183,7 +183,7 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     with threads(arguments.threads or torch.get_num_threads()), bar("fill", total) as tick:
         filled = fill_all(plan.series, model, plan.asked, tick)
         found = verdicts(judged, arguments.seed, tick)
-    table.write(outputs.table, plan.seen, plan.new, filled)
+    table.write(outputs.table, plan.seen, plan.new, filled, outputs.force)
     if not outputs.picture and not outputs.report:
         return
     from fillin.filling.picture import draw
@@ -197,7 +197,7 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
         from fillin.filling.write import put
 
         text = page(of_table(plan, name), figure, found, arguments.command_line, arguments.seed)
-        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"))
+        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"), outputs.force)
 
 
 def speaker() -> Callable[[str], object]:

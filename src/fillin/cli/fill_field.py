@@ -70,7 +70,7 @@ def _fill(arguments: argparse.Namespace, file, plan, outputs) -> None:
     number = arguments.threads or torch.get_num_threads()
     own = 1 if plan.blocks else number  # blocks are done side by side, each by one thread
     with threads(own), bar("fill", plan.places + ticks(judged)) as tick, _watched(plan, number, tick):
-        written = file.write(outputs.table, plan, fill_field(plan, model, tick))
+        written = file.write(outputs.table, plan, fill_field(plan, model, tick), outputs.force)
         found = verdicts(judged, arguments.seed, tick)
     if not outputs.picture and not outputs.report:
         return
@@ -86,7 +86,7 @@ def _fill(arguments: argparse.Namespace, file, plan, outputs) -> None:
         from fillin.filling.write import put
 
         text = page(of_field(plan, name), figure, found, arguments.command_line, arguments.seed)
-        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"))
+        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"), outputs.force)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from fillin.filling.write import write_csv, write_parquet
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 FIELDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr", ".npy", ".npz")
-Write = Callable[[Path, Any, Seen, New, dict[str, Filled]], None]
+Write = Callable[[Path, Any, Seen, New, dict[str, Filled], bool], None]
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Table:
     source: Any
     writer: Write
 
-    def write(self, path: Path, seen: Seen, new: New, filled: dict[str, Filled]) -> None:
-        self.writer(path, self.source, seen, new, filled)
+    def write(self, path: Path, seen: Seen, new: New, filled: dict[str, Filled], force: bool) -> None:
+        self.writer(path, self.source, seen, new, filled, force)
 
 
 def is_field(path: Path) -> bool:

@@ -27,6 +27,7 @@ class Outputs:
     table: Path
     picture: Path | None
     report: Path | None
+    force: bool = False
 
     @classmethod
     def of(
@@ -42,7 +43,7 @@ class Outputs:
             how = "as the input is" if ending == source.suffix else f"as {ending}"
             raise InputError(f"-o {table}: the output is written {how}; let its name end in {ending}")
         drawn, told = table.with_suffix(".png"), table.with_suffix(".html")
-        outputs = cls(table, drawn if picture else None, told if report else None)
+        outputs = cls(table, drawn if picture else None, told if report else None, force)
         for path in outputs.paths:
             if path.exists() and source.exists() and path.samefile(source):
                 raise InputError(f"-o {path} is the input, which is never touched; name another file")
@@ -61,19 +62,27 @@ class Outputs:
         return [path for path in (self.table, self.picture, self.report) if path is not None]
 
 
-def put(path: Path, write: Callable[[Path], object]) -> None:
-    """Write beside the path, then rename."""
+def put(path: Path, write: Callable[[Path], object], force: bool) -> None:
+    """Write beside the path, then rename; only with `force` over what another run has written there meanwhile."""
     from fillin.models.files import replace_file
 
     try:
-        replace_file(path, write)
+        replace_file(path, write, new=not force)
+    except FileExistsError as error:
+        raise taken(path) from error
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}; name another place with -o") from error
 
 
-def write_csv(path: Path, file: CsvFile, seen: Seen, new: New, filled: dict[str, Filled]) -> None:
+def taken(path: Path) -> InputError:
+    return InputError(
+        f"{path} was written by another run meanwhile, and is kept; replace it with --force, or name another with -o"
+    )
+
+
+def write_csv(path: Path, file: CsvFile, seen: Seen, new: New, filled: dict[str, Filled], force: bool) -> None:
     names = [f"{column.name}_{ending}" for column in seen.y for ending in ENDINGS]
-    put(path, lambda beside: file.write(beside, names, _rows(file, seen, new, filled)))
+    put(path, lambda beside: file.write(beside, names, _rows(file, seen, new, filled)), force)
 
 
 def _rows(file: CsvFile, seen: Seen, new: New, filled: dict[str, Filled]) -> Iterator[str]:
@@ -122,6 +131,6 @@ def written_as(value: float, std: float, comma: bool = False) -> str:
     return text.replace(".", ",") if comma else text
 
 
-def write_parquet(path: Path, frame: Frame, seen: Seen, new: New, filled: dict[str, Filled]) -> None:
+def write_parquet(path: Path, frame: Frame, seen: Seen, new: New, filled: dict[str, Filled], force: bool) -> None:
     table = frame.filled(seen, new, filled)
-    put(path, lambda beside: need("pyarrow.parquet").write_table(table, beside))
+    put(path, lambda beside: need("pyarrow.parquet").write_table(table, beside), force)

@@ -1,6 +1,7 @@
 """A model as a folder: model.safetensors holds the weights and, as its metadata, how to build the model again, so that
 the two cannot come apart; config.json is the latter for people to read. Never a pickle."""
 
+import glob
 import json
 import os
 import sys
@@ -95,12 +96,44 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Call write(a path beside), then rename: `path` is whole at any moment, also after a power cut."""
+def replace_file(path: Path, write: Callable[[Path], object], new: bool = False) -> None:
+    """Call write(a path beside), then rename: `path` is whole at any moment, also after a power cut. A `new` file
+    replaces none: FileExistsError if another process was quicker. What killed processes left beside it goes."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write(beside)
         sync(beside)
-        os.replace(beside, path)
+        if new:
+            _publish(beside, path)
+        else:
+            os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
+        if left.is_file() and _is_dead(left.suffix[1:]):
+            left.unlink(missing_ok=True)
+
+
+def _publish(beside: Path, path: Path) -> None:
+    """Give the file its name unless that is taken, in one step where the disk has links."""
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        raise
+    except OSError:
+        with path.open("x"):
+            pass
+        os.replace(beside, path)
+
+
+def _is_dead(process: str) -> bool:
+    """Whether it is the number of a process that is no more; Windows cannot be asked without harm."""
+    if not process.isdecimal() or sys.platform == "win32":
+        return False
+    try:
+        os.kill(int(process), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        return False
+    return False

@@ -42,14 +42,14 @@ class ArrayFile:
         name, values = choose_array(read_arrays(Path(text)), None, text)
         return unnamed(f"{text} '{name}'" if name else text, values, self.variable)
 
-    def write(self, path: Path, plan: FieldPlan, found: Any) -> Any:
+    def write(self, path: Path, plan: FieldPlan, found: Any, force: bool) -> Any:
         parts = np.asarray(found)
 
         def save(beside: Path) -> None:
             with beside.open("wb") as file:  # savez would add an ending
                 np.savez_compressed(file, **dict(zip(ENDINGS, parts, strict=True)))
 
-        put(path, save)
+        put(path, save, force)
         return parts
 
     def close(self) -> None:

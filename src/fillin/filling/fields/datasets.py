@@ -39,16 +39,16 @@ class DatasetFile:
     def mask(self, text: str) -> Mask:
         return mask_of(text, self.data)
 
-    def write(self, path: Path, plan: FieldPlan, found: Any) -> Any:
+    def write(self, path: Path, plan: FieldPlan, found: Any, force: bool) -> Any:
         """Everything that was there, and four variables more; [2 …] of what was written: filled and std."""
         data = with_result(self.data, plan, found)
         try:
             if self.ending in ZARR:
                 like = _zarr_like(self.path)
-                put_folder(path, lambda beside: _to_zarr(data, beside, like))
+                put_folder(path, lambda beside: _to_zarr(data, beside, like), force)
             else:
                 form = _format(self.path)
-                put(path, lambda beside: data.to_netcdf(beside, format=form, engine="netcdf4"))
+                put(path, lambda beside: data.to_netcdf(beside, format=form, engine="netcdf4"), force)
         except FillinError:
             raise
         except (ValueError, TypeError, RuntimeError) as error:  # attributes and encodings that a library refuses

@@ -23,7 +23,7 @@ class FieldFile(Protocol):
 
     def mask(self, text: str) -> Mask: ...
 
-    def write(self, path: Path, plan: FieldPlan, found: Any) -> Any:
+    def write(self, path: Path, plan: FieldPlan, found: Any, force: bool) -> Any:
         """Write filled, std, low and high; what was written of the first two, to draw."""
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fillin.errors import InputError
+from fillin.filling.write import taken
 
 
 def check_readable(path: Path, folder: bool = False) -> None:
@@ -25,12 +26,15 @@ def check_readable(path: Path, folder: bool = False) -> None:
         raise InputError(f"cannot read {path}: {error.strerror or error}; look at its permissions") from error
 
 
-def put_folder(path: Path, write: Callable[[Path], object]) -> None:
-    """Call write(a folder beside), then rename: what is at `path` is whole at any moment."""
+def put_folder(path: Path, write: Callable[[Path], object], force: bool) -> None:
+    """Call write(a folder beside), then rename: what is at `path` is whole at any moment, and what another run wrote
+    there meanwhile goes only with `force`."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     old = path.with_name(f".{path.name}.{os.getpid()}.old")
     try:
         write(beside)
+        if path.exists() and not force:
+            raise taken(path)
         if path.exists():
             os.rename(path, old)
         os.rename(beside, path)
