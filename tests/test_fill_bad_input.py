@@ -409,14 +409,21 @@ def test_what_may_mean_a_blank_is_told(fill):
 
 
 FRAMES = {
-    "a list": ([1, 2], "fill takes a DataFrame"),
+    "a list": ([1, 2], "fill takes a DataFrame .*array of NumPy.*xarray, got list"),
+    "one column": (pd.DataFrame({"y": [1.0, None]}), "only one column, 'y'.*value; give it a column of places, or an"),
+    "words": (
+        pd.DataFrame({"t": [1, 2, 3], "y": ["1", "<2", "3"]}),
+        r"row 1, column 'y': '<2' is not a number; .*: na=\['<2'\]$",
+    ),
+    "a blank place": (pd.DataFrame({"t": [1, None, 3], "y": [1, 1, None]}), "row 1, column 't': blank.* with x=$"),
+    "a step": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^every: 'soon' is not a step", {"every": "soon"}),
     "no rows": (pd.DataFrame({"t": [], "y": []}), "the frame has no rows"),
     "columns without names": (pd.DataFrame([[1.0, None], [2.0, 3.0]]), "columns must be named by text"),
     "infinity": (
         pd.DataFrame({"t": [1, 2, 3], "y": [1.0, np.inf, None]}),
         "the frame, row 1, column 'y': inf is not finite",
     ),
-    "no order": (pd.DataFrame({"t": [1, 3, 2], "y": [1.0, 2.0, None]}), "looks like a table.*breaks in row 2"),
+    "no order": (pd.DataFrame({"t": [1, 3, 2], "y": [1.0, 2.0, None]}), "looks like.*in row 2.*kind='series', x='t';"),
     "a level without a name": (
         pd.DataFrame({"y": [1.0, None]}, pd.MultiIndex.from_tuples([(1, 2), (2, 3)])),
         "every level of the index needs a name",
@@ -431,9 +438,10 @@ FRAMES = {
 @pytest.mark.parametrize("case", FRAMES)
 @pytest.mark.usefixtures("unchecked")
 def test_frames(case):
-    frame, message = FRAMES[case]
-    with pytest.raises(FillinError, match=message):
-        fillin.fill(frame)
+    frame, message, *options = FRAMES[case]
+    with pytest.raises(FillinError, match=message) as told:
+        fillin.fill(frame, **(options[0] if options else {}))
+    assert "--" not in str(told.value)
 
 
 @pytest.mark.usefixtures("unchecked")

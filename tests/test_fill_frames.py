@@ -7,11 +7,13 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from gappy import PARTS
 from sheets import csv, waves
 
 import fillin
 from fillin.cli import main
+from fillin.errors import InputError
 
 pytest_plugins = ["filled"]
 
@@ -44,6 +46,20 @@ def test_an_index_is_a_column_too(small_filler):
     assert len(found) == 97
     pd.testing.assert_series_equal(found.loc[series.index, "y"], series["y"], check_freq=False)
     assert found["y_filled"].notna().all()
+
+
+def test_periods_are_times(small_filler):
+    months = pd.period_range("2024-01", periods=4, freq="M")
+    frame = pd.DataFrame({"y": [1.0, None, 3.0, 2.0]}, months)
+    found = fillin.fill(frame, model=small_filler)
+    pd.testing.assert_index_equal(found.index, months)
+    begin = fillin.fill(frame.set_axis(months.to_timestamp()), model=small_filler)
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), begin.reset_index(drop=True))
+    column = frame.rename_axis("month").reset_index()
+    longer = fillin.fill(column, every="1mo", until="2024-06", model=small_filler)
+    assert longer["month"].tolist() == pd.period_range("2024-01", periods=6, freq="M").tolist()
+    with pytest.raises(InputError, match="no room for places between"):
+        fillin.fill(column, every="10d", model=small_filler)
 
 
 def test_new_rows_keep_the_types_of_polars(small_filler):

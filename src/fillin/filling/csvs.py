@@ -148,7 +148,7 @@ def _parse(lines, name, separator, ending, above, encoding, notes, na, date_form
         cells = pandas.concat(part, ignore_index=True)
         part.clear()
         columns[column] = read_cells(column, cells, na, separator != ",", date_format)
-    sheet = Sheet(name, columns, len(records), _line_of(np.array(numbers)))
+    sheet = Sheet(name, columns, len(records), _line_of(np.array(numbers)), text=True)
     return CsvFile(sheet, encoding, separator, ending, above, header, records, notes)
 
 

@@ -57,7 +57,10 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), dat
     try:
         frame = nw.from_native(data, eager_only=True)
     except TypeError:
-        raise InputTypeError(f"fill takes a DataFrame (pandas, polars, Arrow), got {type(data).__name__}") from None
+        raise InputTypeError(
+            "fill takes a DataFrame (pandas, polars, Arrow), an array of NumPy, a Dataset or DataArray of xarray, got "
+            f"{type(data).__name__}; numpy.asarray(data, dtype=float) makes an array of a list"
+        ) from None
     index, unnamed = [], False
     if frame.implementation.is_pandas_like() and type(data.index).__name__ != "RangeIndex":
         unnamed = data.index.nlevels == 1 and data.index.name is None
@@ -85,6 +88,8 @@ def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None =
 
 def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column:
     nw = need("narwhals")
+    if _is_period(series):  # where it begins
+        return _column(nw.from_native(series.to_native().dt.to_timestamp(), series_only=True), na, date_format)
     dtype = series.dtype
     blank = np.asarray(series.is_null().to_numpy(), dtype=bool)
     words = lambda: ["" if value is None else str(value) for value in series.to_list()]  # noqa: E731
@@ -108,6 +113,20 @@ def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column
     if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
         return read_cells(series.name, need("pandas").Series(words(), dtype="str"), na, False, date_format)
     return Column(series.name, TEXT, np.empty(0), blank, words)
+
+
+def _is_period(series: Any) -> bool:
+    """Months, days … of pandas, which narwhals does not know."""
+    return type(getattr(series.to_native(), "dtype", None)).__name__ == "PeriodDtype"
+
+
+def _periods(like: Any, ticks: ndarray) -> Any:
+    """The periods of the column's kind that begin then."""
+    pandas, kind, begin = need("pandas"), like.to_native().dtype, ticks.astype("datetime64[us]")
+    periods = pandas.PeriodIndex(begin, dtype=kind)
+    if (np.asarray(periods.to_timestamp(), dtype="datetime64[us]") != begin).any():
+        raise InputError(f"a column of periods ({kind}) has no room for places between them; ask for whole ones")
+    return need("narwhals").from_native(pandas.Series(periods, name=like.name), series_only=True)
 
 
 def _zone(name: str) -> tzinfo:
@@ -141,6 +160,9 @@ def _added(data: Any, seen: Seen, new: New) -> Any:
     """The new rows: their place and group, nothing else."""
     nw, dtype = need("narwhals"), _room(data, seen, new).schema[seen.x.name]
     clock, backend = seen.x.clock, data.implementation
+    first = np.array([group.rows[0] for group in seen.groups])[new.group]
+    if _is_period(data[seen.x.name]):
+        return _periods(data[seen.x.name], new.x).to_frame().with_columns(data[by][first] for by in seen.by)
     if clock is None or dtype not in (nw.Datetime, nw.Date):
         values = seen.shown(new.x) if clock is not None else new.x
         if seen.x.origin:
@@ -150,5 +172,4 @@ def _added(data: Any, seen: Seen, new: New) -> Any:
         places = nw.new_series(seen.x.name, new.x.astype("datetime64[us]"), backend=backend)
         zone = getattr(dtype, "time_zone", None)
         places = places if zone is None else places.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-    first = np.array([group.rows[0] for group in seen.groups])[new.group]
     return places.cast(dtype).to_frame().with_columns(data[by][first] for by in seen.by)

@@ -71,6 +71,7 @@ class Sheet:
     columns: dict[str, Column]
     rows: int
     line: Callable[[int], str]
+    text: bool = False  # cells are told apart by what stands between them
 
     def column(self, name: str) -> Column:
         if name not in self.columns:

@@ -85,9 +85,12 @@ def understand(
 ) -> Seen:
     """`kind` is "series" or "table" where it is said and not guessed; `new` places are wanted, not only blanks."""
     if len(sheet.columns) < 2:
+        remedy = "give it a column of places, or an index of them"
+        if sheet.text:
+            remedy = "if there are more, put a comma, a semicolon, a tab or | between cells"
         raise InputError(
-            f"{sheet.name} has only one column, '{''.join(sheet.columns)}', and a series needs a place and a value; if "
-            "there are more, put a comma, a semicolon, a tab or | between cells"
+            f"{sheet.name} has only one column, '{''.join(sheet.columns)}', and a series needs a place and a value; "
+            + remedy
         )
     if kind is not None:
         choose("kind of table", kind, KINDS)

@@ -10,6 +10,7 @@ from fillin.filling.needs import need
 from fillin.filling.places import New, listed, none, stepped
 from fillin.filling.series import Asked, Series, check_bounds, fill_all, series_of
 from fillin.filling.sheet import Sheet
+from fillin.filling.spoken import spoken_in_python
 from fillin.filling.understand import Seen, understand
 
 if TYPE_CHECKING:
@@ -157,12 +158,13 @@ def fill(
     _refuse("a table", {**field, "fill_always_missing": fill_always_missing or None})
     if isinstance(period, Mapping):
         raise InputError("period of a table is one number, the length of a turn of x, such as 360")
-    frame = read_frame(data, na=na)
-    places = None if at is None else _places(at, frame, x)
-    asked = plan(
-        frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,
-        y_err=y_err, period=period, level=level,
-    )  # fmt: skip
+    with spoken_in_python():
+        frame = read_frame(data, na=na)
+        places = None if at is None else _places(at, frame, x)
+        asked = plan(
+            frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,
+            y_err=y_err, period=period, level=level,
+        )  # fmt: skip
     if not asked.seen.y:
         return data
     found = (
