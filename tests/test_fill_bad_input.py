@@ -133,7 +133,7 @@ CASES = {
     "several series": (
         "date,who,y\n2024-01-01,a,1\n2024-01-01,b,2\n2024-01-02,a,\n2024-01-02,b,3\n",
         [],
-        "data.csv, line 3, column 'date': the same place as in line 2.*--by 'who'.*--as series",
+        "data.csv, line 3, column 'date': the same place as in line 2.*--by 'who'.*join the two.*--as series",
     ),
     "most rows of one date": (
         "date,y\n2024-01-01,1\n2024-01-01,2\n2024-01-01,\n2024-01-02,3\n",
@@ -404,6 +404,9 @@ def test_what_may_mean_a_blank_is_told(fill):
     assert "nothing is missing, as it seems" in ran.said
     ran = fill("t,y,z\n1,5,1\n2,-9999,\n3,6,2\n4,-9999,3\n", name="other.csv")
     assert "y is -9999 2 times" in ran.said
+    ran = fill("t,k,y\n1,5,3%\n2,6,\n3,7,5%\n", name="shares.csv")
+    assert "shares.csv, line 2, column 'y': '3%' cannot be read as a number" in ran.said
+    assert "nothing is missing, as it seems" in ran.said
     ran = fill(b"t,y,w\n1,5,K\xf6ln\n2,,a\n", "--force")
     assert "line 2 is not UTF-8: the file is read, and written, as Latin-1" in ran.said
 

@@ -114,6 +114,9 @@ def understand(
         notes.append(f"{place.name} has times with several offsets: new ones are written in UTC")
     notes += check_shared(sheet, place, rows)
     chosen = _find_y(sheet, y, {place.name, *by, *([y_err] if y_err else [])}, new)
+    if not chosen:  # a blank may be among words that were meant as numbers
+        whole = [column.name for column in sheet.columns.values() if not column.blank.any()]
+        notes += [str(error) for error in [almost(sheet, {*whole, place.name, *by})] if error is not None]
     looked_at = chosen if y else _numbers(sheet, {place.name, *by, *([y_err] if y_err else [])})
     notes += [note for column in looked_at for note in _sentinels(column)]
     errors = None if y_err is None else _check_errors(sheet, sheet.column(y_err), chosen)
@@ -229,7 +232,8 @@ def _check_one_series(sheet: Sheet, x: Column, hours: Column | None) -> None:
             raise sheet.refuse(
                 row, x.name,
                 f"the same place as in {sheet.line(int(first[inverse[row]]))}; are these several series? Then say what "
-                f"tells them apart: --by '{column.name}'; if they are one, say --as series",
+                f"tells them apart: --by '{column.name}'; if it is part of the time, join the two into one column; if "
+                "they are one, say --as series",
             )  # fmt: skip
 
 
