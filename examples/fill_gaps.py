@@ -28,10 +28,10 @@ def main() -> None:
     arguments.add_argument("--out", type=Path, default=Path("out"), help="folder for what is written (default: out)")
     out = arguments.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    figure, axes = plt.subplots(2, 1, figsize=(10, 8.2), height_ratios=[1, 1.05], layout="constrained")
-    series(out, axes[0])
-    axes[1].remove()
-    field(out, figure.add_subfigure(figure.add_gridspec(2, 1, height_ratios=[1, 1.05])[1]))
+    figure = plt.figure(figsize=(10, 7), layout="constrained")
+    above, below = figure.subfigures(2, 1, height_ratios=[1.2, 1])
+    series(out, above.subplots())
+    field(out, below)
     figure.savefig(out / "demo.png", dpi=130)
     print(f"\nwrote {out / 'demo.png'}: look at it")
 
@@ -100,7 +100,7 @@ def field(out: Path, figure) -> None:
         image = axis.imshow(values, cmap="magma" if title == "deviation" else "terrain", **same)
         axis.set(title=title, xticks=[], yticks=[])
         figure.colorbar(image, ax=axis, orientation="horizontal", pad=0.02, label="m")
-    figure.suptitle("fillin fill elevation.nc: 40 % of the cells and a cloud", y=0.98)
+    figure.suptitle("fillin fill elevation.nc: 40 % of the cells and a cloud")
 
 
 # ---- both

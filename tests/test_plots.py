@@ -1,6 +1,7 @@
 """Pictures show the numbers they were given, are written whole or not at all, and the demo runs."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -217,7 +218,22 @@ def test_the_style_is_taken_off_again():
     assert dict(mpl.rcParams) == before
 
 
-def test_the_demo_runs(tmp_path):
+def test_the_demo_fills_what_was_hidden(tmp_path):
+    script = Path(__file__).parents[1] / "examples" / "fill_gaps.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--out", str(tmp_path)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    for name in ("demo.png", "co2.filled.csv", "co2.filled.html", "elevation.filled.nc", "elevation.filled.png"):
+        assert (tmp_path / name).stat().st_size > 1000
+    years = next(line for line in done.stdout.splitlines() if "inside the record" in line)
+    ours, line = (
+        float(number) for number in re.findall(r"RMSE +([\d.]+) ppm \(linear interpolation +([\d.]+)", years)[0]
+    )
+    assert ours < line / 2
+
+
+def test_the_example_of_training_runs(tmp_path):
     script = Path(__file__).parents[1] / "examples" / "gp_curves.py"
     command = [sys.executable, str(script), "--seconds", "1", "--threads", "1", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
