@@ -29,9 +29,9 @@ def main() -> None:
     out = arguments.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     figure = plt.figure(figsize=(10, 7), layout="constrained")
-    above, below = figure.subfigures(2, 1, height_ratios=[1.2, 1])
-    series(out, above.subplots())
-    field(out, below)
+    rows = figure.add_gridspec(2, 1, height_ratios=[1.2, 1])
+    series(out, figure.add_subfigure(rows[0]).subplots())
+    field(out, figure.add_subfigure(rows[1]))
     figure.savefig(out / "demo.png", dpi=130)
     print(f"\nwrote {out / 'demo.png'}: look at it")
 
@@ -45,7 +45,7 @@ def series(out: Path, axis) -> None:
     for first, last in GAPS:
         hidden[first:last] = True
     hidden[truth.index > LAST] = True
-    gappy = truth.mask(hidden).rename("co2_ppm").reset_index()
+    gappy = truth.mask(hidden).reset_index()
     gappy.to_csv(out / "co2.csv", index=False)
     filled = fill(out / "co2.csv", pd.read_csv).set_index("month")
 

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fillin.models.registry import create
 from fillin.pretrained import locate
 
 FORMAT = 1
+_OLD = 3600.0  # seconds: on a shared disk the numbers of another machine's processes say nothing, their age does
 
 
 def save(model: Process, folder: str | os.PathLike) -> Path:
@@ -110,7 +112,7 @@ def replace_file(path: Path, write: Callable[[Path], object], new: bool = False)
     finally:
         beside.unlink(missing_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        if left.is_file() and _is_dead(left.suffix[1:]):
+        if left.is_file() and _is_dead(left.suffix[1:]) and _age(left) > _OLD:
             left.unlink(missing_ok=True)
 
 
@@ -124,6 +126,14 @@ def _publish(beside: Path, path: Path) -> None:
         with path.open("x"):
             pass
         os.replace(beside, path)
+
+
+def _age(path: Path) -> float:
+    """Seconds since it was last written to; none where it has just gone."""
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _is_dead(process: str) -> bool:
