@@ -50,10 +50,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _told(arguments: argparse.Namespace) -> list[str]:
-    """The command as it goes into a report: where the data were on this machine is nobody's business."""
-    if arguments.data is None:
-        return arguments.command_line
-    return [word.replace(arguments.data, "DIR") for word in arguments.command_line]
+    """The command as it goes into a report: where things were on this machine is nobody's business."""
+    words = list(arguments.command_line)
+    for place, name in ((arguments.data, "DIR"), (arguments.out, "OUT")):
+        words = [word.replace(place, name) for word in words] if place else words
+    return words
 
 
 def _list() -> None:
