@@ -89,6 +89,7 @@ def test_a_card_tells_what_its_weights_began_with(tmp_path, monkeypatch):
     assert "from weights that had 4 steps" in (folder / "card.md").read_text()
     for name in ("card.md", "recipe.yaml"):
         assert str(tmp_path) not in (folder / name).read_text()
+    assert read(folder / "recipe.yaml")["start"] is None  # so that whoever reads the card can train it
 
 
 def test_a_folder_comes_before_a_name(tmp_path, monkeypatch):

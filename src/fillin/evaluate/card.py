@@ -26,7 +26,7 @@ def ship(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> 
     """The folder of pretrained weights `name`: model, recipe, learning curve and card."""
     folder = pretrained.FOLDER / name
     save(load(run.folder / "best"), folder / "best")
-    told = {**run.recipe, "start": run.recipe["start"] and Path(run.recipe["start"]).name}  # not where it lay
+    told = {**run.recipe, "start": None}  # where it lay is not there for others; the card tells what it was
     replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(told), encoding="utf-8"))
     shutil.copy(run.folder / "learning.png", folder / "learning.png")
     replace_file(
