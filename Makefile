@@ -57,7 +57,7 @@ studies: setup   ## the reports of docs/results/studies (an hour and a half; DAT
 	$(BIN)/fillin study fill --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
 	mkdir -p docs/results/fill; cp out/fill/*.png out/fill/results.json out/fill/report.md docs/results/fill
 
-pretrain: setup  ## the weights that fill gaps (seven hours on one core; stop it, call it again)
+pretrain: setup  ## the weights that fill gaps (five and a half hours on one core; stop it, call it again)
 	for name in curve surface radial; do \
 	  if [ -d runs/$$name ]; then $(BIN)/fillin train --resume runs/$$name --threads 1; \
 	  else $(BIN)/fillin train $$name --threads 1 --out runs/$$name; fi || exit 1; \

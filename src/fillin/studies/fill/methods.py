@@ -73,7 +73,11 @@ def pretrained(name: str) -> Fill:
 METHODS: dict[str, Method] = {
     "curve": Method(pretrained("curve"), "fillin's pretrained weights for series, nothing fitted", weights="curve"),
     "surface": Method(
-        pretrained("surface"), "fillin's pretrained weights for fields, nothing fitted", (2,), weights="surface"
+        pretrained("surface"),
+        "fillin's pretrained weights for fields, nothing fitted; asked with the cells around, not by the tiles of "
+        "`fillin fill`",
+        (2,),
+        weights="surface",
     ),
     "GP, RBF + white": Method(
         gps.rbf,

@@ -56,7 +56,7 @@ def _crps(results, path: Path) -> None:
                 )  # fmt: skip
             panel.set_yscale("log")
             panel.set_xlim(-0.5, len(sets) - 0.5)
-            panel.set_xticks(range(len(sets)), sets)
+            panel.set_xticks(range(len(sets)), [name.replace("_", "\n") for name in sets])
             panel.set_title(kind)
             panel.set_ylabel("CRPS / deviation")
         axes[0][0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
