@@ -31,10 +31,10 @@ def points(x, y):
     return Points(x, y, torch.ones_like(y, dtype=torch.bool), None)
 
 
-@pytest.mark.parametrize("dim_x", [1, 2, 3])
-def test_units_of_x_and_y_do_not_matter(dim_x):
+@pytest.mark.parametrize(("dim_x", "spacing"), [(1, False), (1, True), (2, False), (3, False)])
+def test_units_of_x_and_y_do_not_matter(dim_x, spacing):
     xc, yc, xt = some(dim_x=dim_x)
-    model = filler(dim_x)
+    model = filler(dim_x, spacing=spacing)
     here = model(xc, yc, xt)
     there = model(1e4 * xc - 77, 300 * yc + 5e3, 1e4 * xt - 77)
     assert_close(there.mean, 300 * here.mean + 5e3, rtol=1e-7, atol=1e-4)
@@ -70,6 +70,18 @@ def test_what_is_one_season_away_is_near():
     circle = units.place(x)[..., 1:]
     assert_close(circle[:, :-10], circle[:, 10:], atol=0.02, rtol=0)
     assert (circle[:, 0] - circle[:, 5]).norm() > 1.5
+
+
+def test_steps_are_counted_in_known_points():
+    """A series twice as long, as dense: what is two points away stays as far in steps, not in units of the width."""
+    for n in (21, 41, 81):
+        x = torch.linspace(0, n, n).double().view(1, -1, 1)
+        place = Units.of(points(x, torch.randn(x.shape).double()), spacing=True).place(x)
+        assert_close(place[0, 2, 1] - place[0, 0, 1], torch.tensor(0.2 * n / (n - 1)).double())
+    assert place.shape[-1] == 2
+    half = torch.arange(n) % 2 == 0
+    known = Points(x, torch.randn(x.shape).double(), half.view(1, -1, 1), None)
+    assert Units.of(known, spacing=True).density.item() == half.sum() / 10
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])

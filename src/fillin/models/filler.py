@@ -19,23 +19,26 @@ class Filler(AutoregressiveTNP):
     """Places and values are read in units of the context, so neither shifts nor scales of x and y matter.
 
     With `seasons` (one input dimension) the strongest period of the context is found by its periodogram, and every
-    place also has a point on a circle of that period: what is one period away is near. Values may come with known
-    errors, `error_c` [b nc dy] (0: not known). With `radial` one set of weights serves any number of columns, all in
-    units of the diagonal of their box: which of them matter more is for the caller to say, by stretching them.
+    place also has a point on a circle of that period: what is one period away is near. With `spacing` (again one) it is
+    also told in steps between known points: what two neighbours of a long series have to do with one another is a
+    matter of these. Values may come with known errors, `error_c` [b nc dy] (0: not known). With `radial` one set of
+    weights serves any number of columns, all in units of the diagonal of their box: which of them matter more is for
+    the caller to say, by stretching them.
     """
 
     def __init__(
         self, dim_x: int = 1, dim_y: int = 1, width: int = 64, head: str = "observed", seasons: bool = True,
-        radial: bool = False, **options,
+        spacing: bool = False, radial: bool = False, **options,
     ):  # fmt: skip
-        self.seasons = seasons and dim_x == 1 and not radial
-        super().__init__(dim_x + 2 * self.seasons, dim_y, width, head=head, radial=radial, **options)
+        line = dim_x == 1 and not radial
+        self.seasons, self.spacing = seasons and line, spacing and line
+        super().__init__(dim_x + 2 * self.seasons + self.spacing, dim_y, width, head=head, radial=radial, **options)
         self.dim_x = None if radial else dim_x
         self.embed = mlp(3 * dim_y, width, width)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> Autoregressive:
         context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
-        units = Units.of(context, self.seasons, alike=self.dim_x is None)
+        units = Units.of(context, self.seasons, self.spacing, alike=self.dim_x is None)
         trend = units.trend(targets.x)
         context = replace(
             context, x=units.place(context.x), y=torch.where(context.seen, units.value(context.y, context.x), 0),

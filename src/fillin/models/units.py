@@ -32,18 +32,20 @@ class Units:
     level: Float[Tensor, "b 1 dy"]
     slope: Float[Tensor, "b dx dy"]
     scale: Float[Tensor, "b 1 dy"]
+    density: Float[Tensor, "b 1 1"] | None = None  # known points in a tenth of the width (of one column)
     cycles: Float[Tensor, "b 1 1"] | None = None  # of the season, over the width of the context
     season: Float[Tensor, "b 1 1"] | None = None  # how sure it is that there is one, 0 to 1
 
     @classmethod
-    def of(cls, context: Points, seasons: bool = False, alike: bool = False) -> "Units":
-        """Of each column of x on its own, or of all of them `alike`: the diagonal of their box. A gradient flows only
-        where someone asks for that of the places, as a search for scales does."""
+    def of(cls, context: Points, seasons: bool = False, spacing: bool = False, alike: bool = False) -> "Units":
+        """Of each column of x on its own, or of all of them `alike`: the diagonal of their box. With `spacing` places
+        are also told in steps between known points, with `seasons` in turns of the season. A gradient flows only where
+        someone asks for that of the places, as a search for scales does."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and context.x.requires_grad):
-            return cls._of(context, seasons, alike)
+            return cls._of(context, seasons, spacing, alike)
 
     @classmethod
-    def _of(cls, context: Points, seasons: bool, alike: bool) -> "Units":
+    def _of(cls, context: Points, seasons: bool, spacing: bool, alike: bool) -> "Units":
         there = context.real[..., None]
         low = _least(context.x, there)
         width = -_least(-(context.x - low), there)
@@ -59,16 +61,20 @@ class Units:
         level = level - _sum(u @ slope, seen) / n.clamp_min(1)
         rest = torch.where(seen, y - level - u @ slope, 0)
         scale = _spread(rest, base + level, n)
-        units = cls(low, width, base, level, slope, scale)
+        density = seen.any(-1).sum(1).to(u.dtype)[:, None, None] / 10 if spacing else None
+        units = cls(low, width, base, level, slope, scale, density)
         return units if not seasons else _with_season(units, u, rest / scale, seen)
 
     def place(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n _"]:
-        """u, and where there may be a season its point on a circle."""
+        """u; the same in steps, ten of which are one; and where there may be a season its point on a circle."""
         u = 4 * (x - self.low) / self.width - 2
-        if self.cycles is None or self.season is None:
-            return u
-        angle = 0.5 * math.pi * self.cycles * (u + 2)
-        return torch.cat([u, self.season * angle.cos(), self.season * angle.sin()], -1)
+        parts = [u]
+        if self.density is not None:
+            parts.append(self.density * u / 4)
+        if self.cycles is not None and self.season is not None:
+            angle = 0.5 * math.pi * self.cycles * (u + 2)
+            parts += [self.season * angle.cos(), self.season * angle.sin()]
+        return torch.cat(parts, -1)
 
     def trend(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
         return self.base + self._above(x)
