@@ -19,9 +19,9 @@ def some(n: int = 30, dim_x: int = 1, seed: int = 0):
 
 
 def unit_data():
-    """Points over [0, 1] with values up to 1: what a model that knows no units sees as it is."""
+    """Points over [0, 1] with values around 0 and up to 1: what a model that knows no units sees as it is."""
     x = np.array([0.0, 0.15, 0.2, 0.8, 1.0])[:, None]
-    return x, np.array([0.3, -1.0, -0.2, 1.0, 0.6])
+    return x, np.array([0.3, -1.0, -0.2, 1.0, -0.1])
 
 
 X, Y = some()

@@ -170,6 +170,42 @@ def test_deviations_of_any_size(small_filler, size):
     np.testing.assert_allclose(other.quantile(0.9) / size, one.quantile(0.9), rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e-30, -1e6])
+def test_certainty_grows_from_one_value_to_a_constant(unit):
+    """Of a model whose deviation is one unit of what it sees."""
+    widths = []
+    for known in ([7], [7, 8], [7, 7], [7] * 3, [7] * 12):
+        y = unit * np.array([*known, np.nan])
+        found = fillin.fill(pd.DataFrame({"x": np.arange(len(y)), "y": y}), x="x", y="y", model=Spy(length=1e-9))
+        widths.append(found["y_std"].iloc[-1] / abs(unit))
+    assert 5 < widths[0] < 10
+    assert 1 < widths[1] < 5
+    assert 0.01 < widths[2] < 0.1
+    assert widths[2] >= widths[3] >= widths[4] > 0
+
+
+@pytest.mark.parametrize("values", [[300.0, 300.0], [300.0, 300.0, 300.0], [0.1 + 0.2, 0.3, 0.3]])
+def test_hardly_different_is_as_sure_as_the_same(values):
+    """Two values that differ by nearly nothing, or any by rounding alone, are as good as equal."""
+    frame = pd.DataFrame({"x": range(len(values) + 1), "y": [*values, None]})
+    other = frame.assign(y=frame["y"].where(frame["x"] > 0, values[-1] * (1 + 1e-13)))
+    one, two = (fillin.fill(f, x="x", y="y", model=Spy())["y_std"].iloc[-1] for f in (frame, other))
+    assert one == pytest.approx(two, rel=1e-6)
+    assert 0 < one < 0.02 * values[0]
+
+
+def test_a_constant_stretch_of_a_long_series_is_told_in_its_units():
+    """Where all of a context is the same, the rest of the series says how much it may vary."""
+    y = np.zeros(3000)
+    y[2500:] = 50 * np.random.default_rng(0).random(500)
+    widths = []
+    for unit in (1.0, 1e-3):
+        answer = Known(Spy(length=1e-9), np.arange(3000.0)[:, None], unit * y[:, None]).at(np.array([[200.5]]))
+        widths.append(answer.std.item() / unit)
+    assert widths[0] == pytest.approx(widths[1], rel=1e-5)
+    assert 0 < widths[0] < 1
+
+
 def test_values_without_room_are_refused(small_filler):
     with pytest.raises(InputError, match="other units"):
         Known(fillin.load(small_filler), np.zeros((1, 1)), np.full((1, 1), 1.7e308))

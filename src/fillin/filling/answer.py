@@ -7,6 +7,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import ndtr
 
+LARGEST = 1e300  # a value: what is larger leaves no room to reckon in
 _RARE = 0.01
 
 

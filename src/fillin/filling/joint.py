@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 from torch import Tensor
 
-from fillin.filling.known import Known, Tick
+from fillin.filling.known import Known, Tick, level_and_size
 from fillin.sampling import sample
 
 PIECE = 256  # places drawn in one chain
@@ -30,16 +30,16 @@ def draw(
     """
     order = np.random.default_rng(seed)
     drawn, done = np.empty((n, len(x))), np.empty(0, dtype=int)
-    size = np.abs(known.y).max(initial=0.0) or 1.0  # so that squares of 1e30 are no infinities in float32
+    (level,), (size,) = level_and_size(known.y)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for group in _groups(known, x, order):
             near, before = _around(known, x[group], x[done])
-            places, given = np.append(known.x[near], x[done[before]], 0), known.y[near, 0][None] / size
+            places, given = np.append(known.x[near], x[done[before]], 0), (known.y[near, 0][None] - level) / size
             if len(before):  # then each function has a context of its own
-                given = np.concatenate([given.repeat(n, 0), drawn[:, done[before]] / size], 1)
+                given = np.concatenate([given.repeat(n, 0), (drawn[:, done[before]] - level) / size], 1)
             error = None if known.error is None else np.append(known.error[near, 0] / size, np.zeros(len(before)))
-            drawn[:, group] = size * _chain(known, places, given, error, x[group], n, tick)
+            drawn[:, group] = level + size * _chain(known, places, given, error, x[group], n, tick)
             done = np.append(done, group)
     return drawn
 

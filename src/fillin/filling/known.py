@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import MixtureSameFamily, Normal
 
 from fillin.errors import InputError
-from fillin.filling.answer import Answer, join
+from fillin.filling.answer import LARGEST, Answer, join
 from fillin.heads import Autoregressive, Observed
 from fillin.models import Process
 from fillin.models.filler import Filler
@@ -25,7 +25,9 @@ from fillin.models.filler import Filler
 MOST = 512  # known points of one context
 PIECE = 1024  # places asked for at once
 REACH = 3.0  # widths of what is known, beyond which nothing was learnt
-LARGEST = 1e300
+_SURE = 0.01  # of its size: what a constant is taken to vary by
+_TWO = 4.0  # times as far as two values lie from their middle: so little do they tell of what there is
+_NOISE = 1e-12  # of its size, below which a number differs by rounding alone
 _TIES = 64  # points that may be as far away as the last of a context
 Tick = Callable[[int], object]
 Pieces = Iterable[tuple[ndarray, ndarray]]  # rows of the places that are asked for, and the middle [dx] of each piece
@@ -53,6 +55,7 @@ class Known:
             raise InputError(f"values beyond {LARGEST:g} leave no room to reckon in; give them in other units")
         width = np.ptp(self.x, 0) if len(self.x) else np.ones(self.x.shape[1])
         self.unit = np.where(width > 0, width, 1) if self.scale is None else self.scale
+        self.spread = _spread(self.y)
         self.tree = None
         if len(self.x) > self.most:
             box = None if self.period is None else self.period / self.unit
@@ -128,7 +131,7 @@ class Known:
         xc, yc, x = self._nearest(self.x[known], middle), self.y[known], self._nearest(x, middle)
         x, growth = _within_reach(x, xc) if isinstance(self.model, Filler) else (x, None)
         origin = xc.min(0) if len(xc) else (x.min(0) if len(x) else np.zeros(x.shape[1]))
-        level, size = _level_and_size(yc)
+        level, size = level_and_size(yc, self.spread)
         missing = np.isnan(yc)
         arguments = {
             "xc": _tensor((xc - origin) / self.unit),
@@ -160,16 +163,33 @@ def _tensor(values: ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))[None]
 
 
-def _level_and_size(y: Float[ndarray, "n dy"]) -> tuple[Float[ndarray, "dy"], Float[ndarray, "dy"]]:
+def level_and_size(
+    y: Float[ndarray, "n dy"], spread: Float[ndarray, "dy"] | float = 0.0
+) -> tuple[Float[ndarray, "dy"], Float[ndarray, "dy"]]:
     """Of each output, so that what a model sees is of order one in float32, whatever its level: neither has 1e6 + 1e-3
-    lost its digits, nor is the square of 1e30 infinite. A level that says nothing (one point, a constant) stays."""
+    lost its digits, nor is the square of 1e30 infinite.
+
+    The size is how far values lie from their mean. Values that are all the same do not tell it: then it is a hundredth
+    of the `spread` of all that is known, or, where that is 0, of the value itself. Two values tell little: it is four
+    times as large as they say, and no less than of a constant. One value tells at most how large it is.
+    """
     there = ~np.isnan(y)
-    n = np.maximum(there.sum(0), 1)
-    level = np.where(there, y / n, 0).sum(0)
-    size = np.where(there, np.abs(y - level), 0).max(0, initial=0.0)
-    level = np.where(size > 0, level, 0)
-    size = np.where(size > 0, size, np.where(there, np.abs(y), 0).max(0, initial=0.0))
-    return level, np.where(size > 0, size, 1)
+    n = there.sum(0)
+    least = np.where(n > 0, np.where(there, y, np.inf).min(0, initial=np.inf), 0)
+    level = least + np.where(there, (y - least) / np.maximum(n, 1), 0).sum(0)
+    far = np.where(there, np.abs(y - level), 0).max(0, initial=0.0)
+    own = np.where(level == 0, 1, np.abs(level))
+    known = np.where(spread > 0, spread, own)
+    told = np.where(far > _NOISE * own, far, 0)
+    least_size = np.where((told == 0) | (n == 2), _SURE * known, 0)
+    return level, np.where(n == 1, known, np.maximum(np.where(n == 2, _TWO, 1) * told, least_size))
+
+
+def _spread(y: Float[ndarray, "n dy"]) -> Float[ndarray, "dy"]:
+    """From the lowest to the highest value of each output; 0 where it is rounding, or fewer than three tell it."""
+    there = ~np.isnan(y)
+    low, high = (sign * np.where(there, sign * y, np.inf).min(0, initial=np.inf) for sign in (1, -1))
+    return np.where((there.sum(0) > 2) & (high - low > _NOISE * np.abs(high)), high - low, 0)
 
 
 def _answer(found, level: ndarray, size: ndarray) -> Answer:
