@@ -1,5 +1,7 @@
 """What tests of `fillin fill` share: a small model in a folder, files, and the command."""
 
+import os
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -45,5 +47,21 @@ def fill(tmp_path, small_filler, capsys):
         captured = capsys.readouterr()
         assert path.read_bytes() == raw, "the input was touched"
         return Ran(code, captured.out, captured.err, path.with_name(f"{path.stem}.filled{path.suffix}"))
+
+    return run
+
+
+@pytest.fixture
+def refused(fill, tmp_path, monkeypatch):
+    """refused(content, words, message): one line of error that says so, and the folder as it was."""
+
+    def run(content: str | bytes, words: list[str], message: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        ran = fill(content, *words)
+        assert ran.code == 2, ran.said
+        assert re.search(message, ran.wrong), ran.wrong
+        assert "Traceback" not in ran.wrong
+        assert len(ran.wrong.strip().splitlines()) == 1
+        assert os.listdir(tmp_path) == ["data.csv"]
 
     return run

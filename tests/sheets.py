@@ -5,6 +5,9 @@ from datetime import datetime, timedelta
 import numpy as np
 import pandas as pd
 
+SERIES = "date,y\n2024-01-01,1\n2024-01-02,\n2024-01-03,3\n"
+TABLE = "x,y\n1,2\n3,\n2,4\n"
+
 
 def csv(frame: pd.DataFrame) -> str:
     return frame.to_csv(index=False)

@@ -1,11 +1,72 @@
 """What can go wrong at the edge: each error names the place, what came, what was expected, and the remedy."""
 
+import shlex
 from collections.abc import Iterable
+from dataclasses import dataclass
 from difflib import get_close_matches
+
+_FLAGS = {"kind": "as"}  # where the command line calls it otherwise
+
+
+@dataclass(frozen=True)
+class Words:
+    """A message for two kinds of callers: who types options, and who passes arguments. Text may be added on both sides.
+
+    >>> "name another with " + option("x") + " or leave it out"
+    Words(shell='name another with --x or leave it out', python='name another with x= or leave it out')
+    """
+
+    shell: str
+    python: str
+
+    def __add__(self, other: "str | Words") -> "Words":
+        other = both(other)
+        return Words(self.shell + other.shell, self.python + other.python)
+
+    def __radd__(self, other: str) -> "Words":
+        return Words(other + self.shell, other + self.python)
+
+    def __str__(self) -> str:
+        return self.python
+
+
+def both(text: str | Words) -> Words:
+    """Words that are the same to everyone, unless they are told apart already."""
+    return text if isinstance(text, Words) else Words(text, text)
+
+
+def option(name: str, value: object = None) -> Words:
+    """What to type, or to pass: the name alone, or with a value.
+
+    >>> option("kind", "series"), option("na", ["< 1"])
+    (Words(shell='--as series', python="kind='series'"), Words(shell="--na '< 1'", python="na=['< 1']"))
+    """
+    flag = argument(name).shell
+    if value is None:
+        return Words(flag, f"{name}=")
+    values = value if isinstance(value, list) else [value]  # an option that takes several is typed for each
+    return Words(" ".join(f"{flag} {shlex.quote(str(one))}" for one in values), f"{name}={value!r}")
+
+
+def argument(name: str) -> Words:
+    """What it is called, to say something of it.
+
+    >>> argument("y_err") + " must be a column"
+    Words(shell='--y-err must be a column', python='y_err must be a column')
+    """
+    return Words("--" + _FLAGS.get(name, name).replace("_", "-"), name)
 
 
 class FillinError(Exception):
-    """The base of every error that fillin raises on purpose."""
+    """The base of every error that fillin raises on purpose: it speaks to callers in Python, `shell` to who types."""
+
+    def __init__(self, message: str | Words = ""):
+        super().__init__(str(message))
+        self.shell = both(message).shell
+
+
+class FillinWarning(UserWarning):
+    """Something was understood in a way that may not have been meant: what it was, and how to say it otherwise."""
 
 
 class InputError(FillinError, ValueError):

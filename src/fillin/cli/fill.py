@@ -96,17 +96,21 @@ FIELDS = ("var", "over", "mask", "keep_always_missing", "fill_always_missing", "
 def run(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
+    from fillin.errors import FillinError
     from fillin.filling.files import is_field
 
     path = Path(arguments.file)
-    if is_field(path):
-        from fillin.cli.fill_field import run_field
+    try:
+        if is_field(path):
+            from fillin.cli.fill_field import run_field
 
-        refuse(arguments, TABLES, f"a field or an array ({path.suffix})")
-        run_field(arguments, path)
-    else:
-        refuse(arguments, FIELDS, "a table")
-        _run_table(arguments, path)
+            refuse(arguments, TABLES, f"a field or an array ({path.suffix})")
+            run_field(arguments, path)
+        else:
+            refuse(arguments, FIELDS, "a table")
+            _run_table(arguments, path)
+    except FillinError as error:
+        raise FillinError(error.shell) from error  # in words of the command line
 
 
 def refuse(arguments: argparse.Namespace, options: tuple[str, ...], what: str) -> None:
@@ -127,7 +131,7 @@ def _run_table(arguments: argparse.Namespace, path) -> None:
     table = read_table(path, arguments.na, arguments.date_format)
     plan = _plan(arguments, table.sheet)
     say(plan.seen.line + (f"; new places: {len(plan.new.x):,}" if len(plan.new.x) else ""))
-    for note in table.notes + plan.notes:
+    for note in [*table.notes, *(note.shell for note in plan.notes)]:
         say(f"note: {note}")
     if not plan.places:
         say(f"nothing is missing{', as it seems' if plan.notes else ''}: nothing was done")

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from fillin.errors import Words, option
 from fillin.filling.clock import DIGITS, FORMATS, SECOND, Clock, seconds_east
 from fillin.filling.needs import need
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Wrong, too_large
@@ -68,19 +69,23 @@ def _numbers(name: str, cells, text, there, blank: ndarray, na: Collection[Any],
     wrong = None
     if np.isnan(known).any():
         row = int(np.flatnonzero(~blank)[np.isnan(known).argmax()])
-        wrong = Wrong(
-            row, f"{text.iloc[row]!r} is not a number; correct it, leave it blank, or {_spelling(text.iloc[row])}"
-        )
+        why = f"{text.iloc[row]!r} is not a number; correct it, leave it blank, or say that it means a blank: "
+        wrong = Wrong(row, why + option("na", [text.iloc[row]]))
     elif np.isinf(known).any():
         row = int(np.flatnonzero(~blank)[np.isinf(known).argmax()])
         wrong = Wrong(row, f"{text.iloc[row]!r} is not finite; correct it, or leave it blank")
     values[means_blank] = np.nan
     exact = whole if too_large(whole) and not (blank | means_blank).any() else None
-    return Column(name, NUMBER, values, blank | means_blank, lambda: cells, wrong=wrong, comma=with_comma, exact=exact)
+    return Column(
+        name, NUMBER, values, blank | means_blank, lambda: cells, wrong=wrong, comma=with_comma, exact=exact,
+        spelled=_spelled(text[blank], na),
+    )  # fmt: skip
 
 
-def _spelling(cell: str) -> str:
-    return f"say that it means a blank: --na '{cell}'"
+def _spelled(blank, na: Collection[Any]) -> tuple[str, ...]:
+    """The words that stand for a blank, without those that were told."""
+    told = {"", *(str(one).strip().lower() for one in na)}
+    return tuple(word for word in blank.unique() if word.lower() not in told)
 
 
 def _times(name: str, cells, there, blank: ndarray, date_format: str | None) -> Column | None:
@@ -97,7 +102,8 @@ def _times(name: str, cells, there, blank: ndarray, date_format: str | None) -> 
     ticks[~blank] = parsed.astype(np.int64)
     offset, mixed = "" if zoned is None else zoned.mode().iloc[0], False
     first = int((~np.isnat(parsed)).argmax())
-    where, why = None, ""
+    where: int | None = None
+    why: str | Words = ""
     if np.isnat(parsed).any():
         where = int(np.isnat(parsed).argmax())
         why = f"is not written like {there.iloc[first]!r}, as most of the column is; write all times in one format, "
@@ -111,8 +117,11 @@ def _times(name: str, cells, there, blank: ndarray, date_format: str | None) -> 
         offset, mixed = offset[: len(offset) - len(offset.lstrip())] + "+00:00", True
     elif not date_format and (twin := _twin(form, body, parsed)) is not None:
         where, other = twin
-        why = f"may be day first or month first, and no date tells; say which: --date-format '{form}' or '{other}'"
-    wrong = None if where is None else Wrong(int(np.flatnonzero(~blank)[where]), f"{there.iloc[where]!r} {why}")
+        why = "may be day first or month first, and no date tells; " + Words(
+            f"say which: --date-format '{form}' or '{other}'",
+            f"read it with pandas.to_datetime, format='{form}' or '{other}'",
+        )
+    wrong = None if where is None else Wrong(int(np.flatnonzero(~blank)[where]), f"{there.iloc[where]!r} " + why)
     return Column(name, TIME, ticks, blank, lambda: cells, Clock(form, offset, body.iloc[first], mixed=mixed), wrong)
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 import numpy as np
 from numpy import ndarray
 
-from fillin.errors import InputError
+from fillin.errors import InputError, Words
 
 SECOND = 1_000_000
 MOST = 20_000_000  # steps
@@ -71,7 +71,7 @@ class Clock:
         minutes = self.sample.count(":") == 1 and not moment.second
         return moment.isoformat(between, "minutes" if minutes else "seconds")
 
-    def read(self, text: str, what: str) -> int:
+    def read(self, text: str, what: str | Words) -> int:
         """One time, in the format of the column or as 2027-01-31 12:00."""
         from fillin.filling.needs import need
 
@@ -82,9 +82,9 @@ class Clock:
             if parsed == parsed:  # not NaT
                 tick = int(parsed.to_datetime64().astype("datetime64[us]").astype(np.int64))
                 return self._own(tick, found[1] if found else "", text, what)
-        raise InputError(f"{what}: {text!r} is no date; write it as 2027-01-31, or 2027-01-31 12:00")
+        raise InputError(what + f": {text!r} is no date; write it as 2027-01-31, or 2027-01-31 12:00")
 
-    def _own(self, tick: int, offset: str, text: str, what: str) -> int:
+    def _own(self, tick: int, offset: str, text: str, what: str | Words) -> int:
         """From the wall clock of `offset` to this one."""
         if self.zone is not None:
             away = timedelta(microseconds=tick) + _EPOCH
@@ -92,7 +92,7 @@ class Clock:
                 return _ticks(away.replace(tzinfo=self.zone))
             return tick - seconds_east(offset) * SECOND
         if offset and not self.offset:
-            raise InputError(f"{what}: {text!r} has a time zone, the column has none; write it without")
+            raise InputError(what + f": {text!r} has a time zone, the column has none; write it without")
         return tick + (seconds_east(self.offset) - seconds_east(offset)) * SECOND if offset else tick
 
     def from_other(self, other: "Clock", ticks: ndarray, what: str) -> ndarray:
@@ -102,19 +102,20 @@ class Clock:
         to_utc = 0 if other.zone is not None else -seconds_east(other.offset) * SECOND
         return ticks + to_utc + (0 if self.zone is not None else seconds_east(self.offset) * SECOND)
 
-    def steps(self, first: int, last: int, every: str, what: str) -> ndarray:
+    def steps(self, first: int, last: int, every: str, what: str | Words) -> ndarray:
         """first, first + every, … up to last; days, weeks, months and years go by the calendar."""
         number, unit = _duration(every, what)
         months = _MONTHS.get(unit)
         if months is None and (self.zone is None or unit not in _DAYS):
             step = round(number * _UNITS[unit])
             if step < 1:
-                raise InputError(f"{what}: {every!r} is less than a microsecond; ask for a longer step")
+                raise InputError(what + f": {every!r} is less than a microsecond; ask for a longer step")
             if (last - first) // step > MOST:
-                raise InputError(f"{what}: {every!r} asks for {(last - first) // step:,} places; ask for longer steps")
+                count = (last - first) // step
+                raise InputError(what + f": {every!r} asks for {count:,} places; ask for longer steps")
             return np.arange(first, last + 1, step, dtype=np.int64)
         if number != int(number):
-            raise InputError(f"{what}: {every!r} is no whole number of {unit}; ask for a whole one, or for hours")
+            raise InputError(what + f": {every!r} is no whole number of {unit}; ask for a whole one, or for hours")
         walk = self._calendar(first, last, int(number), unit)
         return np.fromiter(walk, dtype=np.int64)
 
@@ -149,7 +150,7 @@ def _ticks(moment: datetime) -> int:
     return (moment.replace(tzinfo=None) - (moment.utcoffset() or timedelta()) - _EPOCH) // timedelta(microseconds=1)
 
 
-def span(text: str, what: str) -> int:
+def span(text: str, what: str | Words) -> int:
     """A length of time in ticks: "24h", "7d".
 
     >>> span("1.5h", "--period") // SECOND
@@ -157,17 +158,17 @@ def span(text: str, what: str) -> int:
     """
     number, unit = _duration(text, what)
     if unit in _MONTHS:
-        raise InputError(f"{what}: months and years differ in length; write {text!r} in days")
+        raise InputError(what + f": months and years differ in length; write {text!r} in days")
     return round(number * _UNITS[unit])
 
 
-def _duration(text: str, what: str) -> tuple[float, str]:
+def _duration(text: str, what: str | Words) -> tuple[float, str]:
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)?\s*([a-z]+?)\s*", str(text).lower())
     unit = found[2] if found else ""
     if unit not in _UNITS and unit not in _MONTHS:
         unit = unit.removesuffix("s")
     if not found or (unit not in _UNITS and unit not in _MONTHS) or float(found[1] or 1) <= 0:
-        raise InputError(f"{what}: {text!r} is no length of time; write 10min, 1h, 1d, 1w, 1mo or 1y")
+        raise InputError(what + f": {text!r} is no length of time; write 10min, 1h, 1d, 1w, 1mo or 1y")
     return float(found[1] or 1), unit
 
 

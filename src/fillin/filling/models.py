@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fillin.errors import InputError
+from fillin.errors import InputError, argument
 
 if TYPE_CHECKING:
     from fillin.models import Process
@@ -36,16 +36,16 @@ def filler(model: "str | Process", dims: int = 1, errors: bool = False) -> "Proc
             remedy = (
                 f" (this copy of fillin comes without the weights {found!r}, made for {_WHAT[dims]})" if own else ""
             )
-            raise InputError(
-                f"--model: there is no model {str(found)!r}{remedy}; name a run or a folder of fillin.save"
-            )
+            why = f": there is no model {str(found)!r}{remedy}; name a run or a folder of fillin.save"
+            raise InputError(argument("model") + why)
         found = load(found)
         if not isinstance(found, Filler):
             train = _OWN.get(dims, ANY)
-            raise InputError(f"--model: {model} is no model that fills gaps; train one with: fillin train {train}")
+            why = f": {model} is no model that fills gaps; train one with: fillin train {train}"
+            raise InputError(argument("model") + why)
     if found.dim_x not in (dims, None) or found.dim_y != 1:
-        what = _WHAT[dims]
-        raise InputError(f"--model: this model has dim_x={found.dim_x}, dim_y={found.dim_y}; {what} needs {dims} and 1")
+        why = f": this model has dim_x={found.dim_x}, dim_y={found.dim_y}; {_WHAT[dims]} needs {dims} and 1"
+        raise InputError(argument("model") + why)
     if errors and not isinstance(found, Filler):
-        raise InputError("--y-err: this model does not read errors; use a filler")
+        raise InputError(argument("y_err") + ": this model does not read errors; use a filler")
     return found.eval()

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError
+from fillin.errors import InputError, Words, argument, option
 from fillin.filling.clock import MOST
 from fillin.filling.sheet import NUMBER, TIME, Sheet
 from fillin.filling.understand import Group, Seen
@@ -36,22 +36,23 @@ def stepped(seen: Seen, every: str, until: str | None = None) -> New:
     """first, first + every … of each group, up to `until` (default: its last place), without those that are there."""
     clock = seen.x.clock
     if clock is not None:
-        last = None if until is None else clock.read(str(until), "--until")
+        last = None if until is None else clock.read(str(until), argument("until"))
         _not_before(seen, until, last)
+        what = argument("every")
         return _new(
-            seen, lambda first, end: clock.steps(int(first), int(end) if last is None else last, every, "--every"), 0
+            seen, lambda first, end: clock.steps(int(first), int(end) if last is None else last, every, what), 0
         )
-    step = _number(every, "--every", "a step of the x column, which has numbers: --every 0.5")
-    end_at = None if until is None else _number(until, "--until", "a number, as the x column has", seen.x.origin)
+    step = _number(every, "every", "a step of the x column, which has numbers: " + option("every", 0.5))
+    end_at = None if until is None else _number(until, "until", "a number, as the x column has", seen.x.origin)
     _not_before(seen, until, end_at)
     if step <= 0:
-        raise InputError(f"--every: a step must be more than 0, got {every}")
+        raise InputError(argument("every") + f": a step must be more than 0, got {every}")
 
     def walk(first: float, end: float) -> ndarray:
         count = ((end if end_at is None else end_at) - first) / step
         if count > MOST:
             number = f"{count:,.0f}" if count < 1e15 else f"{count:g}"
-            raise InputError(f"--every: {every} asks for {number} places; ask for larger steps")
+            raise InputError(argument("every") + f": {every} asks for {number} places; ask for larger steps")
         return first + step * np.arange(max(0, int(count + _SAME)) + 1) if count > -_SAME else np.empty(0)
 
     return _new(seen, walk, _SAME * step)
@@ -60,10 +61,11 @@ def stepped(seen: Seen, every: str, until: str | None = None) -> New:
 def _not_before(seen: Seen, until: str | None, end: float | None) -> None:
     if end is not None and end < seen.x.values.min():
         first = seen.shown(seen.x.values.min()[None])[0]
-        raise InputError(f"--until {until} lies before the first place of {seen.sheet.name}, {first}; name a later one")
+        where = f" {until} lies before the first place of {seen.sheet.name}, {first}; name a later one"
+        raise InputError(argument("until") + where)
 
 
-def listed(seen: Seen, at: Sheet) -> New:
+def of_table(seen: Seen, at: Sheet) -> New:
     """The places of another table: its column named as x is (or its only one), in the groups that it names."""
     name = seen.x.name if len(at.columns) > 1 or seen.x.name in at.columns else next(iter(at.columns))
     column = at.column(name)
@@ -125,7 +127,7 @@ def _keys(asked: ndarray, own: ndarray, rows: ndarray, total: int) -> Float[ndar
     return np.full(len(asked), float(total))
 
 
-def _number(text: str | float, what: str, expected: str, origin: int = 0) -> float:
+def _number(text: str | float, name: str, expected: str | Words, origin: int = 0) -> float:
     if origin and str(text).strip().lstrip("-").isdecimal():
         return float(int(text) - origin)
     try:
@@ -133,5 +135,5 @@ def _number(text: str | float, what: str, expected: str, origin: int = 0) -> flo
     except ValueError:
         number = np.nan
     if not np.isfinite(number):
-        raise InputError(f"{what}: {text!r} is not {expected}")
+        raise InputError(argument(name) + f": {text!r} is not " + expected)
     return number

@@ -37,7 +37,7 @@ class Told:
 
 def of_table(plan: Plan, model: str) -> Told:
     line = f"{plan.seen.line}; new places: {len(plan.new.x):,}"
-    return Told(plan.seen.sheet.name, line, plan.notes, assumptions(plan, model))
+    return Told(plan.seen.sheet.name, line, [note.shell for note in plan.notes], assumptions(plan, model))
 
 
 def page(told: Told, figure: "Figure", verdicts: list[Verdict], command: Sequence[str], seed: int) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError
+from fillin.errors import InputError, argument
 from fillin.filling.places import New
 from fillin.filling.understand import Seen
 
@@ -30,9 +30,9 @@ class Asked:
 
     def __post_init__(self):
         if not 0 < self.level < 1:
-            raise InputError(f"--level is the share inside the band, between 0 and 1, got {self.level}")
+            raise InputError(argument("level") + f" is the share inside the band, between 0 and 1, got {self.level}")
         if self.period < 0:
-            raise InputError(f"--period must be more than 0, got {self.period}")
+            raise InputError(argument("period") + f" must be more than 0, got {self.period}")
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,16 @@ def series_of(seen: Seen, new: New) -> list[Series]:
     return found
 
 
-def check_bounds(seen: Seen, asked: Asked) -> None:
+def check_values(seen: Seen, asked: Asked) -> None:
+    """Numbers that leave room to reckon in, and values within their bounds."""
+    from fillin.filling.answer import LARGEST
+
+    for column in [*([] if seen.x.clock else [seen.x]), *seen.y, *([] if seen.y_err is None else [seen.y_err])]:
+        large = np.abs(column.values) > LARGEST
+        if large.any():
+            row = int(large.argmax())
+            why = f"{column.values[row]:g} is beyond {LARGEST:g}, which leaves no room to reckon in; correct it, "
+            raise seen.sheet.refuse(row, column.name, why + "or give the column in other units")
     for column in seen.y:
         low, high = asked.bounds.get(column.name, (None, None))
         below = column.values < (-np.inf if low is None else low)
@@ -122,7 +131,8 @@ def check_bounds(seen: Seen, asked: Asked) -> None:
         if outside.any():
             row = int(outside.argmax())
             shown = f"{'' if low is None else f'{low:g}'}:{'' if high is None else f'{high:g}'}"
-            why = f"{column.values[row]:g} lies outside --bounds {shown}; correct it, or widen the bounds"
+            why = f"{column.values[row]:g} lies outside " + argument("bounds")
+            why += f" {shown}; correct it, or widen the bounds"
             raise seen.sheet.refuse(row, column.name, why)
 
 

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from fillin.errors import InputError
+from fillin.errors import InputError, option
 from fillin.filling.clock import SECOND
+from fillin.filling.notes import Note
 from fillin.filling.sheet import TIME, Column, Sheet
 
 _DAY = 86400 * SECOND
@@ -40,17 +41,17 @@ def joined(date: Column, hours: Column) -> Column:
     return replace(date, values=date.values + hours.values % _DAY)
 
 
-def join(sheet: Sheet, x: Column, hours: Column, new: bool) -> tuple[Column, list[str]]:
+def join(sheet: Sheet, x: Column, hours: Column, new: bool) -> tuple[Column, list[Note]]:
     """The two as one time, and a note that says so."""
     if new:
         raise InputError(
             f"{sheet.name}: '{x.name}' and '{hours.name}' are one time in two columns, and new places can be written "
             "to one only; join them into one column, such as 2027-01-31 12:00"
         )
-    return joined(x, hours), [f"{x.name} and {hours.name} are taken together, as one time"]
+    return joined(x, hours), [Note(f"{x.name} and {hours.name} are taken together, as one time")]
 
 
-def check_shared(sheet: Sheet, x: Column, groups: Rows) -> list[str]:
+def check_shared(sheet: Sheet, x: Column, groups: Rows) -> list[Note]:
     """A note where a few rows share their place with others, an error where most do."""
     places = distinct(x, groups)
     if places == sheet.rows:
@@ -65,11 +66,13 @@ def check_shared(sheet: Sheet, x: Column, groups: Rows) -> list[str]:
             second = int((first[inverse] != np.arange(len(rows))).argmax())
             again, before = int(rows[second]), int(rows[first[inverse[second]]])
     if 2 * places > sheet.rows:
-        return [f"{sharing:,} rows share their place with another row: taken as several measurements of one"]
+        said = f"{sharing:,} rows share their place with another row: taken as several measurements of one"
+        return [Note(said, doubtful=True)]
     raise sheet.refuse(
         again, x.name,
         f"the same place as in {sheet.line(before)}: {sheet.rows:,} rows have only {places:,} place"
         f"{'s' * (places != 1)}. If a date and a time of day stand in two columns, join them into one; "
-        "if they are several series, say what tells them apart: --by COLUMN; if another column orders the rows, name "
-        "it with --x; of many measurements of one place keep the mean",
+        "if they are several series, say what tells them apart: " + option("by", "COLUMN")
+        + "; if another column orders the rows, name it with " + option("x")
+        + "; of many measurements of one place keep the mean",
     )  # fmt: skip

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, UnknownName
+from fillin.errors import InputError, UnknownName, Words
 from fillin.filling.clock import Clock
 
 NUMBER, TIME, TEXT = "number", "time", "text"
@@ -18,7 +18,7 @@ class Wrong:
     """The first cell that is not like the others of its column, and what to do about it."""
 
     row: int
-    why: str
+    why: str | Words
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Column:
     clock: Clock | None = None
     wrong: Wrong | None = None
     comma: bool = False  # 3,14
+    spelled: tuple[str, ...] = ()  # words that were read as blanks
     exact: Int[ndarray, "n"] | None = None  # whole numbers that float64 cannot tell apart, as nanoseconds since 1970
     origin: int = 0  # what was taken from each of `values`
 
@@ -81,6 +82,6 @@ class Sheet:
     def place(self, row: int, column: str) -> str:
         return f"{self.name}, {self.line(int(row))}, column '{column}'"
 
-    def refuse(self, row: int, column: str, why: str) -> InputError:
+    def refuse(self, row: int, column: str, why: str | Words) -> InputError:
         """An error about one cell."""
-        return InputError(f"{self.place(row, column)}: {why}")
+        return InputError(f"{self.place(row, column)}: " + why)

@@ -8,15 +8,15 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, choose
+from fillin.errors import InputError, Words, choose, option
 from fillin.filling.clock import SECOND
+from fillin.filling.notes import Note, sentinels, spelled
 from fillin.filling.sharing import check_shared, distinct, hours_beside, join
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
 from fillin.filling.unread import almost, check_units
 
 KINDS = ("series", "table")
 _PLACES = ("time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat")
-_SENTINELS = (-99.0, -999.0, -9999.0, -99.99, -999.99, -9999.9, 9999.0, 99999.0)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Seen:
     groups: list[Group]
     by: tuple[str, ...]
     y_err: Column | None
-    notes: list[str]
+    notes: list[Note]
 
     def places(self, native: ndarray) -> Float[ndarray, "n"]:
         """Values of the x column as numbers: times in seconds since the first."""
@@ -100,7 +100,8 @@ def understand(
     groups = _groups(sheet, by)
     taken = {*y, *by, *([y_err] if y_err else [])}
     if x in taken:
-        raise InputError(f"{sheet.name}: column '{x}' cannot be x and something else at once; name another with --x")
+        why = f"{sheet.name}: column '{x}' cannot be x and something else at once; name another with "
+        raise InputError(why + option("x"))
     place = _find_x(sheet, x, taken, groups, kind)
     _check_x(sheet, place)
     place = place.from_origin()
@@ -111,14 +112,15 @@ def understand(
     if hours is not None:
         place, notes = join(sheet, place, hours, new)
     if new and place.clock is not None and place.clock.mixed:
-        notes.append(f"{place.name} has times with several offsets: new ones are written in UTC")
+        notes.append(Note(f"{place.name} has times with several offsets: new ones are written in UTC"))
     notes += check_shared(sheet, place, rows)
     chosen = _find_y(sheet, y, {place.name, *by, *([y_err] if y_err else [])}, new)
     if not chosen:  # a blank may be among words that were meant as numbers
         whole = [column.name for column in sheet.columns.values() if not column.blank.any()]
-        notes += [str(error) for error in [almost(sheet, {*whole, place.name, *by})] if error is not None]
+        unread = almost(sheet, {*whole, place.name, *by})
+        notes += [] if unread is None else [Note(str(unread), doubtful=True)]
     looked_at = chosen if y else _numbers(sheet, {place.name, *by, *([y_err] if y_err else [])})
-    notes += [note for column in looked_at for note in _sentinels(column)]
+    notes += [note for column in looked_at for note in (*sentinels(column), *spelled(column))]
     errors = None if y_err is None else _check_errors(sheet, sheet.column(y_err), chosen)
     return Seen(sheet, place, chosen, groups, tuple(by), errors, notes)
 
@@ -136,7 +138,7 @@ def _find_x(sheet: Sheet, x: str | None, taken: set[str], groups: list[Group], k
     if kind == "table":
         raise InputError(
             f"{sheet.name}: tables without an order cannot be filled yet; if a column orders the rows, say which: "
-            "--as series --x COLUMN"
+            + _ordered_by("COLUMN")
         )
     if x is not None:
         return sheet.column(x)
@@ -171,7 +173,7 @@ def _gappy(free: list[Column], groups: list[Group], best: Column | None) -> Colu
     return None
 
 
-def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> str:
+def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> Words:
     """What is said of a table, with the column that almost orders it."""
     nearly = ""
     enough = [column for column in complete if 2 * distinct(column, [group.rows for group in groups]) > sheet.rows]
@@ -183,9 +185,13 @@ def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> str:
     name = places[0].name if places else "COLUMN"
     return (
         f"{sheet.name} looks like a table: no column has times, or numbers that only rise or only fall{nearly}. Tables "
-        f"without an order cannot be filled yet; if a column orders the rows, say which: --as series --x {name}; if "
-        "they are several series, say what tells them apart: --by COLUMN"
-    )
+        "without an order cannot be filled yet; if a column orders the rows, say which: " + _ordered_by(name)
+        + "; if they are several series, say what tells them apart: " + option("by", "COLUMN")
+    )  # fmt: skip
+
+
+def _ordered_by(name: str) -> Words:
+    return option("kind", "series") + Words(" ", ", ") + option("x", name)
 
 
 def _disorder(column: Column, groups: list[Group]) -> int | None:
@@ -203,16 +209,17 @@ def _disorder(column: Column, groups: list[Group]) -> int | None:
 
 def _check_x(sheet: Sheet, x: Column) -> None:
     if x.kind == TEXT:
-        raise InputError(f"{sheet.name}: column '{x.name}' has neither numbers nor times; name another with --x")
+        why = f"{sheet.name}: column '{x.name}' has neither numbers nor times; name another with "
+        raise InputError(why + option("x"))
     if x.wrong is not None:
         raise sheet.refuse(x.wrong.row, x.name, x.wrong.why)
     if x.blank.all():
-        raise InputError(f"{sheet.name}: column '{x.name}' is blank in every row; name another with --x")
+        raise InputError(f"{sheet.name}: column '{x.name}' is blank in every row; name another with " + option("x"))
     if x.blank.any():
         raise sheet.refuse(
             int(x.blank.argmax()), x.name,
             "blank, and a row without a place cannot be part of a series; fill it in, remove the row, or name another "
-            "column with --x",
+            "column with " + option("x"),
         )  # fmt: skip
 
 
@@ -232,8 +239,8 @@ def _check_one_series(sheet: Sheet, x: Column, hours: Column | None) -> None:
             raise sheet.refuse(
                 row, x.name,
                 f"the same place as in {sheet.line(int(first[inverse[row]]))}; are these several series? Then say what "
-                f"tells them apart: --by '{column.name}'; if it is part of the time, join the two into one column; if "
-                "they are one, say --as series",
+                "tells them apart: " + option("by", column.name) + "; if it is part of the time, join the two into one "
+                "column; if they are one, say " + option("kind", "series"),
             )  # fmt: skip
 
 
@@ -274,7 +281,7 @@ def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list
         if column.blank.all():
             raise InputError(
                 f"{sheet.name}: column '{column.name}' is blank in all {sheet.rows} rows: nothing is known of it; "
-                "leave it out by naming the others with --y"
+                "leave it out by naming the others with " + option("y")
             )
         for ending in ("filled", "std", "low", "high"):
             if f"{column.name}_{ending}" in sheet.columns:
@@ -288,7 +295,7 @@ def _check_errors(sheet: Sheet, errors: Column, y: list[Column]) -> Column:
     if len(y) != 1:
         raise InputError(
             f"{sheet.name}: '{errors.name}' holds the errors of one column, and {len(y)} are to be filled; say which "
-            "with --y"
+            "with " + option("y")
         )
     if errors.kind != NUMBER:
         raise InputError(f"{sheet.name}: column '{errors.name}' has no numbers; errors are standard deviations")
@@ -302,16 +309,3 @@ def _check_errors(sheet: Sheet, errors: Column, y: list[Column]) -> Column:
             "an error is a standard deviation, at least 0; leave it blank if unknown",
         )
     return errors
-
-
-def _sentinels(column: Column) -> list[str]:
-    """A number that often stands for a blank, if it lies far from all others."""
-    for sentinel in _SENTINELS:
-        is_it = column.values == sentinel
-        others = column.values[~is_it & ~column.blank]
-        if is_it.any() and len(others) > 1:
-            width = np.ptp(others) or 1.0
-            if min(abs(sentinel - others.min()), abs(sentinel - others.max())) > 3 * width:
-                times = int(is_it.sum())
-                return [f"{column.name} is {sentinel:g} {times} times: if that means a blank, say --na {sentinel:g}"]
-    return []

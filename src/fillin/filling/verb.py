@@ -4,13 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fillin.errors import InputError
+from fillin.errors import InputError, argument
 from fillin.filling.clock import SECOND, span
 from fillin.filling.needs import need
-from fillin.filling.places import New, listed, none, stepped
-from fillin.filling.series import Asked, Series, check_bounds, fill_all, series_of
+from fillin.filling.notes import Note, listed, warn
+from fillin.filling.places import New, none, of_table, stepped
+from fillin.filling.series import Asked, Series, check_values, fill_all, series_of
 from fillin.filling.sheet import Sheet
-from fillin.filling.spoken import spoken_in_python
 from fillin.filling.understand import Seen, understand
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Plan:
         return sum(len(one.at) for one in self.series)
 
     @property
-    def notes(self) -> list[str]:
+    def notes(self) -> list[Note]:
         """What a user should know."""
         empty = [
             f"{column.name} of {group.name}"
@@ -41,8 +41,8 @@ class Plan:
             for group in self.seen.groups
             if column.blank[group.rows].all()
         ]
-        few = ", ".join(empty[:3]) + (" …" if len(empty) > 3 else "")
-        return self.seen.notes + ([f"nothing is known of {few}: left blank"] if empty else [])
+        unknown = Note(f"nothing is known of {listed(empty)}: left blank", doubtful=True)
+        return self.seen.notes + ([unknown] if empty else [])
 
 
 def plan(
@@ -64,17 +64,17 @@ def plan(
     from fillin.filling.bounds import bounds_of
 
     if until is not None and every is None:
-        raise InputError("--until needs --every: in what steps to go there")
+        raise InputError(argument("until") + " needs " + argument("every") + ": in what steps to go there")
     if at is not None and every is not None:
-        raise InputError("--at and --every both say where; give one of them")
+        raise InputError(argument("at") + " and " + argument("every") + " both say where; give one of them")
     seen = understand(sheet, x, y, by, y_err, kind, new=at is not None or every is not None)
     new = none(seen)
     if every is not None:
         new = stepped(seen, str(every), None if until is None else str(until))
     elif at is not None:
-        new = listed(seen, at)
+        new = of_table(seen, at)
     asked = Asked(level, bounds_of([column.name for column in seen.y], bounds), _period(period, seen))
-    check_bounds(seen, asked)
+    check_values(seen, asked)
     return Plan(seen, new, asked, series_of(seen, new))
 
 
@@ -82,13 +82,14 @@ def _period(period: str | float | None, seen: Seen) -> float:
     if period is None:
         return 0.0
     if seen.x.clock is not None:
-        return span(str(period), "--period") / SECOND
+        return span(str(period), argument("period")) / SECOND
     try:
         number = float(period)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        raise InputError(f"--period: {period!r} is not the length of a turn of '{seen.x.name}', such as 360")
+        why = f": {period!r} is not the length of a turn of '{seen.x.name}', such as 360"
+        raise InputError(argument("period") + why)
     return number
 
 
@@ -122,7 +123,8 @@ def fill(
     of them) or `every` step (0.5, "1h", "1mo") up to `until`, beyond the end too. `bounds`, (low, high) or {column:
     (low, high)} with None for no limit, keep bands in a range. `y_err` names the known errors of y (standard
     deviations), `period` the length of a turn where x goes round in a circle. The band has the share `level` of what
-    would be observed. What was known keeps its value, and its deviation is 0. `na` are values that mean a blank.
+    would be observed. What was known keeps its value, and its deviation is 0. `na` are values that mean a blank. What
+    may have been meant otherwise is a warning; what was seen is in `attrs["fillin"]` of a frame of pandas.
 
     An array comes back as four: filled, std, low, high. A Dataset comes back with them as variables of the one that has
     gaps, or of `var`; so does a DataArray, as a Dataset. A field spans the dimensions `over` (default: latitude and
@@ -158,19 +160,22 @@ def fill(
     _refuse("a table", {**field, "fill_always_missing": fill_always_missing or None})
     if isinstance(period, Mapping):
         raise InputError("period of a table is one number, the length of a turn of x, such as 360")
-    with spoken_in_python():
-        frame = read_frame(data, na=na)
-        places = None if at is None else _places(at, frame, x)
-        asked = plan(
-            frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,
-            y_err=y_err, period=period, level=level,
-        )  # fmt: skip
+    frame = read_frame(data, na=na)
+    places = None if at is None else _places(at, x)
+    asked = plan(
+        frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,
+        y_err=y_err, period=period, level=level,
+    )  # fmt: skip
+    warn(asked.notes)
     if not asked.seen.y:
         return data
     found = (
         fill_all(asked.series, filler(model or model_for(1), 1, y_err is not None), asked.asked) if asked.places else {}
     )
-    return frame.filled(asked.seen, asked.new, found)
+    filled = frame.filled(asked.seen, asked.new, found)
+    if hasattr(filled, "attrs"):  # of pandas: there is room for what was seen
+        filled.attrs = {**data.attrs, "fillin": [asked.seen.line, *map(str, asked.notes)]}
+    return filled
 
 
 def _is_field(data: Any) -> bool:
@@ -189,7 +194,7 @@ def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if names is None else (names,) if isinstance(names, str) else tuple(names)
 
 
-def _places(at: Any, frame: Any, x: str | None) -> Sheet:
+def _places(at: Any, x: str | None) -> Sheet:
     """Places given as a frame, or as what numpy makes a list of."""
     from fillin.filling.frames import read_frame
 
