@@ -12,12 +12,11 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jsonargparse import ArgumentParser
 
 from fillin.data.broad import Broad
@@ -26,6 +25,7 @@ from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
 from fillin.models import SIZES, Process, create, load
 from fillin.models.registry import REGISTRY, options_of
+from fillin.train.settings import brief, flat, flow, lists, nested, pairs, parse
 
 FOLDER = Path(__file__).parent / "recipes"
 Recipe = dict[str, Any]
@@ -103,42 +103,34 @@ def find(recipe: str | os.PathLike) -> Path:
 
 def read(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> Recipe:
     """The whole recipe: what the file says, `overrides` like ["--optimiser.rate", "1e-3"], defaults for the rest."""
-    given = recipe if isinstance(recipe, dict) else _parse(find(recipe))
+    given = recipe if isinstance(recipe, dict) else parse(find(recipe), names())
     where = "recipe" if isinstance(recipe, dict) else str(recipe)
-    said = dict(_pairs(overrides))
-    flat = {**dict(_flat(given)), **said}
-    parser = _parser(flat, where)
+    said = dict(pairs(overrides))
+    settings = {**dict(flat(given, ("data", "model", *SECTIONS))), **said}
+    parser = _parser(settings, where)
     known = list(vars(parser.get_defaults(skip_validation=True).as_flat()))
-    for key in list(flat):
+    for key in list(settings):
         section = key.partition(".")[0]
         if key not in known and key not in said and f"{section}.{_NAMES.get(section)}" in said:
-            del flat[key]  # the file has it of another model, or of another function
+            del settings[key]  # the file has it of another model, or of another function
         elif key not in known:
             raise UnknownName(f"setting of {'the command line' if key in said else where}", key, known)
     for key, allowed in CHOICES.items():
-        if key in flat:
-            choose(key, flat[key], allowed)
+        if key in settings:
+            choose(key, settings[key], allowed)
     try:
-        made = parser.parse_object(_nested(flat, _whole(parser))).as_dict()
+        made = parser.parse_object(nested(settings, _whole(parser))).as_dict()
     except (argparse.ArgumentError, TypeError) as error:
-        raise InputError(f"{where}: {_brief(str(error))}") from error
-    return _check(_lists(made), where)
+        raise InputError(f"{where}: {brief(str(error))}") from error
+    return _check(lists(made), where)
 
 
 def dump(recipe: Recipe) -> str:
     """As YAML, sections in the order in which people read them."""
-    lines = [f"seed: {recipe['seed']}", f"start: {_flow(recipe['start'])}"]
+    lines = [f"seed: {recipe['seed']}", f"start: {flow(recipe['start'])}"]
     for section in ("data", "model", *SECTIONS):
-        lines += [f"{section}:", *(f"  {key}: {_flow(value)}" for key, value in recipe[section].items())]
+        lines += [f"{section}:", *(f"  {key}: {flow(value)}" for key, value in recipe[section].items())]
     return "\n".join(lines) + "\n"
-
-
-def _flow(value: Any) -> str:
-    """A value on one line of YAML."""
-    value = list(value) if isinstance(value, tuple) else value
-    return (
-        yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("\n...\n").strip()
-    )
 
 
 def stream_of(recipe: Recipe, seed: int | None = None) -> Stream:
@@ -265,91 +257,6 @@ def _check(recipe: Recipe, where: str) -> Recipe:
     return recipe
 
 
-class _Loader(yaml.SafeLoader):
-    """YAML 1.1 without its numbers to the base 60: 1:30 is text, which is no time, and not silently 90."""
-
-    def resolve(self, kind, value, implicit) -> str:
-        tag = super().resolve(kind, value, implicit)
-        return self.DEFAULT_SCALAR_TAG if tag.endswith((":int", ":float")) and ":" in value else tag
-
-
-def _parse(path: Path) -> Recipe:
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the recipe {path}: {error}; shipped ones: {', '.join(names())}") from error
-    except yaml.YAMLError as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: a recipe is a mapping with the sections data, model, budget, …")
-    return content
-
-
-def _pairs(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """["--a.b", "1", "--c.d=2"] → ("a.b", 1), ("c.d", 2), values as in YAML."""
-    words = list(overrides)
-    while words:
-        word = words.pop(0)
-        if not word.startswith("--"):
-            raise InputError(f"expected a setting like --optimiser.rate 1e-3, got {word!r}")
-        key, equals, value = word[2:].partition("=")
-        if not equals:
-            if not words or words[0].startswith("--"):
-                raise InputError(f"--{key} needs a value, like --{key} 1")
-            value = words.pop(0)
-        yield key, _value(value)
-
-
-def _value(text: str) -> Any:
-    try:
-        value = yaml.load(text, _Loader)
-    except yaml.YAMLError:
-        return text
-    return value
-
-
-def _flat(content: Recipe) -> Iterator[tuple[str, Any]]:
-    """{"a": {"b": 1}} → ("a.b", 1). One level: an option of a model may be a mapping itself."""
-    for section, settings in content.items():
-        if isinstance(settings, dict):
-            yield from ((f"{section}.{key}", value) for key, value in settings.items())
-        elif settings is not None or section not in ("data", "model", *SECTIONS):  # an empty section says nothing
-            yield str(section), settings
-
-
 def _whole(parser: ArgumentParser) -> set[str]:
     """The settings that are whole numbers."""
     return {action.dest for action in parser._actions if action.type is int} | {"budget.steps"}
-
-
-def _nested(flat: dict[str, Any], whole: set[str]) -> Recipe:
-    out: Recipe = {}
-    for key, value in flat.items():
-        section, _, name = key.rpartition(".")
-        (out.setdefault(section, {}) if section else out)[name] = _float(value, key in whole)
-    return out
-
-
-def _float(value: Any, whole: bool) -> Any:
-    """YAML 1.1 reads 1e-3 as text; people mean a number, and by 2e4 steps a whole one."""
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
-        value = float(value)
-    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
-
-
-def _lists(value: Any) -> Any:
-    """Tuples as lists, as YAML has them: a recipe equals itself read from a file."""
-    if isinstance(value, dict):
-        return {key: _lists(part) for key, part in value.items()}
-    return [_lists(part) for part in value] if isinstance(value, tuple | list) else value
-
-
-def _brief(text: str) -> str:
-    """What jsonargparse says, on one line: the key, what was given."""
-    key = re.search(r'[Pp]arser key "([^"]+)"', text)
-    value = re.search(r"G(?:iven|ot) value: (.*)", text)
-    if key and value:
-        wanted = re.search(r"Expected an? <class '(\w+)'>", text)
-        kind = {"int": "; it is a whole number", "float": "; it is a number"}.get(wanted[1] if wanted else "", "")
-        return f"{key[1]} cannot be {value[1]!r}{kind}"
-    return " ".join(text.split())
