@@ -8,6 +8,7 @@ from torch.distributions import Normal
 
 from fillin.data import GaussianProcess, Task
 from fillin.data.kernels import RBF
+from fillin.data.tables import Cells
 from fillin.models import Process, create, options_of
 
 TINY = {"width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3}
@@ -49,6 +50,16 @@ def random_task(b=2, nc=5, nt=4, dim_x=1, dim_y=1, dtype=torch.float64, places=6
     x = torch.randint(-2 * places, 2 * places + 1, (b, nc + nt, dim_x)).to(dtype) / places
     y = torch.randn(b, nc + nt, dim_y, dtype=dtype)
     return Task(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
+
+
+def random_cells(b=2, n=9, numbers=3, dtype=torch.float64, context: int | None = 6) -> Cells:
+    """Tables of numbers and one column of three classes, a fifth of the cells missing and asked for."""
+    values = torch.cat([torch.randn(b, n, numbers, dtype=dtype), torch.randint(0, 3, (b, n, 1)).to(dtype)], -1)
+    values = torch.cat([values, torch.randn(b, n, 1, dtype=dtype)], -1)  # the target is the last
+    seen = torch.rand(values.shape) > 0.2
+    seen[:, context:, -1] = False
+    classes = torch.tensor([[0] * numbers + [3, 0]]).expand(b, -1)
+    return Cells(values, seen, ~seen, classes, context)
 
 
 def wave(n: int = 48) -> tuple[np.ndarray, np.ndarray]:

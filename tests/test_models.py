@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import close, distance, random_task, tiny
+from helpers import close, distance, random_cells, random_task, tiny
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Distribution
@@ -12,7 +12,15 @@ from torch.distributions import Distribution
 import fillin
 from fillin.heads import ObservedHead
 from fillin.models import REGISTRY, LatentProcess, create, names
-from fillin.objectives import elbo, importance_weighted, log_likelihood, observed_and_clean
+from fillin.models.npt import NPT
+from fillin.models.registry import options_of
+from fillin.objectives import (
+    elbo,
+    importance_weighted,
+    log_likelihood,
+    masked_reconstruction,
+    observed_and_clean,
+)
 
 MODELS = names()
 CONV = [n for n in MODELS if n.startswith("conv")]
@@ -26,7 +34,7 @@ def dims(name):
 
 
 def test_te_and_conv_models_are_the_equivariant_ones():
-    assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv", "filler"))}
+    assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv", "filler", "npt"))}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -168,7 +176,10 @@ def test_every_parameter_gets_a_gradient(name):
     model, task = tiny(name), random_task(nc=6, nt=6)
     told = isinstance(model.head, ObservedHead)  # the clean values too
     learn = elbo if isinstance(model, LatentProcess) else observed_and_clean if told else log_likelihood
-    learn(model, replace(task, clean_t=task.yt) if told else task).sum().backward()
+    if isinstance(model, NPT):  # classes too
+        masked_reconstruction(model, random_cells()).sum().backward()
+    else:
+        learn(model, replace(task, clean_t=task.yt) if told else task).sum().backward()
     still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not still
 
@@ -229,7 +240,7 @@ def test_a_grid_has_a_margin_for_whatever_length_was_learned(name):
     assert distance(one_by_one, model(*task.inputs).mean) < 1e-6
 
 
-@pytest.mark.parametrize("name", [n for n in EQUIVARIANT if n not in CONV])
+@pytest.mark.parametrize("name", [n for n in EQUIVARIANT if "score" in options_of(n)])
 @pytest.mark.parametrize("score", ["fourier", "rbf", "relative-sinusoid"])
 def test_padding_costs_no_digits_far_away(name, score):
     model, task = tiny(name, dtype=torch.float32, score=score), random_task(dtype=torch.float32)

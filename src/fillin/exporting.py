@@ -31,6 +31,7 @@ from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.files import replace_file
 from fillin.models.filler import Filler
 from fillin.models.points import Points
+from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP
 from fillin.models.units import Units
 
@@ -107,6 +108,8 @@ def unfit(model: Process) -> str | None:
     """Why the model cannot be exported, as far as its kind tells; None where it may be."""
     if isinstance(model, ConvCNP | ConvNP):
         return "its grid is as large as its points lie apart, which a graph cannot know; export a te-tnp"
+    if isinstance(model, NPT):
+        return "it orders the columns of its context, which a graph here does not; export a te-tnp"
     if isinstance(model, CMANP) and model.equivariant:
         return "it asks whether any task of a batch has no context, which a graph cannot; export cmanp or te-istnp"
     if model.dim_x is None and not model.config:

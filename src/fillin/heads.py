@@ -59,7 +59,11 @@ class MixtureHead(nn.Module):
         logits.copy_(-wide.log())
 
     def forward(self, features: Features, keep: Keep | None = None) -> MixtureSameFamily:
-        logits, mean, raw = self.out(features).unflatten(-1, (-1, 3, self.components)).unbind(-2)
+        return self.mixture(self.out(features).unflatten(-1, (-1, 3, self.components)))
+
+    def mixture(self, raw: Float[Tensor, "*b 3 k"]) -> MixtureSameFamily:
+        """Batch [*b], from the odds, the means and the raw deviations of its parts."""
+        logits, mean, raw = raw.unbind(-2)
         parts = Normal(mean, self.floor + softplus(raw), validate_args=False)
         return MixtureSameFamily(Categorical(logits=logits, validate_args=False), parts, validate_args=False)
 

@@ -4,10 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fillin.data.tables.cells import Cells
 from fillin.data.task import Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, Observed, joint_log_prob
 from fillin.models.base import LatentProcess, Process
+from fillin.models.npt import NPT
 from fillin.models.points import check_values, per_entry
 
 _DEAREST = 100.0  # nats that one target may cost
@@ -44,6 +46,17 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
         each = found.log_prob(value if keep is None else torch.where(keep, value, 0)).clamp_min(-_DEAREST)
         total = total + (each if keep is None else torch.where(keep, each, 0)).sum((1, 2))
     return total / _entries(task).clamp_min(1)
+
+
+def masked_reconstruction(model: NPT, cells: Cells, features: float = 0.3) -> Float[Tensor, "b"]:
+    """(1 − λ) ln p(targets) + λ ln p(features), each per cell that is asked for (Kossen et al. 2021); the target is the
+    last column. λ is what `features` says; where there is nothing of a kind to tell, all of it goes to the other."""
+    each = model.fill(cells).log_prob(cells.values).clamp_min(-_DEAREST)
+    each, asked = torch.where(cells.asked, each, 0), cells.asked.to(each.dtype)
+    sums = [(part[:, :, -1].sum(1), part[:, :, :-1].sum((1, 2))) for part in (each, asked)]
+    (target, feature), (targets, some) = sums
+    share = torch.where(some == 0, 0, torch.where(targets == 0, 1, features))
+    return (1 - share) * target / targets.clamp_min(1) + share * feature / some.clamp_min(1)
 
 
 def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:

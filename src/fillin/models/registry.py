@@ -12,6 +12,7 @@ from fillin.models.base import Process
 from fillin.models.cnp import CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.filler import Filler
+from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
 from fillin.models.tnp import TNP, AutoregressiveTNP, JointTNP
 
@@ -53,6 +54,7 @@ REGISTRY: dict[str, Entry] = {
     "istnp": Entry(ISTNP, "induced set attention", "Lee et al. 2019"),
     "te-istnp": Entry(ISTNP, "induced set attention, translation equivariant", _ASHMAN, _TE),
     "cmanp": Entry(CMANP, "constant memory: the context may come in chunks", "Feng et al. 2023b"),
+    "npt": Entry(NPT, "a whole table: attention between its columns and between its rows", "Kossen et al. 2021"),
     "te-cmanp": Entry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
 }
 

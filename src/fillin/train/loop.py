@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 
 from fillin import objectives
 from fillin.data import Stream, Task
+from fillin.data.tables import Cells
 from fillin.errors import FillinError, InputError
 from fillin.models import Process, save
 from fillin.train import checkpoint
@@ -40,16 +41,17 @@ class Diverged(FillinError, ArithmeticError):
 class Goal(nn.Module):
     """Model and objective as one module with one forward pass, which is what DDP and compile want to see."""
 
-    def __init__(self, model: Process, objective: Callable[[Process, Task], Tensor]):
+    def __init__(self, model: Process, objective: Callable[..., Tensor]):
         super().__init__()
         self.model = model
         self.objective = objective
 
     def forward(self, *parts: Tensor | None) -> Tensor:
-        return -self.objective(self.model, Task(*parts)).mean()  # type: ignore[arg-type]
+        kind = Cells if self.objective is objectives.masked_reconstruction else Task
+        return -self.objective(self.model, kind(*parts)).mean()  # type: ignore[arg-type]
 
 
-def objective_of(recipe: Recipe) -> Callable[[Process, Task], Tensor]:
+def objective_of(recipe: Recipe) -> Callable[..., Tensor]:
     """(model, task) → a number per task, to be raised."""
     name = recipe["objective"]["name"].replace("-", "_")
     function = getattr(objectives, name)
@@ -92,9 +94,9 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
 
 def validate(goal: Goal, stream: Stream, batches: int, fabric: Any) -> float:
     """Mean log-likelihood per target on batches of its own, shared out among processes; also of a model that
-    learns from a bound. One that learns clean values is judged by both."""
-    model, both = goal.model, goal.objective is objectives.observed_and_clean
-    judge = objectives.observed_and_clean if both else objectives.log_likelihood
+    learns from a bound. One that learns clean values, or cells of tables, is judged by what it learns."""
+    model, own = goal.model, (objectives.observed_and_clean, objectives.masked_reconstruction)
+    judge = goal.objective if goal.objective in own else objectives.log_likelihood
     model.eval()
     total = torch.zeros(())
     with torch.no_grad():

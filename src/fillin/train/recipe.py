@@ -21,6 +21,7 @@ from jsonargparse import ArgumentParser
 
 from fillin.data.broad import Broad
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
+from fillin.data.tables import Synthetic
 from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
 from fillin.models import SIZES, Process, create, load
@@ -77,9 +78,9 @@ class Keep:
 
 
 SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
-DATA: dict[str, Any] = {"curves": curves, "broad": Broad}
+DATA: dict[str, Any] = {"curves": curves, "broad": Broad, "synthetic": Synthetic}
 CHOICES = {
-    "objective.name": ["log-likelihood", "elbo", "importance-weighted", "observed-and-clean"],
+    "objective.name": ["log-likelihood", "elbo", "importance-weighted", "observed-and-clean", "masked-reconstruction"],
     "optimiser.name": ["muon", "adamw", "adam", "sgd"],
     "schedule.name": ["cosine", "linear", "constant"],
 }
@@ -253,6 +254,12 @@ def _check(recipe: Recipe, where: str) -> Recipe:
         raise InputError(
             f"{where}: objective.name={objective} bounds over a latent variable, and {recipe['model']['name']} has "
             "none; train it with log-likelihood"
+        )
+    tables = recipe["data"]["name"] == "synthetic"
+    if tables != (objective == "masked-reconstruction") or (tables and recipe["model"]["name"] != "npt"):
+        raise InputError(
+            f"{where}: tables (data.name=synthetic), masked-reconstruction and the model npt go together; this has "
+            f"{recipe['data']['name']}, {objective} and {recipe['model']['name']}"
         )
     return recipe
 

@@ -1,0 +1,101 @@
+"""Non-parametric transformers (Kossen et al. 2021): a whole table in, its masked cells out.
+
+    H ← embed(X, M) [b n d e];  H ← between attributes (d tokens of width e, row by row)
+                                H ← between datapoints (n tokens: rows of width d·e, or column by column of width e)
+
+repeated; each is a transformer's block (attention and a feed-forward network, residuals, layer norms). Rows have no
+order: a permutation of them permutes what comes out. Column by column neither the weights nor the time grow with
+(d·e)², and one set of weights reads any number of columns.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.distributions import Distribution
+
+from fillin.attention import Block
+from fillin.attention.pseudo import over_keys
+from fillin.data.tables.cells import Cells
+from fillin.errors import InputError, choose
+from fillin.heads import in_units
+from fillin.models.base import Process
+from fillin.models.columns import CLASSES, CellDistribution, ColumnUnits, Embedding
+from fillin.models.points import Points, Targets, origin, read
+
+
+class NPT(Process):
+    """model.fill(cells) → what each cell of a table may hold.
+
+    As a process, model(xc, yc, xt), it reads the table whose rows are points and whose columns are those of x and of y,
+    y masked at the targets. Columns are read in the units of their context, so that neither shifts nor scales matter.
+    """
+
+    equivariant = True
+
+    def __init__(
+        self, dim_x: int | None = None, dim_y: int = 1, width: int = 64, heads: int = 2, layers: int = 6,
+        hidden: int | None = None, between: str = "columns", head: str = "mixture", **head_options,
+    ):  # fmt: skip
+        choose("head of npt", head, ["mixture"])
+        super().__init__(dim_x, 1, width, head, **head_options)  # its head tells one cell
+        self.dim_y, self.joined = dim_y, choose("between", between, ["columns", "rows"]) == "rows"
+        if self.joined and dim_x is None:
+            raise InputError("npt: rows of any number of columns have no width; give dim_x, or between='columns'")
+        row = width * (dim_x + dim_y) if self.joined and dim_x else width
+        self.dim_x = dim_x if self.joined else None  # column by column any number of them will do
+        self.embed = Embedding(width)
+        self.attributes = nn.ModuleList(Block(width, heads, hidden=hidden) for _ in range(layers))
+        self.datapoints = nn.ModuleList(
+            Block(row, heads, hidden=None if self.joined else hidden) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(width)
+        self.logits = nn.Linear(width, CLASSES)
+
+    def fill(self, cells: Cells) -> CellDistribution:
+        """What each cell may hold, given those that are seen."""
+        units = ColumnUnits.of(cells)
+        h = self.features(cells, units)
+        exists = torch.arange(CLASSES, device=h.device) < cells.classes.clamp_min(1)[:, None, :, None]
+        logits = self.logits(h).masked_fill(~exists, -torch.inf)
+        return CellDistribution(self._numbers(h, units), logits, (cells.classes > 0)[:, None])
+
+    def features(self, cells: Cells, units: ColumnUnits) -> Float[Tensor, "b n d e"]:
+        """The stack: between attributes, between datapoints, and again."""
+        h = self.embed(cells, units)
+        b, n, d, _ = h.shape
+        keys = None if cells.real is None else cells.real[:, : cells.context]
+        if keys is not None and not self.joined:
+            keys = keys.repeat_interleave(d, 0)
+        for attributes, datapoints in zip(self.attributes, self.datapoints, strict=True):
+            h = attributes(h.flatten(0, 1)).unflatten(0, (b, n))
+            rows = h.flatten(2) if self.joined else h.transpose(1, 2).flatten(0, 1)
+            rows = datapoints(rows, rows[:, : cells.context], mask=over_keys(keys))
+            h = rows.unflatten(2, (d, -1)) if self.joined else rows.unflatten(0, (b, d)).transpose(1, 2)
+        return self.norm(h)
+
+    def _numbers(self, h: Float[Tensor, "b n d e"], units: ColumnUnits) -> Distribution:
+        told = self.head.mixture(self.head.out(h).unflatten(-1, (3, -1)))  # type: ignore[operator, union-attr]
+        return in_units(told, units.mean, units.scale)
+
+    def read(self, xc, yc, xt, mask_c=None, mask_t=None) -> tuple[Points, Targets]:
+        dtype = next(self.parameters()).dtype
+        context, targets = read(xc, yc, xt, mask_c, mask_t, self.dim_x, self.dim_y, dtype)
+        place = origin(context)
+        return context.relative_to(place), targets.relative_to(place)
+
+    def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Distribution:
+        context, targets = self.read(xc, yc, xt, mask_c, mask_t)
+        dim_x, points = xc.shape[2], context.followed_by(targets.unknown(self.dim_y))
+        placed = points.real & context.real.any(1, keepdim=True)  # without a context there is nothing to be placed by
+        seen = torch.cat([placed[..., None].expand(points.x.shape), points.seen], -1)
+        classes = torch.zeros(seen.shape[0], seen.shape[2], dtype=torch.long, device=seen.device)
+        cells = Cells(torch.cat([points.x, points.y], -1), seen, ~seen, classes, len(context), points.keep)
+        units = ColumnUnits.of(cells)
+        return self._numbers(self.features(cells, units)[:, len(context) :, dim_x:], units.columns(dim_x))
+
+    def encode(self, context: Points, targets: Targets) -> Points:
+        """A table is read whole, targets and all."""
+        return context
+
+    def decode(self, encoded: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
+        raise NotImplementedError
