@@ -1,0 +1,1 @@
+"""Tables without an order: networks that are trained on one table, and estimators with scikit-learn's manners."""

@@ -1,0 +1,120 @@
+"""Training the members on one table: each holds some rows out, and keeps the weights that told those best."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from fillin.tables.net import RowNet, same_rows
+from fillin.tables.task import TableTask
+
+Tick = Callable[[float], object]  # the share of the work that is done
+_DEAREST = 20.0  # nats that one cell may cost
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how: steps of `batch` rows for each member, that see `memory` rows of the table at most; every
+    `every` steps a look at the rows that are held out, and an end where no member got better in `patience` of them."""
+
+    steps: int = 500
+    batch: int = 256
+    memory: int = 2048
+    rate: float = 2e-3
+    decay: float = 1e-3
+    held_out: float = 0.15
+    every: int = 20
+    patience: int = 8
+    hide: float = 0.3  # of the cells that are both read and told
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows that each member learns from, and that it holds out."""
+
+    train: Int64[Tensor, "m k"]
+    out: Int64[Tensor, "m v"]
+
+    @classmethod
+    def of(cls, n: int, members: int, share: float) -> "Split":
+        held = min(max(round(n * share), min(4, n - 1)), 5_000)
+        order = torch.stack([torch.randperm(n) for _ in range(members)])
+        return cls(order[:, held:], order[:, :held])
+
+
+def train(net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Float[Tensor, "t"], tick: Tick) -> None:
+    """Leave in the net, for each member, the weights that told what it held out best; `weights` are those of the told
+    columns in what is raised."""
+    members = len(split.train)
+    optimiser = torch.optim.AdamW(net.parameters(), plan.rate, weight_decay=plan.decay)
+    best, state, since = torch.full((members,), -torch.inf), copy.deepcopy(net.state_dict()), 0
+    for step in range(plan.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = rate_at(plan, step)
+        net.train()
+        loss = -score(net, table, some(split.train, plan.batch), some(split.train, plan.memory), plan, weights).sum()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0 * members)
+        optimiser.step()
+        optimiser.zero_grad()
+        tick((step + 1) / plan.steps)
+        if (step + 1) % plan.every and step + 1 < plan.steps:
+            continue
+        found = held_out(net, table, plan, split, weights)
+        better = found > best
+        best, since = torch.where(better, found, best), 0 if better.any() else since + 1
+        for name, value in net.state_dict().items():
+            keep = better.repeat_interleave(len(value) // members)  # some have a first axis of members × columns
+            state[name][keep] = value[keep]
+        if since >= plan.patience:
+            break
+    net.load_state_dict(state)
+    net.eval()
+    tick(1.0)
+
+
+def rate_at(plan: Plan, step: int) -> float:
+    """A short warm-up, then down to zero along a cosine."""
+    return plan.rate * min(1, (step + 1) / 20) * (0.5 + 0.5 * math.cos(math.pi * step / plan.steps)) + 1e-5
+
+
+def some(rows: Int64[Tensor, "m k"], count: int) -> Int64[Tensor, "m c"]:
+    """Up to `count` rows of each member, in another order each time."""
+    order = torch.rand(rows.shape).argsort(1)[:, :count]
+    return rows.gather(1, order)
+
+
+def score(
+    net: RowNet, table: TableTask, asked: Int64[Tensor, "m n"], memory: Int64[Tensor, "m k"], plan: Plan,
+    weights: Float[Tensor, "t"],
+) -> Float[Tensor, "m"]:  # fmt: skip
+    """Σ_j weight_j · mean ln p of the cells of column j, for each member."""
+    rows, cells = table.hidden(asked, plan.hide)
+    told = net(rows, table.rows(memory), same_rows(asked, memory))
+    total = torch.zeros(len(asked))
+    for j, found in enumerate(told):
+        each = found.log_prob(rows.held[..., j]).clamp_min(-_DEAREST)
+        there = cells[..., j]
+        total = total + weights[j] * torch.where(there, each, 0).sum(1) / there.sum(1).clamp_min(1)
+    return total
+
+
+@torch.no_grad()
+def held_out(
+    net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Float[Tensor, "t"]
+) -> Float[Tensor, "m"]:
+    """What the members make of the rows that they hold out, the same cells hidden each time."""
+    net.eval()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return score(net, table, split.out[:, : 4 * plan.batch], split.train[:, : plan.memory], plan, weights)
+
+
+def which(members: int, rows: int, split: Split) -> Bool[Tensor, "m n"]:
+    """Which rows each member held out."""
+    out = torch.zeros(members, rows, dtype=torch.bool)
+    return out.scatter(1, split.out, True)
