@@ -1,10 +1,10 @@
 """Part of a field, filled: the one function that does the work, here or on the workers of a cluster.
 
-Cells are filled tile by tile. Tiles are cut by the numbers of the cells of the whole field, and each is answered from
-the known cells nearest to its middle: how a field is split into blocks changes nothing, as long as a block sees them.
+Cells are filled by tiles that overlap. These belong to the whole field, and each is answered from the known cells
+nearest to its middle: how a field is split into blocks changes nothing, as long as a block sees them.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +13,10 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.errors import InputError
+from fillin.filling.answer import Answer
 from fillin.filling.bounds import Belief, Bend
 from fillin.filling.fields.axes import Axis
+from fillin.filling.fields.tiles import Piece, Tiles, blend
 from fillin.filling.known import Known
 
 if TYPE_CHECKING:
@@ -55,22 +57,17 @@ class How:
     def places(self, cells: Int[ndarray, "n d"]) -> Float[ndarray, "n d"]:
         return np.stack([axis.x[cells[:, i]] for i, axis in enumerate(self.axes)], 1)
 
-    def pieces(self, cells: Int[ndarray, "n d"]) -> Iterator[tuple[Int[ndarray, "m"], Float[ndarray, "d"]]]:
-        """Rows of each tile that has any, and the middle of the tile."""
-        tile = np.array(self.tile)
-        which, inverse = np.unique(cells // tile, axis=0, return_inverse=True)
-        rows = np.argsort(inverse.ravel(), kind="stable")
-        ends = np.cumsum(np.bincount(inverse.ravel(), minlength=len(which)))
-        last = np.array([len(axis.x) for axis in self.axes]) - 1
-        first = which * tile
-        middle = (self.places(first) + self.places(np.minimum(first + tile - 1, last))) / 2
-        for number, own in enumerate(np.split(rows, ends[:-1])):
-            yield own, middle[number]
-
     def believe(self, known: Known, cells: Int[ndarray, "n d"], tick: Tick = lambda done: None) -> Belief:
-        if known.tree is None and known.period is None:  # one context for all
-            return Belief(known.at(self.places(cells), tick=tick), self.bend)
-        return Belief(known.at(self.places(cells), tick=tick, pieces=self.pieces(cells)), self.bend)
+        places = self.places(cells)
+        if not len(cells) or (known.tree is None and known.period is None):  # one context for all
+            return Belief(known.at(places, tick=tick), self.bend)
+
+        def ask(piece: Piece) -> Answer:
+            own = places[piece.rows]
+            return known.at(own, pieces=[(np.arange(len(own)), piece.middle)])
+
+        pieces = list(Tiles(self.axes, self.tile).pieces(cells))
+        return Belief(blend(pieces, ask, len(cells), tick), self.bend)
 
     def check(self, y: Float[ndarray, "n"], cells: Int[ndarray, "n d"]) -> None:
         """Known values must be finite and within bounds."""
@@ -130,7 +127,7 @@ def fill_block(
 def _numbers(model: "Process", how: How, seen: ndarray, y: ndarray, where: ndarray, tick: Tick) -> list[ndarray]:
     """Mean, deviation and band at cells `where`, in bounded memory."""
     known, half = how.known(model, seen, y), how.level / 2
-    order = np.lexsort((where // np.array(how.tile)).T[::-1])  # a tile is asked for at once, but for one in AT_ONCE
+    order = np.lexsort((where // np.array(how.tile)).T[::-1])  # few tiles are asked for twice
     parts: list[list[Any]] = []
     for start in range(0, len(order), AT_ONCE):
         belief = how.believe(known, where[order[start : start + AT_ONCE]], tick)

@@ -19,7 +19,7 @@ from fillin.filling.known import PIECE
 if TYPE_CHECKING:
     from fillin.filling.fields.mask import Mask
 
-MOST = {1: 512, 2: 256, 3: 384}  # known cells that a tile is answered from: more take longer than they are worth
+MOST = {1: 512, 2: 128, 3: 384}  # known cells that a tile is answered from: more see less of what is near
 HUGE = 4_000_000  # cells of a field that are worked on at once
 IN_MEMORY = 64_000_000  # cells of a variable that are
 _LATTICE = 48  # cells along each axis that stand for a field where it is too large to be seen at once
@@ -164,7 +164,7 @@ def _how(
     most = MOST[d]
     side = (most / 4 / share) ** (1 / d)  # in cells, were all alike
     tile = np.maximum(1, np.round(side * np.prod(rough) ** (1 / d) / rough))
-    while np.prod(tile) > PIECE:
+    while np.prod(2 * tile) > PIECE:  # of cells that it has a share in
         tile = np.maximum(1, tile // 2)
     bend = Bend.of(there if len(there) else np.zeros(1), bounds) if bounds else Bend()
     tiles = tuple(int(min(t, n)) for t, n in zip(tile, shape, strict=True))
@@ -210,13 +210,13 @@ def _blocks(
 
 
 def default_halo(how: How, share: float) -> tuple[int, ...]:
-    """Cells: half a tile, and the radius of a ball that holds as many known cells as a tile is answered from, and half
-    of it again, since gaps are not spread evenly."""
+    """Cells: a tile, as far as its share reaches, and the radius of a ball that holds as many known cells as a tile is
+    answered from, and half of it again, since gaps are not spread evenly."""
     steps = np.array([axis.step for axis in how.axes]) / np.array(how.unit)  # of a cell, in units of distance
     d = len(steps)
     ball = {1: 2.0, 2: math.pi, 3: 4 * math.pi / 3}[d]
     radius = (how.most / share * float(np.prod(steps)) / ball) ** (1 / d)
-    return tuple(int(np.ceil(1.5 * radius / step + tile / 2)) for step, tile in zip(steps, how.tile, strict=True))
+    return tuple(int(np.ceil(1.5 * radius / step + tile)) for step, tile in zip(steps, how.tile, strict=True))
 
 
 def lattice(shape: Sequence[int]) -> tuple[slice, ...]:
