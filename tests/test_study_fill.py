@@ -172,6 +172,10 @@ def test_the_study_ends_in_a_report(tmp_path, folder, stand_in):
     page = write(work, ["fillin", "study", "fill"]).read_text()
     for part in ("months, blocks", "sea, random", "Against the best of three", "Against exact Bayes", "≤ 1.25"):
         assert part in page
+    row = next(line for line in page.splitlines() if line.startswith("| sea, random | linear"))
+    assert [bool(cell.strip()) for cell in row.split("|")[1:-1]] == [True] * 8
+    assert "| field | method | CRPS | MAE | RMSE |" in page
+    assert "sea, a field: the CRPS of surface is" in page
     assert str(tmp_path) not in page
     pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
     assert pictures == {"crps.png", "examples.png", "field-sea.png"}

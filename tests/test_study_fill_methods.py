@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
-from helpers import wave
+import xarray as xr
+from helpers import Mean, wave
 
+import fillin
 from fillin.studies import fill
+from fillin.studies.fill import methods
 from fillin.studies.fill import score as scores
 from fillin.studies.fill.data import Case, find
 from fillin.studies.fill.masks import Mask, mask
@@ -87,3 +90,20 @@ def test_a_method_that_is_not_there_is_left_out_in_words(monkeypatch):
     assert "no weights" in str(METHODS["spirit"].missing)
     used = {cell["method"] for cell in fill.variants(find(None), True).values()}
     assert not used & {"ghost", "spirit"}
+
+
+def test_surface_is_asked_as_fill_asks_it(monkeypatch):
+    """A field of more cells than a context takes, with land: the same mean and deviation as `fillin.fill` gives."""
+    monkeypatch.setattr(methods, "loaded", lambda name: Mean())
+    random = np.random.default_rng(0)
+    truth = np.add.outer(np.sin(np.arange(18.0)), np.cos(np.arange(36) / 4))
+    land = np.zeros(truth.shape, dtype=bool)
+    land[4:8, 10:15] = True
+    x = np.stack(np.meshgrid(np.arange(18.0), np.arange(36) * 10.0, indexing="ij"), -1)
+    hidden = (random.random(truth.shape) < 0.4) & ~land
+    known = ~hidden & ~land
+    answer = METHODS["surface"].fill(x[known], truth[known], x[hidden])
+    data = xr.DataArray(np.where(known, truth, np.nan), {"lat": np.arange(18.0), "lon": np.arange(36) * 10.0}, name="v")
+    filled = fillin.fill(data, mask=hidden, model=Mean())
+    np.testing.assert_allclose(answer.mean[:, 0], filled["v_filled"].values[hidden], rtol=1e-6)
+    np.testing.assert_allclose(answer.std[:, 0], filled["v_std"].values[hidden], rtol=1e-6)

@@ -11,10 +11,12 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from fillin.filling.answer import Answer
+from fillin.filling.fields.plan import MOST
 from fillin.filling.known import Known
 from fillin.models import Process, load
 from fillin.pretrained import locate, names
 from fillin.studies.fill import gps, lines
+from fillin.studies.fill.fields import by_tiles
 
 Fill = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], Answer]
 
@@ -29,6 +31,7 @@ class Method:
     dims: tuple[int, ...] = (1,)
     needs: str | None = None
     weights: str | None = None
+    asked: str = ""  # how, where weights can be asked in several ways
 
     @property
     def missing(self) -> str | None:
@@ -41,8 +44,9 @@ class Method:
 
     @property
     def settings(self) -> dict[str, str]:
-        """What a result depends on beside the data: weights get better, and then are others."""
-        return {"weights": digest(self.weights)} if self.weights else {}
+        """What a result depends on beside the data: weights get better, and then are others; so does how they are
+        asked."""
+        return {"weights": digest(self.weights) + self.asked} if self.weights else {}
 
     def ready(self) -> None:
         """Load what takes time to load once: it is no part of the time a fill takes."""
@@ -60,24 +64,22 @@ def loaded(name: str) -> Process:
     return load(name).eval()
 
 
-def pretrained(name: str) -> Fill:
-    """The model of that name. Of a field with many points it sees those around, nearness being counted in cells."""
+def curve(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> Answer:
+    return Known(loaded("curve"), x, y[:, None]).at(asked)
 
-    def fill(x, y, asked):
-        scale = lines.steps(x) if x.shape[1] > 1 else None
-        return Known(loaded(name), x, y[:, None], scale=scale).at(asked)
 
-    return fill
+def surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 2"]) -> Answer:
+    return by_tiles(loaded("surface"), x, y, asked)
 
 
 METHODS: dict[str, Method] = {
-    "curve": Method(pretrained("curve"), "fillin's pretrained weights for series, nothing fitted", weights="curve"),
+    "curve": Method(curve, "fillin's pretrained weights for series, nothing fitted", weights="curve"),
     "surface": Method(
-        pretrained("surface"),
-        "fillin's pretrained weights for fields, nothing fitted; asked with the cells around, not by the tiles of "
-        "`fillin fill`",
+        surface,
+        "fillin's pretrained weights for fields, nothing fitted, asked by the tiles of `fillin fill`",
         (2,),
         weights="surface",
+        asked=f", overlapping tiles, {MOST[2]} cells each",
     ),
     "GP, RBF + white": Method(
         gps.rbf,

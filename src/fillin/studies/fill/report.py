@@ -44,6 +44,7 @@ def report(found: Found, cells: Sequence[Cell], folder: Path) -> Report:
     columns, rows = by_method(results, CRPS)
     judged = against_three(results)
     more = [line for one in OTHERS for line in ("", f"## {one.title}", "", *table(*by_method(results, one)))][1:]
+    more += ["", "## Fields", "", *_fields(results)]
     more += ["", "## Against the best of three", "", *_three(judged)]
     more += ["", "## Against exact Bayes", "", *_bayes(limits)]
     more += ["", "## Methods", "", *_methods(results)]
@@ -52,7 +53,9 @@ def report(found: Found, cells: Sequence[Cell], folder: Path) -> Report:
         *found.left_out,
         *(f"{name} is left out: {one.missing}." for name, one in METHODS.items() if one.missing),
     ]
-    return Report([*_findings(judged, limits), *left_out], columns, rows, pictures, more, _made(results))
+    return Report(
+        [*_findings(judged, limits), *_of_fields(results), *left_out], columns, rows, pictures, more, _made(results)
+    )
 
 
 def by_method(results: Results, measure: Measure) -> tuple[list[str], list[list[str]]]:
@@ -69,6 +72,35 @@ def by_method(results: Results, measure: Measure) -> tuple[list[str], list[list[
         words = {name: f"**{word}**" if shown[name] == best and name != BAYES else word for name, word in words.items()}
         rows.append([f"{data}, {kind}", *(words.get(name, "–") for name in names)])
     return ["", *names], rows
+
+
+IN_FIELDS = ("crps", "point", "rmse", "log_likelihood", "covered", "seconds")  # `point`: the mean absolute error
+
+
+def _fields(results: Results) -> list[str]:
+    """A row each field and method: all that is measured, side by side."""
+    columns = ("field", "method", "CRPS", "MAE", "RMSE", "log-likelihood", "in the 95 % band", "seconds")
+    rows = [
+        (f"{data}, {kind}", name, *(one[key] for key in IN_FIELDS))
+        for (data, kind), of in results.items()
+        for name, one in of.items()
+        if one["group"] == "field"
+    ]
+    return table(columns, rows) if rows else ["No fields were measured: give `--data DIR`."]
+
+
+def _of_fields(results: Results) -> list[str]:
+    """Ours beside linear interpolation."""
+    both = [
+        (data, of[OURS[2]], of["linear"])
+        for (data, _), of in results.items()
+        if OURS[2] in of and "linear" in of and of[OURS[2]]["group"] == "field"
+    ]
+    return [
+        f"{data}, a field: the CRPS of {OURS[2]} is {ours['crps'] / line['crps']:.2f} times that of linear "
+        f"interpolation, its RMSE {ours['rmse'] / line['rmse']:.2f} times; its 95 % bands hold {ours['covered']:.1%}."
+        for data, ours, line in both
+    ]
 
 
 class Judged(NamedTuple):
