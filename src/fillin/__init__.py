@@ -24,6 +24,9 @@ _HOME = {
     "export": "fillin.exporting",
     "Task": "fillin.data",
     "ProcessRegressor": "fillin.regressor",
+    "TableClassifier": "fillin.tables",
+    "TableImputer": "fillin.tables",
+    "TableRegressor": "fillin.tables",
     "FillinError": "fillin.errors",
     "attention": None,
     "layers": None,
@@ -35,8 +38,12 @@ _HOME = {
     "train": None,
     "evaluate": None,
     "studies": None,
+    "tables": None,
 }
-__all__ = ["FillinError", "ProcessRegressor", "Task", "attend", "create", "export", "fill", "load", "sample", "save"]
+__all__ = [
+    "FillinError", "ProcessRegressor", "TableClassifier", "TableImputer", "TableRegressor", "Task", "attend", "create",
+    "export", "fill", "load", "sample", "save",
+]  # fmt: skip
 
 if TYPE_CHECKING:
     from fillin.attention import attend
@@ -47,6 +54,7 @@ if TYPE_CHECKING:
     from fillin.models import create, load, save
     from fillin.regressor import ProcessRegressor
     from fillin.sampling import sample
+    from fillin.tables import TableClassifier, TableImputer, TableRegressor
 
 
 def __getattr__(name: str):

@@ -30,8 +30,8 @@ from fillin.models.base import LatentProcess
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.files import replace_file
 from fillin.models.filler import Filler
-from fillin.models.points import Points
 from fillin.models.npt import NPT
+from fillin.models.points import Points
 from fillin.models.pseudo import CMANP
 from fillin.models.units import Units
 

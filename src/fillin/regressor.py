@@ -34,6 +34,7 @@ from fillin.models import Process, load
 from fillin.models.files import build, read_tensors, replace_file, write_tensors
 from fillin.models.filler import Filler
 from fillin.pretrained import names
+from fillin.quantiles import levels
 
 FORMAT = 1
 MANY = 20_000  # places from which on a bar shows how far it is
@@ -163,7 +164,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
         of k, adds an axis of k in front, so that `mean, (low, high) = predict(X, quantiles=[0.025, 0.975])`.
         """
         X = self._asked(X)
-        levels = _levels(quantiles)
+        wanted = levels(quantiles)
         if return_std and return_cov:
             raise InputError("return_std and return_cov: ask for one; the deviations are the root of cov's diagonal")
         if return_cov and len(X) > TOGETHER:
@@ -180,7 +181,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
                 each = [covariance(known, X, noise, self.seed_, tick) for known in self.known_]
             found.append(self._flat(np.stack(each, -1)))
         if quantiles is not None:
-            each = [self._flat(np.stack([a.quantile(q)[:, 0] for a in answers], -1) + self.centre_) for q in levels]
+            each = [self._flat(np.stack([a.quantile(q)[:, 0] for a in answers], -1) + self.centre_) for q in wanted]
             found.append(each[0] if np.ndim(quantiles) == 0 else np.stack(each))
         return found[0] if len(found) == 1 else tuple(found)
 
@@ -293,19 +294,6 @@ def _errors(given, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"] | None:
         row, column = np.argwhere(error < 0)[0]
         raise InputError(f"y_err is {error[row, column]:g} in row {row}; deviations are at least 0 (0: not known)")
     return np.ascontiguousarray(np.broadcast_to(np.nan_to_num(error), y.shape))
-
-
-def _levels(quantiles) -> list[float]:
-    """Probabilities, checked."""
-    if quantiles is None:
-        return []
-    try:
-        levels = np.atleast_1d(np.asarray(quantiles, dtype=float))
-    except (TypeError, ValueError):
-        raise InputTypeError(f"quantiles must be probabilities such as [0.025, 0.975], got {quantiles!r}") from None
-    if levels.ndim > 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
-        raise InputError(f"quantiles must lie between 0 and 1, without them, such as [0.025, 0.975]; got {quantiles!r}")
-    return levels.tolist()
 
 
 @contextmanager

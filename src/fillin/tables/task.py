@@ -58,15 +58,16 @@ class TableTask:
 
     @classmethod
     def of(
-        cls, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"], units: Units, told: Units,
-        shared: tuple[int, ...] | None = None,
+        cls, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"], units: Units, classes: tuple[int, ...],
+        shared: tuple[int, ...],
     ) -> "TableTask":  # fmt: skip
-        z, y = units.standard(reads), told.standard(tells)
-        seen, known = ~np.isnan(z), ~np.isnan(y)
+        """From columns to read, in their own units, and columns to tell, in standard ones."""
+        z = units.standard(reads)
+        seen, known = ~np.isnan(z), ~np.isnan(tells)
         tensor = lambda a: torch.as_tensor(a, dtype=torch.float32)  # noqa: E731
         return cls(
-            tensor(np.where(seen, near(z, units.classes), 0)), torch.as_tensor(seen), tensor(np.where(known, y, 0)),
-            torch.as_tensor(known), Layout(units.classes, told.classes), shared or (-1,) * tells.shape[1],
+            tensor(np.where(seen, near(z, units.classes), 0)), torch.as_tensor(seen), tensor(np.where(known, tells, 0)),
+            torch.as_tensor(known), Layout(units.classes, classes), shared,
         )  # fmt: skip
 
     def __len__(self) -> int:

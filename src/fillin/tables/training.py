@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fillin.tables.net import RowNet, same_rows
@@ -46,9 +46,11 @@ class Split:
         return cls(order[:, held:], order[:, :held])
 
 
-def train(net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Float[Tensor, "t"], tick: Tick) -> None:
-    """Leave in the net, for each member, the weights that told what it held out best; `weights` are those of the told
-    columns in what is raised."""
+Weights = Callable[[float], Float[Tensor, "t"]]  # of the told columns, once that share of the steps is done
+
+
+def train(net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Weights, tick: Tick) -> None:
+    """Leave in the net, for each member, what told the rows it held out best."""
     members = len(split.train)
     optimiser = torch.optim.AdamW(net.parameters(), plan.rate, weight_decay=plan.decay)
     best, state, since = torch.full((members,), -torch.inf), copy.deepcopy(net.state_dict()), 0
@@ -56,15 +58,15 @@ def train(net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Floa
         for group in optimiser.param_groups:
             group["lr"] = rate_at(plan, step)
         net.train()
-        loss = -score(net, table, some(split.train, plan.batch), some(split.train, plan.memory), plan, weights).sum()
-        loss.backward()
+        asked, memory = some(split.train, plan.batch), some(split.train, plan.memory)
+        (-score(net, table, asked, memory, plan, weights(step / plan.steps)).sum()).backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0 * members)
         optimiser.step()
         optimiser.zero_grad()
         tick((step + 1) / plan.steps)
         if (step + 1) % plan.every and step + 1 < plan.steps:
             continue
-        found = held_out(net, table, plan, split, weights)
+        found = held_out(net, table, plan, split, weights(1.0))
         better = found > best
         best, since = torch.where(better, found, best), 0 if better.any() else since + 1
         for name, value in net.state_dict().items():
@@ -112,9 +114,3 @@ def held_out(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         return score(net, table, split.out[:, : 4 * plan.batch], split.train[:, : plan.memory], plan, weights)
-
-
-def which(members: int, rows: int, split: Split) -> Bool[Tensor, "m n"]:
-    """Which rows each member held out."""
-    out = torch.zeros(members, rows, dtype=torch.bool)
-    return out.scatter(1, split.out, True)

@@ -1,0 +1,90 @@
+"""A table that was learnt: networks, the rows they look up, and how wide their answers are."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+from torch import Tensor
+
+from fillin.data.tables.scaling import Scale
+from fillin.tables.ensemble import Members, Widths, ask, calibrate, chances
+from fillin.tables.net import RowNet
+from fillin.tables.task import MOST, TableTask, Units
+from fillin.tables.told import Classes, Numbers, Told
+from fillin.tables.training import Plan, Split, Tick, train
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which columns are read and which are told: their classes (0: numbers), and the place of a told column among
+    those that are read (−1: it is not). `features` is λ, the weight of told columns that are read too."""
+
+    reads: tuple[int, ...]
+    tells: tuple[int, ...]
+    shared: tuple[int, ...]
+    features: float = 1.0
+
+    def weights(self, spent: float) -> Float[Tensor, "t"]:
+        """(1 − λ) on targets, λ on features, annealed to nothing by a cosine; where all are features, all alike."""
+        feature = torch.tensor([place >= 0 for place in self.shared])
+        if feature.all():
+            return torch.ones(len(feature)) / len(feature)
+        part = self.features * (0.5 + 0.5 * np.cos(np.pi * spent)) if feature.any() else 0.0
+        return torch.where(feature, part / max(1, int(feature.sum())), (1 - part) / int((~feature).sum()))
+
+
+class Fitted:
+    """`Fitted.learn(…)`, then `tell(values)`: what belongs in each told column of new rows."""
+
+    def __init__(
+        self, question: Question, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"],
+        scales: list[Scale | None], net_options: dict[str, Any],
+    ):  # fmt: skip
+        self.question, self.reads, self.tells = question, reads, tells
+        self.scales, self.net_options = scales, net_options
+        self.units = Units.of(reads, question.reads)
+        self.table = self._task(reads, tells)
+        self.net = RowNet(self.table.layout, **net_options)
+        self.widths = [Widths() for _ in question.tells]
+
+    @classmethod
+    def learn(
+        cls, question: Question, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"], how: str, seed: int,
+        plan: Plan, net_options: dict[str, Any], tick: Tick,
+    ) -> "Fitted":  # fmt: skip
+        """Train on rows of which something can be told; numbers are scaled as `how` says."""
+        scales = [
+            None if classes else Scale.learn(column, how)
+            for classes, column in zip(question.tells, tells.T, strict=True)
+        ]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            fitted = cls(question, reads, tells, scales, net_options)
+            split = Split.of(len(reads), net_options["members"], plan.held_out)
+            train(fitted.net, fitted.table, plan, split, question.weights, tick)
+            fitted.widths = calibrate(fitted.net, fitted.table, plan, split)
+        return fitted
+
+    def _task(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> TableTask:
+        codes = tuple(min(k, MOST) for k in self.question.tells)
+        z = np.stack(
+            [
+                np.minimum(column, k - 1) if scale is None else scale.forward(column)
+                for column, scale, k in zip(tells.T, self.scales, codes, strict=True)
+            ],
+            1,
+        )
+        return TableTask.of(reads, z, self.units, codes, self.question.shared)
+
+    def tell(self, values: Float[ndarray, "n d"]) -> list[Told]:
+        asked = self._task(values, np.full((len(values), len(self.question.tells)), np.nan))
+        found: list[Told] = []
+        for said, scale, widths in zip(ask(self.net, asked, self.table), self.scales, self.widths, strict=True):
+            if isinstance(said, Members) and scale is not None:
+                found.append(Numbers(said.together(widths), scale))
+            elif isinstance(said, ndarray):
+                found.append(Classes(chances(said, widths)))
+        return found
