@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sheets import csv
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.filling.bounds import Belief, Bend
 
 pytest_plugins = ["filled"]

@@ -8,7 +8,7 @@ from gappy import waves
 from helpers import Mean
 
 import fillin
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.filling.fields.axes import counted
 from fillin.filling.fields.tiles import Tiles, blend
 from fillin.filling.known import Known

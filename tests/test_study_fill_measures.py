@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from helpers import ExactProcess, wave
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.studies.fill import limits
 from fillin.studies.fill import score as scores
 from fillin.studies.fill.data import Case, Prior

@@ -16,8 +16,8 @@ from scipy.spatial import KDTree
 from torch import Tensor
 from torch.distributions import MixtureSameFamily, Normal
 
+from fillin.answer import LARGEST, Answer, join
 from fillin.errors import InputError
-from fillin.filling.answer import LARGEST, Answer, join
 from fillin.heads import Autoregressive, Observed
 from fillin.models import Process
 from fillin.models.filler import Filler

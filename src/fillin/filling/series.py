@@ -116,7 +116,7 @@ def series_of(seen: Seen, new: New) -> list[Series]:
 
 def check_values(seen: Seen, asked: Asked) -> None:
     """Numbers that leave room to reckon in, and values within their bounds."""
-    from fillin.filling.answer import LARGEST
+    from fillin.answer import LARGEST
 
     for column in [*([] if seen.x.clock else [seen.x]), *seen.y, *([] if seen.y_err is None else [seen.y_err])]:
         large = np.abs(column.values) > LARGEST

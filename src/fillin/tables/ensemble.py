@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.tables.net import RowNet
 from fillin.tables.task import TableTask
 from fillin.tables.training import Plan, Split

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from fillin.answer import Answer
 from fillin.data.tables.scaling import Scale
-from fillin.filling.answer import Answer
 
 _LEVELS = (np.arange(200) + 0.5) / 200  # where a mean is taken of what is not straight
 

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
+from fillin.answer import Answer
 from fillin.errors import InputError
-from fillin.filling.answer import Answer
 from fillin.filling.bounds import Belief, Bend
 from fillin.filling.fields.axes import Axis
 from fillin.filling.fields.tiles import Piece, Tiles, blend

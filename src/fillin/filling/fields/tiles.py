@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.filling.fields.axes import Axis
 
 _ALONE = 0.1  # of the way from a middle to the next, on either side, that is one tile's alone

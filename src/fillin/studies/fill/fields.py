@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.filling.fields.axes import Axis
 from fillin.filling.fields.mask import Mask
 from fillin.filling.fields.plan import plan_field

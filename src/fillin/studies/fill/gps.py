@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.studies.fill.lines import FLOOR, normal, spread
 from fillin.studies.fill.season import period
 

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.studies.fill.season import one_period_away, period
 
 Line = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], Float[ndarray, "m"]]

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.answer import Answer
+from fillin.answer import Answer
 from fillin.filling.fields.plan import MOST
 from fillin.filling.known import Known
 from fillin.models import Process, load

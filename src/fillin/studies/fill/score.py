@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from scoringrules import crps_mixnorm
 
+from fillin.answer import Answer
 from fillin.data import bayes
-from fillin.filling.answer import Answer
 from fillin.filling.needs import need
 from fillin.studies.base import Told
 from fillin.studies.fill.data import Case, DataSet, Prior
