@@ -98,7 +98,7 @@ def test_surface_is_asked_as_fill_asks_it(monkeypatch):
     random = np.random.default_rng(0)
     truth = np.add.outer(np.sin(np.arange(18.0)), np.cos(np.arange(36) / 4))
     land = np.zeros(truth.shape, dtype=bool)
-    land[4:8, 10:15] = True
+    land[4:8, 10:15] = land[:, 20:22] = land[11] = True  # whole columns and a row, too: the grid is known all the same
     x = np.stack(np.meshgrid(np.arange(18.0), np.arange(36) * 10.0, indexing="ij"), -1)
     hidden = (random.random(truth.shape) < 0.4) & ~land
     known = ~hidden & ~land
