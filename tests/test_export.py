@@ -1,10 +1,15 @@
 """ONNX files: onnxruntime says of every model what torch says, for any number of points, or it is refused in words.
 
-Tracing is not done here but in processes of their own: torch cannot trace the shape checks of the test run.
+Tracing is not done here but in processes of their own (torch cannot trace the shape checks of the test run), by the
+command. It takes seconds a model, so a graph is kept in pytest's cache, by all that it depends on: the code of models
+and of exporting, the weights, and what traces.
 """
 
+import hashlib
+import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,32 +23,61 @@ from fillin.errors import InputError, InputTypeError
 from fillin.models import names
 
 GROUPS = {  # a process each
-    "means": ["cnp", "np", "canp", "anp", "cmanp"],
-    "transformers": ["tnp-d", "tnp-a", "tnp-nd", "lbanp", "istnp"],
-    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp"],
-    "fillers": ["filler"],
+    "each task apart": ["cnp", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "lbanp", "istnp"],
+    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler", "surface"],
 }
 DOCS = Path(__file__).parent.parent / "docs" / "export.md"
-REFUSED = ["convcnp", "convnp", "te-cmanp"]
+REFUSED = ["convcnp", "convnp", "te-cmanp", "npt"]
 SIZES = [(1, 0, 4), (3, 1, 2), (2, 2, 1), (1, 3, 5), (2, 4, 0), (2, 7, 6), (1, 300, 40)]  # tasks, known points, targets
+CODE = """
+import contextlib, shutil, sys
+from fillin.cli import main
+kept, *names = sys.argv[1:]
+for name in names:
+    with open("said.txt", "w") as said, contextlib.redirect_stdout(said):
+        assert main(["export", name, "made.onnx", "--force"]) == 0
+    for made in ("said.txt", "made.onnx"):  # the last says that both are there
+        shutil.move(made, f"{kept}/{name}.new")
+        shutil.move(f"{kept}/{name}.new", f"{kept}/{name}.{made[5:]}")
+"""
 
 
-def exported(folder, models: dict) -> dict:
-    """Each model as a function of arrays: saved here, exported by a process that knows it by its folder."""
-    for name, model in models.items():
-        fillin.save(model, folder / name)
-    code = "import fillin, sys\nfor one in sys.argv[1:]: fillin.export(one, one + '.onnx', check=False)"
-    folders = [str(folder / name) for name in models]
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code, *folders], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr
-    return {name: exporting.session(f"{path}.onnx") for name, path in zip(models, folders, strict=True)}
+@pytest.fixture
+def exported(pytestconfig, tmp_path):
+    """exported(names): the folder with NAME.onnx and NAME.txt, what the command said, of the small model of each."""
+    root = Path(fillin.__file__).parent
+    parts = [root / "exporting.py", root / "heads.py", root / "cli" / "export.py"]
+    parts += [path for part in ("attention", "layers", "models") for path in (root / part).rglob("*.py")]
+    parts += [Path(__file__), Path(__file__).with_name("helpers.py")]
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(parts)))
+    content.update(" ".join(version(name) for name in ("torch", "onnx", "onnxscript")).encode())
+    kept = pytestconfig.cache.mkdir("fillin-onnx")
+    folder = kept / content.hexdigest()[:16]
+    for old in kept.iterdir():
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+    folder.mkdir(exist_ok=True)
+
+    def export(wanted: list[str]) -> Path:
+        new = [name for name in wanted if not (folder / f"{name}.onnx").exists()]
+        for name in new:
+            fillin.save(small(name), tmp_path / name)
+        if new:
+            command = [sys.executable, "-W", "error", "-c", CODE, str(folder), *new]
+            done = subprocess.run(command, capture_output=True, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr.decode()
+            assert not done.stderr
+        return folder
+
+    return export
 
 
-def small(name: str, dim_x: int = 1, dim_y: int = 2):
+def small(name: str):
+    """Of one layer and two outputs; fillers are of one output, and of two input dimensions."""
     torch.manual_seed(0)
-    layers = {"layers": 1} if "layers" in fillin.models.options_of(name) else {}
-    return tiny(name, dim_x, dim_y, torch.float32, **layers).eval()
+    kind, dims = {"filler": ("filler", (1, 1)), "surface": ("filler", (2, 2))}.get(name, (name, (1, 2)))
+    layers = {"layers": 1} if "layers" in fillin.models.options_of(kind) else {}
+    return tiny(kind, *dims, torch.float32, **layers).eval()
 
 
 def task(model, b: int, nc: int, nt: int) -> dict[str, torch.Tensor]:
@@ -66,18 +100,23 @@ def agree(run, model, given: dict[str, torch.Tensor], tolerance: float = 1e-5) -
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_every_model_says_what_torch_says(group, tmp_path, unchecked):
-    models = {name: small(name) for name in GROUPS[group]}
-    if group == "fillers":
-        models = {"curve": small("filler", dim_y=1), "two-dimensional": small("filler", dim_x=2)}
-    for name, run in exported(tmp_path, models).items():
+def test_every_model_says_what_torch_says(group, exported, unchecked):
+    folder = exported(GROUPS[group])
+    for name in GROUPS[group]:
+        model, run = small(name), exporting.session(str(folder / f"{name}.onnx"))
         torch.manual_seed(1)
         for sizes in SIZES:
-            agree(run, models[name], task(models[name], *sizes))
-        if group == "fillers":
-            units_do_not_matter(run, models[name])
-    if group == "fillers":
-        the_example_runs(tmp_path)
+            agree(run, model, task(model, *sizes))
+        if model.config["model"] == "filler":
+            units_do_not_matter(run, model)
+
+
+def test_the_example_runs(exported, tmp_path):
+    shutil.copy(exported(["filler"]) / "filler.onnx", tmp_path / "curve.onnx")
+    example = DOCS.read_text().split("```python\n")[1].split("```")[0]
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("±") == 2
 
 
 def units_do_not_matter(run, model) -> None:
@@ -89,15 +128,8 @@ def units_do_not_matter(run, model) -> None:
             agree(run, model, given)
 
 
-def the_example_runs(folder) -> None:
-    example = DOCS.read_text().split("```python\n")[1].split("```")[0]
-    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("±") == 2
-
-
 def test_every_model_is_in_a_group_or_refused():
-    assert sorted(REFUSED + [name for group in GROUPS.values() for name in group]) == sorted(names())
+    assert sorted(REFUSED + [name for group in GROUPS.values() for name in group]) == sorted([*names(), "surface"])
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -107,25 +139,22 @@ def test_what_cannot_be_a_graph_is_refused_in_words(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_command_writes_a_file_that_explains_itself(tmp_path):
+def test_the_command_writes_a_file_that_explains_itself(exported):
     import onnx
 
-    fillin.save(small("cnp"), tmp_path / "mine")
-    command = [sys.executable, "-m", "fillin", "export", "mine", "out.onnx"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "wrote out.onnx" in done.stdout
-    assert "opset" in done.stdout
-    assert "differ by at most" in done.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out.onnx"]
-    made = onnx.load(tmp_path / "out.onnx")
+    folder = exported(["cnp"])
+    said = (folder / "cnp.txt").read_text()
+    assert "wrote made.onnx" in said
+    assert "opset" in said
+    assert "differ by at most" in said
+    made = onnx.load(folder / "cnp.onnx")
     onnx.checker.check_model(made, full_check=True)
     assert not made.functions
     assert {node.domain for node in made.graph.node} == {""}
     facts = {fact.key: fact.value for fact in made.metadata_props}
     assert facts["xc"].startswith("[b nc dx] ")
     assert facts["mean"].startswith("[b nt dy] ")
-    assert str(fillin.__file__).encode() not in (tmp_path / "out.onnx").read_bytes()
+    assert str(fillin.__file__).encode() not in (folder / "cnp.onnx").read_bytes()
     shape = made.graph.input[0].type.tensor_type.shape.dim
     assert [dim.dim_param or dim.dim_value for dim in shape] == ["b", "nc", 1]
 
