@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch.distributions import Normal
 
+from fillin.cells import Cells
 from fillin.data import GaussianProcess, Task
 from fillin.data.kernels import RBF
-from fillin.data.tables import Cells
 from fillin.models import Process, create, options_of
 
 TINY = {"width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3}

@@ -15,9 +15,9 @@ import fillin
 ROOT = Path(fillin.__file__).parent
 # each part may import those before it, and itself
 ORDER = [
-    "errors", "quantiles", "answer", "pretrained", "attention", "layers", "heads", "data", "models", "objectives",
-    "sampling", "exporting", "plots", "train", "bench", "evaluate", "tables", "filling", "regressor", "studies",
-    "cli",
+    "errors", "quantiles", "answer", "cells", "pretrained", "attention", "layers", "heads", "data", "models",
+    "objectives", "sampling", "exporting", "plots", "train", "bench", "evaluate", "tables", "filling", "regressor",
+    "studies", "cli",
 ]  # fmt: skip
 MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "fillin.") if not m.name.endswith("__main__"))
 
@@ -50,6 +50,13 @@ def run(code: str) -> str:
 def test_importing_fillin_does_not_import_torch():
     assert run("import fillin, sys; print('torch' in sys.modules)").strip() == "False"
     assert run("import fillin, sys; fillin.attend; print('torch' in sys.modules)").strip() == "True"
+
+
+def test_loading_a_model_imports_what_it_needs():
+    """Neither torch's compiler nor what reads tables and draws."""
+    code = "import fillin, sys; fillin.load('te-tnp-rbf'); print(*sys.modules)"
+    unwanted = {"torch._dynamo", "sympy", "pandas", "scipy", "matplotlib", "sklearn", "xarray", "rich", "yaml"}
+    assert not unwanted & set(run(code).split())
 
 
 def test_public_names_exist_and_are_few():

@@ -7,7 +7,8 @@ import torch
 from helpers import random_cells, tiny
 from torch.testing import assert_close
 
-from fillin.data.tables import Cells, Synthetic
+from fillin.cells import Cells
+from fillin.data.tables import Synthetic
 from fillin.errors import InputError
 from fillin.models import create
 from fillin.models.columns import CLASSES, ColumnUnits

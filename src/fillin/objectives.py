@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fillin.data.tables.cells import Cells
+from fillin.cells import Cells
 from fillin.data.task import Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, Observed, joint_log_prob

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from fillin.data.tables.cells import Cells
+from fillin.cells import Cells
 
 CLASSES = 10  # that one set of weights for any table tells apart
 _LABELS = 64  # columns that have a label of their own

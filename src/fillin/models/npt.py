@@ -15,7 +15,7 @@ from torch.distributions import Distribution
 
 from fillin.attention import Block
 from fillin.attention.pseudo import over_keys
-from fillin.data.tables.cells import Cells
+from fillin.cells import Cells
 from fillin.errors import InputError, choose
 from fillin.heads import in_units
 from fillin.models.base import Process

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fillin import objectives
+from fillin.cells import Cells
 from fillin.data import Stream, Task
-from fillin.data.tables import Cells
 from fillin.errors import FillinError, InputError
 from fillin.models import Process, save
 from fillin.train import checkpoint

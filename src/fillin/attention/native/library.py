@@ -91,9 +91,12 @@ def load(path: Path) -> CDLL:
     return loaded
 
 
-@torch.compiler.assume_constant_result
 def available() -> bool:
     return library() is not None
+
+
+# as torch.compiler.assume_constant_result does, which would import the whole compiler first: half of fillin.load
+available._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def call(name: str, *arguments) -> None:

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from fillin.cells import Cells
 from fillin.data.curves import generator
 from fillin.data.kernels import is_pair
 from fillin.data.tables import functions
-from fillin.data.tables.cells import Cells
 from fillin.data.tables.draws import Draws
 from fillin.errors import InputError
 

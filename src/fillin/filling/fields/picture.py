@@ -1,5 +1,6 @@
 """A picture of a filled field: what was known, what it looks like filled, and how sure that is."""
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +66,13 @@ def _across(axis: Axis) -> ndarray:
     return shown[:: -(-len(shown) // _CELLS)]
 
 
+def _dated(drawn: Any, axis: Axis) -> None:
+    """Days since the first are labelled by dates of their own calendar, which matplotlib does not know."""
+    first = axis.shown[0]
+    if hasattr(first, "calendar"):
+        drawn.set_major_formatter(lambda day, _: (first + timedelta(days=float(day))).strftime("%Y-%m-%d"))
+
+
 def _flat(plan: FieldPlan) -> bool:
     """Wider than high by far, in cells."""
     high, wide = (len(axis.x) for axis in plan.how.axes[-2:])
@@ -90,6 +98,8 @@ def _maps(figure: "Figure", axes: ndarray, plan: FieldPlan, title: str, known: n
         axis.set_title(", ".join(word for word in (f"{name} {what}".strip(), title if what == "known" else "") if word))
         axis.set_xlabel(x.name if axis is axes[-1] or len(axes) == 3 else "")
         axis.set_ylabel(y.name if axis is axes[0] else "")
+        _dated(axis.xaxis, x)
+        _dated(axis.yaxis, y)
 
 
 def _curve(axis: "Axes", plan: FieldPlan, title: str, known: ndarray, filled: ndarray, std: Float[ndarray, "n"]):
@@ -101,4 +111,5 @@ def _curve(axis: "Axes", plan: FieldPlan, title: str, known: ndarray, filled: nd
     axis.plot(x, known, "o", color=INK, markersize=1.8, markeredgewidth=0, label="known")
     axis.set_title(", ".join(word for word in (plan.variable.name, title) if word))
     axis.set_xlabel(plan.how.axes[0].name)
+    _dated(axis.xaxis, plan.how.axes[0])
     axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2)
