@@ -91,3 +91,16 @@ def test_several_outputs_have_scales_of_their_own_and_are_kept(radial, tmp_path)
     asked = some(9, seed=4)[0]
     np.testing.assert_array_equal(again.predict(asked), made.predict(asked))
     np.testing.assert_array_equal(again.scales_, made.scales_)
+
+
+def test_the_shipped_model_finds_the_columns_that_matter():
+    """Two of six columns decide: their scales stand out, and the answer is that of a function of two columns."""
+    random = np.random.default_rng(0)
+    X = random.uniform(-1, 1, size=(160, 6))
+    y = np.sin(3 * X[:, 1]) + X[:, 4] ** 2 + 0.02 * random.normal(size=160)
+    model = ProcessRegressor().fit(X[:120], y[:120])
+    weight = 1 / model.scales_[0] if model.scales_[0][1] < model.scales_[0][0] else model.scales_[0]
+    assert set(np.argsort(weight)[-2:]) == {1, 4}
+    assert model.score(X[120:], y[120:]) > 0.9
+    mean, std = model.predict(X[120:], return_std=True)
+    assert 0.85 < (np.abs(y[120:] - mean) < 2 * std).mean() <= 1
