@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import fillin
+from fillin import pretrained
 from fillin.cli import main
 from fillin.models import SIZES, names
 
@@ -50,6 +51,20 @@ def test_models_lists_every_model(capsys):
     assert all(f" {name} " in out for name in names())
     assert "autoregressive" in out
     assert "Garnelo" in out
+
+
+def test_models_lists_what_ships(capsys):
+    assert main(["models", "--pretrained", "--json"]) == 0
+    found = {row["weights"]: row for row in json.loads(capsys.readouterr().out)}
+    assert set(found) == set(pretrained.names())
+    assert (found["curve"]["dim_x"], found["surface"]["dim_x"], found["radial"]["dim_x"]) == (1, 2, None)
+    assert all(row["learnt_from"] and 0 < row["megabytes"] < 4 for row in found.values())
+    assert main(["models", "--pretrained"]) == 0
+    assert "fillin.load" in capsys.readouterr().out
+    assert main(["models", "--pretrained", "curve"]) == 0
+    assert "Licence" in capsys.readouterr().out
+    assert main(["models", "--pretrained", "curv"]) == 2
+    assert "curve" in capsys.readouterr().err
 
 
 def test_models_json(capsys):

@@ -11,17 +11,23 @@ _EXAMPLES = """\
   fillin models                 every model: what it is, what comes out, whether it is translation equivariant
   fillin models te-tnp          its options with their defaults, and how many parameters each size has
   fillin models te-tnp --json   the same, to be read by a program
+  fillin models --pretrained    the weights that ship: fillin.load("curve")
+  fillin models --pretrained curve      its card: what it learnt from, how long, how good it is
 """
 
 
 def add(commands) -> None:
     command = describe(commands, "models", "list the models, or the options of one", _EXAMPLES)
     command.add_argument("name", nargs="?", metavar="NAME", help="a model, to see its options and sizes")
+    command.add_argument("--pretrained", action="store_true", help="list weights that ship, or show the card of NAME")
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
+    if arguments.pretrained:
+        _run_pretrained(arguments)
+        return
     content = _all() if arguments.name is None else _one(arguments.name)
     if arguments.json:
         sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
@@ -29,6 +35,36 @@ def run(arguments: argparse.Namespace) -> None:
         _show_all(content)
     else:
         _show_one(content)
+
+
+def _run_pretrained(arguments: argparse.Namespace) -> None:
+    from fillin.errors import choose
+    from fillin.pretrained import about, names
+
+    if arguments.name is not None:
+        choose("pretrained model", arguments.name, names())
+    content = [about(name) for name in ([arguments.name] if arguments.name else names())]
+    if arguments.json:
+        sys.stdout.write(json.dumps(content if arguments.name is None else content[0], indent=2) + "\n")
+    elif arguments.name is None:
+        _show_pretrained(content)
+    else:
+        from rich.markdown import Markdown
+
+        console().print(Markdown(content[0]["card"]))
+
+
+def _show_pretrained(content: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table(caption="fillin.load(NAME) loads one; fillin models --pretrained NAME shows its card.")
+    for column in ("weights", "model", "columns of x", "learnt from"):
+        table.add_column(column, no_wrap=column != "learnt from")
+    table.add_column("MB", justify="right")
+    for row in content:
+        columns = "any" if row["dim_x"] is None else str(row["dim_x"])
+        table.add_row(row["weights"], row["model"], columns, row["learnt_from"], f"{row['megabytes']:.1f}")
+    console().print(table)
 
 
 def _about(name: str) -> dict[str, Any]:
