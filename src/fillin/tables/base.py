@@ -30,12 +30,12 @@ FORMAT = 1
 
 
 class TableEstimator(BaseEstimator):
-    """Parameters of all: `members` networks are trained together for at most `steps` steps, each on all rows but those
-    that it holds out to know when to stop; `kinds` says what columns are where it cannot be told from their values,
-    {"postcode": "class"}; `scale` is "standard", or "quantile" where numbers have heavy tails; `random_state` makes a
-    fit exact, number for number."""
+    """Parameters of all: `members` networks are trained together for at most `steps` steps ("auto": 500, more where
+    there are more than 2,000 rows), each on all rows but those that it holds out to know when to stop; `kinds` says
+    what columns are where it cannot be told from their values, {"postcode": "class"}; `scale` is "standard", or
+    "quantile" where numbers have heavy tails; `random_state` makes a fit exact, number for number."""
 
-    def __init__(self, members=8, steps=500, kinds=None, scale="standard", random_state=0):
+    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", random_state=0):
         self.members = members
         self.steps = steps
         self.kinds = kinds
@@ -64,8 +64,8 @@ class TableEstimator(BaseEstimator):
         self, reads: Float[ndarray, "n d"], targets: Float[ndarray, "n t"], told: tuple[Column, ...], features: float
     ) -> None:
         """Targets, and with a weight of `features` the columns that are read; without targets those alone."""
-        for name in ("members", "steps"):
-            value = getattr(self, name)
+        steps = _steps(len(reads)) if isinstance(self.steps, str) and self.steps == "auto" else self.steps
+        for name, value in (("members", self.members), ("steps", steps)):
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         if not 0 <= features <= 1:
@@ -84,7 +84,7 @@ class TableEstimator(BaseEstimator):
                 tells,
                 self.scale,
                 seed,
-                Plan(steps=int(self.steps)),
+                Plan(steps=int(steps)),
                 {"members": int(self.members)},
                 tick,
             )
@@ -154,3 +154,8 @@ class TableEstimator(BaseEstimator):
         except (KeyError, TypeError, RuntimeError) as error:
             raise InputError(f"load: the parts of {path} do not fit together: {error}") from error
         return made
+
+
+def _steps(rows: int) -> int:
+    """Enough for a table: what there is to learn grows, and so does what a step leaves out."""
+    return int(500 * min(max(rows / 2_000, 1), 25) ** 0.5)

@@ -35,7 +35,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
     ((40,), True)
     """
 
-    def __init__(self, members=8, steps=500, kinds=None, scale="standard", features=0.0, random_state=0):
+    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, random_state=0):
         super().__init__(members, steps, kinds, scale, random_state)
         self.features = features
 
@@ -108,7 +108,7 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     (['high', 'low'], (40, 2))
     """
 
-    def __init__(self, members=8, steps=500, kinds=None, scale="standard", features=0.0, random_state=0):
+    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, random_state=0):
         super().__init__(members, steps, kinds, scale, random_state)
         self.features = features
 
@@ -170,7 +170,7 @@ class TableImputer(TransformerMixin, TableEstimator):
     (40, 2)
     """
 
-    def __init__(self, members=8, steps=500, kinds=None, scale="standard", random_state=0):
+    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", random_state=0):
         super().__init__(members, steps, kinds, scale, random_state)
 
     def fit(self, X, y=None) -> "TableImputer":
