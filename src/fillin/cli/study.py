@@ -15,6 +15,7 @@ _EXAMPLES = """\
   fillin study sizes --out /shared/sizes      start it on several machines: they share the work
   fillin study sizes --storage sqlite:///trials.db --workers 1
   fillin study fill --data DIR --masks 3      pretrained weights against what is fitted, on curves and fields in DIR
+  fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
 
 A study is a folder of runs. Stop it at any time, and call it again to go on.
 """
@@ -27,8 +28,12 @@ def add(commands) -> None:
     command.add_argument("--out", metavar="DIR", help="where runs, figures and report go (default: out/NAME)")
     command.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (default: the cores)")
     command.add_argument("--storage", metavar="URL", help="of Optuna, for studies that search (default: in DIR)")
-    command.add_argument("--data", metavar="DIR", help="a folder with curves/*.csv and fields/*.nc, for `fill`")
-    command.add_argument("--masks", type=positive, metavar="N", help="of each kind, for `fill` (default: 3, full: 20)")
+    command.add_argument(
+        "--data", metavar="DIR", help="curves/*.csv, fields/*.nc of `fill`; NAME/data.csv.gz of `tables`"
+    )
+    command.add_argument(
+        "--masks", type=positive, metavar="N", help="`fill`: of each kind (3, full: 20); `tables`: splits (2, full: 10)"
+    )
     command.set_defaults(run=run)
 
 
