@@ -16,7 +16,10 @@ FRAMES = {
         pd.DataFrame({"t": [1, 2, 3], "y": ["1", "<2", "3"]}),
         r"row 1, column 'y': '<2' is not a number; .*: na=\['<2'\]$",
     ),
-    "a blank place": (pd.DataFrame({"t": [1, None, 3], "y": [1, 1, None]}), "row 1, column 't': blank.* with x=$"),
+    "a blank place": (
+        pd.DataFrame({"t": [1, None, 3], "y": [1, 1, None]}),
+        "row 1, column 't': blank.* with x=; if the rows have no order, say kind='table'$",
+    ),
     "a step": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^every: 'soon' is not a step", {"every": "soon"}),
     "no rows": (pd.DataFrame({"t": [], "y": []}), "the frame has no rows"),
     "columns without names": (pd.DataFrame([[1.0, None], [2.0, 3.0]]), "columns must be named by text"),
@@ -24,7 +27,11 @@ FRAMES = {
         pd.DataFrame({"t": [1, 2, 3], "y": [1.0, np.inf, None]}),
         "the frame, row 1, column 'y': inf is not finite",
     ),
-    "no order": (pd.DataFrame({"t": [1, 3, 2], "y": [1.0, 2.0, None]}), "looks like.*in row 2.*kind='series', x='t';"),
+    "new places and no order": (
+        pd.DataFrame({"t": [1, 3, 2], "y": [1.0, 2.0, None]}),
+        "looks like.*in row 2.*kind='series', x='t';",
+        {"every": 1},
+    ),
     "until alone": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^until needs every: in what steps", {"until": 5}),
     "a step of times": (
         pd.DataFrame({"t": ["2024-01-01", "2024-01-02"], "y": [1.0, None]}),

@@ -31,9 +31,11 @@ CASES = {
         "data.csv, line 2: 'degC' look like units",
     ),
     "all missing": ("date,y\n2024-01-01,\n2024-01-02,NA\n", [], "column 'y' is blank in all 2 rows.*--y"),
-    "no order": (TABLE, [], r"looks like a table.*'x' breaks in line 4.*cannot be filled yet.*--as series --x x"),
-    "a number twice": ("x,y\n1,2\n2,\n2,4\n", [], "looks like a table.*'x' breaks in line 4"),
-    "a table that is said to be one": (SERIES, ["--as", "table"], "cannot be filled yet.*--as series --x COLUMN"),
+    "new places and no order": (
+        TABLE,
+        ["--every", "1"],
+        r"looks like a table.*'x' breaks in line 4.*new places.*--as series --x x",
+    ),
     "another kind": (SERIES, ["--as", "sereis"], "did you mean 'series'"),
     "several zones and none": (
         "t,y\n2024-01-01T00:00+01:00,1\n2024-01-01T01:00+02:00,\n2024-01-01T02:00,2\n",
@@ -124,7 +126,11 @@ CASES = {
         ["--every", "6h"],
         "'date' and 'time' are one time in two columns.*join them",
     ),
-    "no order and few values": ("k,y\n1,2\n2,\n1,4\n2,5\n1,5\n", [], "table: .* fall. Tables.*--x COLUMN"),
+    "no order and few values": (
+        "k,w,y\n1,a,2\n2,a,\n1,a,4\n2,b,5\n1,b,5\n",
+        ["--by", "w"],
+        "table: .*order of 'k' breaks in line 4.*Groups.*--x k",
+    ),
     "filled before": ("t,y,y_filled\n1,2,2\n2,,3\n", [], "already has a column 'y_filled'"),
 }
 

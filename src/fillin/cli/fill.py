@@ -17,6 +17,9 @@ _EXAMPLES = """\
   fillin fill lab.csv --y-err sigma              known errors of the values, as standard deviations
   fillin fill wind.csv --x angle --period 360    a coordinate that goes round
   fillin fill noaa.csv --na -999.99              what stands for a blank there
+  fillin fill people.csv                         no column orders the rows: every blank from rows that are alike
+  fillin fill people.csv --as table --y age --y job    says so, and which columns to fill
+  fillin fill houses.csv --target price          one column from all the others, for the rows where it is blank
   fillin fill sst.nc                             missing cells of a field, each time on its own; writes sst.filled.nc
   fillin fill sst.zarr --var sst --over lat,lon --mask sea     says what is what; where sea is 0 nothing is filled
   fillin fill big.nc --chunks lat=500,lon=500    in blocks: larger than memory, on a dask cluster if there is one
@@ -26,6 +29,10 @@ A file is a series if it has a column of dates or times, or one of numbers that 
 --by group). Every row, column and cell is kept as it is. For each filled column NAME there are four more: NAME_filled
 (the value: the known one, or the expected one), NAME_std (its deviation; 0 where it was known), and the band from
 NAME_low to NAME_high, which holds 95 % (--level) of what would be observed. A picture shows it: river.filled.png.
+
+Any other file is a table: networks are trained on it (about a minute for a thousand rows) and fill every blank from the
+other cells of its row, and from rows that are like it. Numbers and dates get the same four columns (NAME_std of a date
+is in days), classes two: NAME_filled and NAME_probability, 1 where it was known. A column that is all blank stays so.
 
 NetCDF and Zarr keep all that is in them and get the same four as variables. A field spans latitude and longitude (or
 the dimensions --over); along the others, such as time, it is filled slice by slice, and a cell that is missing in every
@@ -40,6 +47,7 @@ def add(commands) -> None:
     what = command.add_argument_group("what is what (found by itself where it is not said)")
     what.add_argument("--x", metavar="COLUMN", help="where each row belongs: times, or numbers")
     what.add_argument("--y", metavar="COLUMN", action="append", default=[], help="to be filled; may come again")
+    what.add_argument("--target", metavar="COLUMN", help="of a table: fill this one alone, from the others")
     what.add_argument("--by", metavar="COLUMN", action="append", default=[], help="tells series apart; may come again")
     what.add_argument("--as", dest="kind", metavar="KIND", help="series or table")
     what.add_argument("--na", metavar="TEXT", action="append", default=[], help="stands for a blank; may come again")
@@ -84,12 +92,13 @@ def add(commands) -> None:
     command.add_argument(
         "--model", metavar="NAME|FOLDER", help="what fills (default: curve, surface or radial, by the dimensions)"
     )
-    command.add_argument("--seed", type=int, default=0, help="of what the report hides (default: 0)")
+    seeds = "of what the report hides, and of a table's networks (default: 0)"
+    command.add_argument("--seed", type=int, default=0, help=seeds)
     command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
     command.set_defaults(run=run)
 
 
-TABLES = ("x", "y", "by", "kind", "na", "date_format", "at", "every", "until", "y_err")
+TABLES = ("x", "y", "target", "by", "kind", "na", "date_format", "at", "every", "until", "y_err")
 FIELDS = ("var", "over", "mask", "keep_always_missing", "fill_always_missing", "chunks", "halo")
 
 
@@ -125,10 +134,16 @@ def refuse(arguments: argparse.Namespace, options: tuple[str, ...], what: str) -
 
 def _run_table(arguments: argparse.Namespace, path) -> None:
     from fillin.filling.files import read_table
+    from fillin.filling.tables.kind import is_table
     from fillin.filling.write import Outputs
 
     say = speaker()
     table = read_table(path, arguments.na, arguments.date_format)
+    new = arguments.at is not None or arguments.every is not None
+    if is_table(table.sheet, arguments.x, arguments.y, arguments.by, arguments.kind, arguments.target, new):
+        from fillin.cli.fill_table import run_table
+
+        return run_table(arguments, path, table, say)
     plan = _plan(arguments, table.sheet)
     say(plan.seen.line + (f"; new places: {len(plan.new.x):,}" if len(plan.new.x) else ""))
     for note in [*table.notes, *(note.shell for note in plan.notes)]:

@@ -38,18 +38,24 @@ class Frame:
         if len(new.x):
             data = nw.concat([_room(data, seen, new), _added(data, seen, new)], how="diagonal")
         data = data.with_columns(
-            _series(f"{column.name}_{ending}", values, data)
+            as_series(f"{column.name}_{ending}", values, data)
             for column in seen.y
             for ending, values in zip(ENDINGS, result(column, filled.get(column.name), len(new.x)), strict=True)
         )
         data = data[new.order(self.sheet.rows)] if len(new.x) else data
-        native = data.to_native()
-        if self.index:
-            native = native.set_index(self.index)
-            native.index.names = [None] if self.unnamed else native.index.names
-        elif len(new.x) and data.implementation.is_pandas_like():
+        native = back(self, data)
+        if len(new.x) and not self.index and data.implementation.is_pandas_like():
             native = native.reset_index(drop=True)
         return native
+
+
+def back(frame: Frame, data: Any) -> Any:
+    """The kind of frame that came, with the index that it had."""
+    native = data.to_native()
+    if frame.index:
+        native = native.set_index(frame.index)
+        native.index.names = [None] if frame.unnamed else native.index.names
+    return native
 
 
 def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), date_format: str | None = None) -> Frame:
@@ -91,8 +97,8 @@ def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column
     if _is_period(series):  # where it begins
         return _column(nw.from_native(series.to_native().dt.to_timestamp(), series_only=True), na, date_format)
     dtype = series.dtype
-    blank = np.asarray(series.is_null().to_numpy(), dtype=bool)
-    words = lambda: ["" if value is None else str(value) for value in series.to_list()]  # noqa: E731
+    null = blank = np.asarray(series.is_null().to_numpy(), dtype=bool)
+    words = lambda: ["" if none else str(v) for v, none in zip(series.to_list(), null, strict=True)]  # noqa: E731
     if dtype.is_numeric():
         values = np.array(series.cast(nw.Float64).to_numpy(), dtype=float)
         blank = blank | np.isnan(values) | stands_for_blank(values, na)
@@ -136,7 +142,7 @@ def _zone(name: str) -> tzinfo:
     return ZoneInfo(name)
 
 
-def _series(name: str, values: ndarray, like: Any) -> Any:
+def as_series(name: str, values: ndarray, like: Any) -> Any:
     """A column of numbers, null where NaN, for a frame of the same kind."""
     nw = need("narwhals")
     series = nw.new_series(name, values, nw.Float64, backend=like.implementation)

@@ -42,13 +42,18 @@ def of_table(plan: Plan, model: str) -> Told:
 
 def page(told: Told, figure: "Figure", verdicts: list[Verdict], command: Sequence[str], seed: int) -> str:
     """The whole page as HTML."""
+    return compose(told, figure, "points hidden on purpose", _table(verdicts, seed, told.each), command)
+
+
+def compose(told: Told, figure: "Figure", hidden: str, judged: str, command: Sequence[str]) -> str:
+    """What every page has, around what was found of `hidden` things."""
     parts = [
         f"<h1>What was filled in {escape(told.name)}</h1>",
         f"<p>{escape(told.line)}.</p>",
         *(f"<p>Note: {escape(note)}.</p>" for note in told.notes),
         f'<img alt="what was known, what was filled, and how surely" src="data:image/png;base64,{_png(figure)}">',
-        "<h2>How well it does on points hidden on purpose</h2>",
-        _table(verdicts, seed, told.each),
+        f"<h2>How well it does on {hidden}</h2>",
+        judged,
         "<h2>What was assumed</h2>",
         "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in told.assumed) + "</ul>",
         "<h2>To do it again</h2>",

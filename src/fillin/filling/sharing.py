@@ -14,7 +14,7 @@ from fillin.filling.notes import Note
 from fillin.filling.sheet import TIME, Column, Sheet
 
 _DAY = 86400 * SECOND
-Rows = list[Int[ndarray, "n"]]  # of each group
+Rows = list[Int[ndarray, "_"]]  # of each group
 
 
 def distinct(x: Column, groups: Rows) -> int:
@@ -74,5 +74,6 @@ def check_shared(sheet: Sheet, x: Column, groups: Rows) -> list[Note]:
         f"{'s' * (places != 1)}. If a date and a time of day stand in two columns, join them into one; "
         "if they are several series, say what tells them apart: " + option("by", "COLUMN")
         + "; if another column orders the rows, name it with " + option("x")
-        + "; of many measurements of one place keep the mean",
+        + "; of many measurements of one place keep the mean; if the rows have no order, say "
+        + option("kind", "table"),
     )  # fmt: skip

@@ -1,6 +1,7 @@
 """What a table is: which column orders its rows, which are to be filled, which groups are series of their own."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -16,6 +17,7 @@ from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
 from fillin.filling.unread import almost, check_units
 
 KINDS = ("series", "table")
+_ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$")
 _PLACES = ("time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat")
 
 
@@ -102,7 +104,7 @@ def understand(
     if x in taken:
         why = f"{sheet.name}: column '{x}' cannot be x and something else at once; name another with "
         raise InputError(why + option("x"))
-    place = _find_x(sheet, x, taken, groups, kind)
+    place = _find_x(sheet, x, taken, groups)
     _check_x(sheet, place)
     place = place.from_origin()
     rows = [group.rows for group in groups]
@@ -134,31 +136,47 @@ def _groups(sheet: Sheet, by: Sequence[str]) -> list[Group]:
     return [Group(", ".join(key), np.array(own)) for key, own in rows.items()]
 
 
-def _find_x(sheet: Sheet, x: str | None, taken: set[str], groups: list[Group], kind: str | None) -> Column:
-    if kind == "table":
-        raise InputError(
-            f"{sheet.name}: tables without an order cannot be filled yet; if a column orders the rows, say which: "
-            + _ordered_by("COLUMN")
-        )
-    if x is not None:
-        return sheet.column(x)
+def _find_x(sheet: Sheet, x: str | None, taken: set[str], groups: list[Group]) -> Column:
+    found = sheet.column(x) if x is not None else ordering(sheet, taken, groups, ids=True)
+    if found is None:
+        raise InputError(_no_order(sheet, taken, groups))
+    return found
+
+
+def ordering(
+    sheet: Sheet, taken: Collection[str] = (), groups: list[Group] | None = None, ids: bool = False
+) -> Column | None:
+    """The column that says where each row belongs; None where the rows have no order: a table, not a series. What only
+    numbers the rows counts where `ids` may."""
+    groups = _groups(sheet, ()) if groups is None else groups
     free = [column for column in sheet.columns.values() if column.name not in taken]
     times = [column for column in free if column.kind == TIME]
     if times:  # a date tells more than a time of day
         return min(times, key=lambda column: column.clock is not None and column.clock.hours)
-    complete = [column for column in free if column.kind == NUMBER and not column.blank.any() and column.wrong is None]
+    complete = [column for column in _complete(free) if ids or not names_rows(column)]
     ordered = [column for column in complete if _disorder(column, groups) is None]
     best = min(ordered, key=_rank) if ordered else None
-    found = _gappy(free, groups, best) or best
-    if found is not None:
-        return found
-    raise InputError(_no_order(sheet, complete, groups))
+    return _gappy(free, groups, best) or best
+
+
+def _complete(columns: Iterable[Column]) -> list[Column]:
+    return [column for column in columns if column.kind == NUMBER and not column.blank.any() and column.wrong is None]
+
+
+def names_rows(column: Column) -> bool:
+    """It only numbers the rows, and its name says that this is all: id, PassengerId, row_id."""
+    return column.counts and _ID.search(column.name) is not None
 
 
 def _rank(column: Column) -> tuple[bool, bool]:
     """First a name that says that it is a place, then anything that does more than number the rows."""
+    return not says_place(column), column.counts
+
+
+def says_place(column: Column) -> bool:
+    """By its name."""
     words = column.name.lower().replace("_", " ").replace("(", " ").split()
-    return not any(word in _PLACES for word in words), column.counts
+    return any(word in _PLACES for word in words)
 
 
 def _gappy(free: list[Column], groups: list[Group], best: Column | None) -> Column | None:
@@ -173,24 +191,32 @@ def _gappy(free: list[Column], groups: list[Group], best: Column | None) -> Colu
     return None
 
 
-def _no_order(sheet: Sheet, complete: list[Column], groups: list[Group]) -> Words:
-    """What is said of a table, with the column that almost orders it."""
-    nearly = ""
-    enough = [column for column in complete if 2 * distinct(column, [group.rows for group in groups]) > sheet.rows]
-    places = sorted(enough, key=_rank)
-    if places:
-        row = _disorder(places[0], groups)
-        assert row is not None
-        nearly = f" (the order of '{places[0].name}' breaks in {sheet.line(row)})"
-    name = places[0].name if places else "COLUMN"
+def nearly(sheet: Sheet, taken: Collection[str], groups: list[Group] | None = None) -> tuple[Column, int] | None:
+    """The column that comes nearest to ordering the rows, and the row where it fails."""
+    groups = _groups(sheet, ()) if groups is None else groups
+    free = [column for column in _complete(sheet.columns.values()) if column.name not in taken]
+    enough = [column for column in free if 2 * distinct(column, [group.rows for group in groups]) > sheet.rows]
+    broken = [(column, row) for column in enough if (row := _disorder(column, groups)) is not None]
+    return min(broken, key=lambda pair: _rank(pair[0])) if broken else None
+
+
+def no_order(sheet: Sheet, near: tuple[Column, int] | None) -> str:
+    """What is said of a table."""
+    breaks = f" (the order of '{near[0].name}' breaks in {sheet.line(near[1])})" if near else ""
+    return f"no column has times, or numbers that only rise or only fall{breaks}"
+
+
+def _no_order(sheet: Sheet, taken: Collection[str], groups: list[Group]) -> Words:
+    """Of a table whose rows should have an order."""
+    near = nearly(sheet, taken, groups)
     return (
-        f"{sheet.name} looks like a table: no column has times, or numbers that only rise or only fall{nearly}. Tables "
-        "without an order cannot be filled yet; if a column orders the rows, say which: " + _ordered_by(name)
+        f"{sheet.name} looks like a table: {no_order(sheet, near)}. Groups, new places and series need one; if a "
+        "column orders the rows, say which: " + ordered_by(near[0].name if near else "COLUMN")
         + "; if they are several series, say what tells them apart: " + option("by", "COLUMN")
     )  # fmt: skip
 
 
-def _ordered_by(name: str) -> Words:
+def ordered_by(name: str) -> Words:
     return option("kind", "series") + Words(" ", ", ") + option("x", name)
 
 
@@ -219,7 +245,7 @@ def _check_x(sheet: Sheet, x: Column) -> None:
         raise sheet.refuse(
             int(x.blank.argmax()), x.name,
             "blank, and a row without a place cannot be part of a series; fill it in, remove the row, or name another "
-            "column with " + option("x"),
+            "column with " + option("x") + "; if the rows have no order, say " + option("kind", "table"),
         )  # fmt: skip
 
 
@@ -283,12 +309,17 @@ def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list
                 f"{sheet.name}: column '{column.name}' is blank in all {sheet.rows} rows: nothing is known of it; "
                 "leave it out by naming the others with " + option("y")
             )
-        for ending in ("filled", "std", "low", "high"):
-            if f"{column.name}_{ending}" in sheet.columns:
-                raise InputError(
-                    f"{sheet.name} already has a column '{column.name}_{ending}'; rename it, or fill the original file"
-                )
+        check_room(sheet, column, ("filled", "std", "low", "high"))
     return chosen
+
+
+def check_room(sheet: Sheet, column: Column, endings: Iterable[str]) -> None:
+    """Columns that are added must not be there yet."""
+    for ending in endings:
+        if f"{column.name}_{ending}" in sheet.columns:
+            raise InputError(
+                f"{sheet.name} already has a column '{column.name}_{ending}'; rename it, or fill the original file"
+            )
 
 
 def _check_errors(sheet: Sheet, errors: Column, y: list[Column]) -> Column:

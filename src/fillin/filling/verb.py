@@ -115,6 +115,8 @@ def fill(
     chunks: "Mapping[str | int, int] | None" = None,
     halo: int | None = None,
     model: "str | Process | None" = None,
+    target: str | None = None,
+    seed: int = 0,
 ) -> Any:
     """The frame (pandas, polars, Arrow) with, for each column y that has blanks, y_filled, y_std, y_low and y_high.
 
@@ -125,6 +127,11 @@ def fill(
     deviations), `period` the length of a turn where x goes round in a circle. The band has the share `level` of what
     would be observed. What was known keeps its value, and its deviation is 0. `na` are values that mean a blank. What
     may have been meant otherwise is a warning; what was seen is in `attrs["fillin"]` of a frame of pandas.
+
+    Where no column orders the rows, or with kind="table", networks are trained on the frame itself, and every blank is
+    filled from the other cells of its row and from rows like it: of numbers and dates (deviations in days) as above, of
+    classes as y_filled and y_probability. `y` names the columns to fill, `target` one that is told from the others (of
+    which blanks are left); `seed` is that of the networks.
 
     An array comes back as four: filled, std, low, high. A Dataset comes back with them as variables of the one that has
     gaps, or of `var`; so does a DataArray, as a Dataset. A field spans the dimensions `over` (default: latitude and
@@ -140,8 +147,11 @@ def fill(
     """
     from fillin.filling.frames import read_frame
     from fillin.filling.models import filler, model_for
+    from fillin.filling.tables.kind import is_table
+    from fillin.filling.tables.verb import fill_frame, refuse_series
 
-    columns = {"x": x, "y": y, "by": by, "at": at, "every": every, "until": until, "y_err": y_err, "kind": kind}
+    series = {"x": x, "by": by, "at": at, "every": every, "until": until, "y_err": y_err}
+    columns = {**series, "y": y, "kind": kind, "target": target}
     field = {"var": var, "over": over, "mask": mask, "chunks": chunks, "halo": halo}
     if _is_field(data):
         _refuse("an array or a field", {**columns, "na": na or None})
@@ -161,6 +171,9 @@ def fill(
     if isinstance(period, Mapping):
         raise InputError("period of a table is one number, the length of a turn of x, such as 360")
     frame = read_frame(data, na=na)
+    if is_table(frame.sheet, x, _names(y), _names(by), kind, target, at is not None or every is not None):
+        refuse_series(frame.sheet.name, {**series, "bounds": bounds, "period": period, "model": model})
+        return fill_frame(data, frame, y=_names(y), target=target, kind=kind, level=level, seed=seed)
     places = None if at is None else _places(at, x)
     asked = plan(
         frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,

@@ -1,0 +1,56 @@
+"""`fillin fill` of a table without an order."""
+
+import argparse
+from collections.abc import Callable
+
+SERIES = ("x", "by", "at", "every", "until", "bounds", "y_err", "period", "model")
+
+
+def run_table(arguments: argparse.Namespace, path, table, say: Callable[[str], object]) -> None:
+    from fillin.filling.tables.plan import plan_table
+    from fillin.filling.tables.verb import refuse_series
+    from fillin.filling.write import Outputs
+
+    refuse_series(table.sheet.name, {name: getattr(arguments, name) for name in SERIES})
+    plan = plan_table(
+        table.sheet, y=arguments.y, target=arguments.target, kind=arguments.kind, level=arguments.level,
+        seed=arguments.seed,
+    )  # fmt: skip
+    say(plan.line)
+    for note in [*table.notes, *(note.shell for note in plan.notes)]:
+        say(f"note: {note}")
+    if not plan.places:
+        say(f"{'nothing can be filled' if plan.blanks else 'nothing is missing'}: nothing was done")
+        return
+    outputs = Outputs.of(path, arguments.out, arguments.picture, arguments.report, arguments.force)
+    _fill(arguments, table, plan, outputs)
+    say("wrote " + " ".join(str(path) for path in outputs.paths))
+
+
+def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
+    """The slow work, then the files."""
+    import torch
+
+    from fillin.bench.measure import threads
+    from fillin.filling.tables.hidden import judge
+    from fillin.filling.tables.learn import fill_table
+    from fillin.filling.tables.write import write_table
+
+    with threads(arguments.threads or torch.get_num_threads()):
+        found = fill_table(plan)
+        verdicts = judge(plan) if outputs.report else []
+    write_table(outputs.table, table.source, plan, found, outputs.force)
+    if not outputs.picture and not outputs.report:
+        return
+    from fillin.filling.tables.picture import draw_table
+    from fillin.plots import save
+
+    figure = draw_table(plan, found)
+    if outputs.picture:
+        save(figure, outputs.picture)
+    if outputs.report:
+        from fillin.filling.tables.report import page_of
+        from fillin.filling.write import put
+
+        text = page_of(plan, figure, verdicts, arguments.command_line)
+        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"), outputs.force)

@@ -1,0 +1,127 @@
+"""Networks that are trained on the table itself, and what they say of its blanks."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from fillin.filling.needs import need
+from fillin.filling.series import Filled
+from fillin.filling.sheet import TEXT, Column
+from fillin.filling.tables.plan import TablePlan, numbers_of
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many networks are trained, and for how long."""
+
+    members: int
+    steps: int
+
+
+FULL, TEST = Size(8, 500), Size(4, 200)  # to fill; to say how well that goes
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Of classes: what belongs in `rows`, and how probable that is."""
+
+    rows: Int[ndarray, "n"]
+    labels: ndarray
+    probability: Float[ndarray, "n"]
+
+
+Found = Filled | Labels
+
+
+@dataclass(frozen=True)
+class Chances:
+    """The probability of each word; those that are too rare to be told have none."""
+
+    words: tuple[str, ...]
+    chances: Float[ndarray, "n k"]
+
+    def of(self, words: ndarray) -> Float[ndarray, "n"]:
+        place = {word: i for i, word in enumerate(self.words)}
+        return np.array([self.chances[i, place[w]] if w in place else 0.0 for i, w in enumerate(words)], dtype=float)
+
+
+def fill_table(plan: TablePlan) -> dict[str, Found]:
+    """What belongs in the blanks of each column that has some."""
+    found: dict[str, Found] = {column.name: _fixed(column) for column in plan.fixed}
+    if plan.fills:
+        asked = {column.name: column.blank for column in plan.fills}
+        told = tell(plan, plan.frame, asked, FULL)
+        found |= {column.name: _found(plan, column, told[column.name]) for column in plan.fills}
+    return found
+
+
+def tell(plan: TablePlan, frame: Any, asked: dict[str, Bool[ndarray, "n"]], size: Size) -> dict[str, Any]:
+    """Train on all that is known in the frame; of each column what belongs where it is asked for, as `Numbers` or
+    `Chances`."""
+    need("sklearn")
+    from fillin.tables import TableImputer
+    from fillin.tables.told import Numbers
+
+    rows = np.flatnonzero(np.any(list(asked.values()), axis=0))
+    reads = frame[[column.name for column in plan.reads]]
+    kinds = {column.name: "class" for column in plan.reads if column.kind == TEXT}
+    options: dict[str, Any] = {**vars(size), "random_state": plan.seed, "kinds": kinds}
+    if plan.target is not None:
+        return {plan.target.name: _tell_target(plan.target, frame, reads, rows, options)}
+    model = TableImputer(**options).fit(reads)
+    each = dict(zip(reads.columns, model.fitted_.tell(model.schema_.encode(reads.iloc[rows])), strict=True))
+    found = {}
+    for name, own in asked.items():
+        told, here = each[name], np.flatnonzero(own[rows])
+        if isinstance(told, Numbers):
+            found[name] = _part(told, here)
+        else:
+            found[name] = _words(model.schema_[name], told.chances[here])
+    return found
+
+
+def _tell_target(goal: Column, frame: Any, reads: Any, rows: ndarray, options: dict[str, Any]) -> Any:
+    from fillin.tables import TableClassifier, TableRegressor
+
+    y, asked = frame[goal.name].to_numpy(), reads.iloc[rows]
+    if goal.kind == TEXT:
+        classifier = TableClassifier(**options).fit(reads, y)
+        return Chances(tuple(classifier.classes_.tolist()), classifier.predict_proba(asked))
+    model = TableRegressor(**options).fit(reads, y)
+    return model.fitted_.tell(model.schema_.encode(asked))[0]
+
+
+def _part(told: Any, here: Int[ndarray, "n"]) -> Any:
+    """Of some of the rows."""
+    from fillin.tables.told import Numbers
+
+    answer = told.answer
+    parts = (part[here] for part in (answer.weights, answer.means, answer.deviations))
+    return Numbers(type(answer)(*parts), told.scale)
+
+
+def _words(column: Any, chances: Float[ndarray, "n k"]) -> Chances:
+    """The last code is any other value: no word that could be written."""
+    return Chances(column.levels[: chances.shape[1] - 1], chances[:, :-1])
+
+
+def _found(plan: TablePlan, column: Column, told: Any) -> Found:
+    rows = np.flatnonzero(column.blank)
+    if isinstance(told, Chances):
+        best = told.chances.argmax(1)
+        labels = np.array(told.words, dtype=object)[best]
+        return Labels(rows, labels, told.chances[np.arange(len(rows)), best])
+    low, high, quarter, other = (told.quantile(q) for q in (0.5 - plan.level / 2, 0.5 + plan.level / 2, 0.25, 0.75))
+    return Filled(rows, told.mean, told.std, low, high, quarter, other)
+
+
+def _fixed(column: Column) -> Found:
+    """The one value that is known; nothing tells how surely."""
+    rows, value = np.flatnonzero(column.blank), numbers_of(column)[~column.blank][0]
+    nothing = np.full(len(rows), np.nan)
+    if column.kind == TEXT:
+        return Labels(rows, np.full(len(rows), value, dtype=object), nothing)
+    return Filled(rows, np.full(len(rows), float(value)), *[nothing] * 5)

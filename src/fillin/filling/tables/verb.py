@@ -1,0 +1,36 @@
+"""`fillin.fill` of a frame without an order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fillin.errors import InputError, option
+from fillin.filling.frames import Frame
+from fillin.filling.notes import warn
+from fillin.filling.tables.learn import fill_table
+from fillin.filling.tables.plan import plan_table
+from fillin.filling.tables.write import filled_frame
+from fillin.filling.understand import ordered_by
+
+
+def fill_frame(
+    data: Any, frame: Frame, *, y: Sequence[str], target: str | None, kind: str | None, level: float, seed: int
+) -> Any:
+    """The frame with what was added; as it came where nothing can be filled."""
+    plan = plan_table(frame.sheet, y=y, target=target, kind=kind, level=level, seed=seed)
+    warn(plan.notes)
+    if not plan.places:
+        return data
+    filled = filled_frame(frame, plan, fill_table(plan))
+    if hasattr(filled, "attrs"):
+        filled.attrs = {**data.attrs, "fillin": [plan.line, *map(str, plan.notes)]}
+    return filled
+
+
+def refuse_series(sheet_name: str, options: dict[str, Any]) -> None:
+    """Options that mean nothing where rows have no order."""
+    for name, value in options.items():
+        if value not in (None, [], ()):
+            raise InputError(
+                f"{sheet_name} is filled as a table, and " + option(name) + " does not apply to one; leave it out, or "
+                "say which column orders the rows: " + ordered_by("COLUMN")
+            )  # fmt: skip
