@@ -119,6 +119,10 @@ def test_an_index_stays():
     frame = unordered().set_index(pd.Index([f"row {i}" for i in range(30)], name="who"))
     found = fillin.fill(frame, kind="table")
     assert found.index.equals(frame.index)
+    shuffled = unordered().set_index(pd.Index(np.random.default_rng(1).permutation(30)))
+    found, plain = (fillin.fill(table, kind="table") for table in (shuffled, unordered()))
+    assert found.index.equals(shuffled.index)
+    assert np.array_equal(found["a_filled"], plain["a_filled"])  # a name of a row tells nothing
     assert list(found.columns[:3]) == ["a", "b", "c"]
 
 
@@ -294,6 +298,13 @@ def test_numbers_as_text_are_numbers():
     pd.testing.assert_frame_equal(
         fillin.fill(words, kind="table")[FOUR], fillin.fill(table, kind="table")[FOUR], check_dtype=False
     )
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_twice_one_name_in_a_frame():
+    frame = pd.DataFrame([[1, 2], [3, None]], columns=["a", "a"])
+    with pytest.raises(FillinError, match="the frame: two columns are called 'a'"):
+        fillin.fill(frame, kind="table")
 
 
 TABLE = "a,b\n1,x\n3,\n2,y\n"

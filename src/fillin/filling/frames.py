@@ -67,6 +67,9 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), dat
             "fill takes a DataFrame (pandas, polars, Arrow), an array of NumPy, a Dataset or DataArray of xarray, got "
             f"{type(data).__name__}; numpy.asarray(data, dtype=float) makes an array of a list"
         ) from None
+    except nw.exceptions.DuplicateError:
+        twice = next(column for column in data.columns if list(data.columns).count(column) > 1)
+        raise InputError(f"{name}: two columns are called {twice!r}; give each a name of its own") from None
     index, unnamed = [], False
     if frame.implementation.is_pandas_like() and type(data.index).__name__ != "RangeIndex":
         unnamed = data.index.nlevels == 1 and data.index.name is None

@@ -29,9 +29,10 @@ def is_table(
 def guessed(sheet: Sheet, y: Sequence[str]) -> Note:
     """Why it was taken for a table; doubtful where a column orders the rows almost, or is called as if it did."""
     near = nearly(sheet, y)
+    near = near if near is not None and (says_place(near[0]) or _almost(near[0])) else None
     said = no_order(sheet, near) + ": taken as a table. If a column orders the rows, say which: "
     words: Words = said + ordered_by(near[0].name if near else "COLUMN")
-    return Note(words, doubtful=near is not None and (says_place(near[0]) or _almost(near[0])))
+    return Note(words, doubtful=near is not None)
 
 
 def _almost(column: Column) -> bool:

@@ -1,7 +1,7 @@
 """A table understood: what is read of it, what is to be filled, and what to say of it."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -78,9 +78,9 @@ class TablePlan:
 
 def plan_table(
     sheet: Sheet, *, y: Sequence[str] = (), target: str | None = None, kind: str | None = None, level: float = 0.95,
-    seed: int = 0,
+    seed: int = 0, index: Collection[str] = (),
 ) -> TablePlan:  # fmt: skip
-    """What there is to do; whatever cannot be read is an error with its place."""
+    """What there is to do; whatever cannot be read is an error with its place. An index only names rows."""
     if not 0 < level < 1:
         raise InputError(argument("level") + f" is the share inside the band, between 0 and 1, got {level}")
     if not 0 <= seed < 2**32:
@@ -95,7 +95,7 @@ def plan_table(
         notes += [*sentinels(column), *spelled(column)] if column.kind == NUMBER else _spelled(column)
     wanted = named or list(sheet.columns.values())
     gaps = [column for column in wanted if column.blank.any()]
-    reads, dropped = _read(sheet, named, notes)
+    reads, dropped = _read(sheet, named, index, notes)
     fills, fixed = [], []
     for column in gaps:
         if column in dropped:
@@ -115,12 +115,17 @@ def plan_table(
     return TablePlan(sheet, reads, fills, fixed, goal, notes, level, seed)
 
 
-def _read(sheet: Sheet, named: list[Column], notes: list[Note]) -> tuple[list[Column], list[Column]]:
+def _read(
+    sheet: Sheet, named: list[Column], index: Collection[str], notes: list[Note]
+) -> tuple[list[Column], list[Column]]:
     """Columns that can be read, and those that cannot; named ones must be."""
     reads, dropped, empty = [], [], []
     for column in sheet.columns.values():
         why = ""
-        if column.blank.all():
+        if column.name in index:
+            why = "is the index"
+            notes.append(Note(f"{column.name} {why}: not read"))
+        elif column.blank.all():
             empty.append(column.name)
             why = f"is blank in all {sheet.rows:,} rows: nothing is known of it"
         elif column.counts:

@@ -25,10 +25,10 @@ def page_of(plan: TablePlan, figure: "Figure", verdicts: Sequence[Verdict], comm
 def assumptions(plan: TablePlan) -> list[str]:
     """In words, one line each."""
     read = ", ".join(column.name for column in plan.reads)
-    source = "of itself" if plan.target is None else f"told for '{plan.target.name}' alone"
+    goal = "to tell every column from the others" if plan.target is None else f"to tell '{plan.target.name}' alone"
     return [
         f"The order of the rows means nothing. Read were: {read or 'no columns'}.",
-        f"Networks were trained on this table, {source}: they learn which rows are alike and look up what those hold. "
+        f"Networks were trained on this table {goal}: they learn which rows are alike and look up what those hold. "
         "They know nothing else.",
         f"The band of numbers and dates holds {plan.level:.0%} of what would be observed; _std is the deviation of the "
         "same (of dates in days), and _probability that of the class that was filled in. What was known keeps its "

@@ -16,7 +16,7 @@ def fill_frame(
     data: Any, frame: Frame, *, y: Sequence[str], target: str | None, kind: str | None, level: float, seed: int
 ) -> Any:
     """The frame with what was added; as it came where nothing can be filled."""
-    plan = plan_table(frame.sheet, y=y, target=target, kind=kind, level=level, seed=seed)
+    plan = plan_table(frame.sheet, y=y, target=target, kind=kind, level=level, seed=seed, index=frame.index)
     warn(plan.notes)
     if not plan.places:
         return data
