@@ -15,9 +15,9 @@ import fillin
 ROOT = Path(fillin.__file__).parent
 # each part may import those before it, and itself
 ORDER = [
-    "errors", "quantiles", "answer", "cells", "pretrained", "attention", "layers", "heads", "data", "models",
-    "objectives", "sampling", "exporting", "plots", "train", "bench", "evaluate", "tables", "filling", "regressor",
-    "studies", "cli",
+    "errors", "quantiles", "answer", "cells", "progress", "pretrained", "attention", "layers", "heads", "data",
+    "models", "objectives", "sampling", "exporting", "plots", "train", "bench", "evaluate", "tables", "filling",
+    "regressor", "studies", "cli",
 ]  # fmt: skip
 MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "fillin.") if not m.name.endswith("__main__"))
 

@@ -2,10 +2,7 @@
 
 import json
 import os
-import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +22,7 @@ except ModuleNotFoundError as error:
 from fillin.errors import InputError, InputTypeError, UnknownName
 from fillin.filling.adapt import ENOUGH, STEPS, adapt
 from fillin.filling.joint import DRAWS, covariance, draw
-from fillin.filling.known import Known, Tick
+from fillin.filling.known import Known
 from fillin.filling.models import model_for
 from fillin.filling.scales import STEPS as STEPS_OF_SCALES
 from fillin.filling.scales import column_scales
@@ -34,6 +31,7 @@ from fillin.models import Process, load
 from fillin.models.files import build, read_tensors, replace_file, write_tensors
 from fillin.models.filler import Filler
 from fillin.pretrained import names
+from fillin.progress import progress
 from fillin.quantiles import levels
 
 FORMAT = 1
@@ -101,7 +99,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
         """Of each column of X, for each output; None where the model has its own."""
         if model.dim_x is not None or X.shape[1] < 2:
             return None
-        with _progress("scales", STEPS_OF_SCALES * y.shape[1], shown=True) as tick:
+        with progress("scales", STEPS_OF_SCALES * y.shape[1], shown=True) as tick:
             seen = ~np.isnan(y)
             each = [column_scales(model, X[s], y[s, i], self.seed_, tick) for i, s in enumerate(seen.T)]
         return np.stack(each)
@@ -151,7 +149,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
                 f"adapt=True needs {ENOUGH} known points, there are {most}: the model stays as it is", stacklevel=3
             )
             return
-        with _progress("adapt", STEPS, shown=True) as tick:
+        with progress("adapt", STEPS, shown=True) as tick:
             model, self.gain_ = adapt(self.model_, enough, self.seed_, tick)
         self._remember(model, self.X_train_, self.y_train_, self.y_err_, self.scales_)
 
@@ -171,13 +169,13 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
             raise InputError(f"return_cov: {len(X)} places; ask for at most {TOGETHER} at once, or draw with sample_y")
         if not noise and not isinstance(self.model_.head, ObservedHead):
             raise InputError("noise=False: this model does not tell the function from its noise; leave noise=True")
-        with _progress("predict", len(X) * len(self.known_), len(X) > MANY) as tick:
+        with progress("predict", len(X) * len(self.known_), len(X) > MANY) as tick:
             answers = [known.at(X, noise, tick) for known in self.known_]
         found = [self._flat(np.stack([a.mean[:, 0] for a in answers], -1) + self.centre_)]
         if return_std:
             found.append(self._flat(np.stack([a.std[:, 0] for a in answers], -1)))
         if return_cov:
-            with _progress("covariance", len(X) * DRAWS * len(self.known_), len(X) * DRAWS > MANY_DRAWN) as tick:
+            with progress("covariance", len(X) * DRAWS * len(self.known_), len(X) * DRAWS > MANY_DRAWN) as tick:
                 each = [covariance(known, X, noise, self.seed_, tick) for known in self.known_]
             found.append(self._flat(np.stack(each, -1)))
         if quantiles is not None:
@@ -193,7 +191,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
             raise InputError(f"sample_y: n_samples must be a whole number of at least 1, got {n_samples!r}")
         seeds = check_random_state(random_state).randint(2**31, size=len(self.known_))
         values = len(X) * int(n_samples)
-        with _progress("sample", values * len(self.known_), values > MANY_DRAWN) as tick:
+        with progress("sample", values * len(self.known_), values > MANY_DRAWN) as tick:
             drawn = [draw(k, X, int(n_samples), int(s), tick) for k, s in zip(self.known_, seeds, strict=True)]
         return np.moveaxis(self._flat(np.stack(drawn, -1) + self.centre_), 0, -1)
 
@@ -294,17 +292,3 @@ def _errors(given, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"] | None:
         row, column = np.argwhere(error < 0)[0]
         raise InputError(f"y_err is {error[row, column]:g} in row {row}; deviations are at least 0 (0: not known)")
     return np.ascontiguousarray(np.broadcast_to(np.nan_to_num(error), y.shape))
-
-
-@contextmanager
-def _progress(what: str, total: int, shown: bool) -> Iterator[Tick]:
-    """A bar on a terminal, gone once the work is done; else nothing."""
-    if not (shown and sys.stderr.isatty()):
-        yield lambda done: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda done: bar.advance(task, done)

@@ -21,9 +21,9 @@ except ModuleNotFoundError as error:
 from fillin.data.tables import Column, Scale, Schema
 from fillin.errors import InputError
 from fillin.models.files import read_tensors, replace_file, write_tensors
+from fillin.progress import progress
 from fillin.tables.ensemble import Widths
 from fillin.tables.fitted import Fitted, Question
-from fillin.tables.progress import bar
 from fillin.tables.training import Plan
 
 FORMAT = 1
@@ -77,7 +77,7 @@ class TableEstimator(BaseEstimator):
         own = tuple(column.classes for column in self.schema_.columns)
         question = Question(own, tuple(column.classes for column in columns), shared, features)
         seed = int(check_random_state(self.random_state).randint(2**31))
-        with bar(f"learning {len(reads):,} rows") as tick:
+        with progress(f"learning {len(reads):,} rows", int(steps)) as tick:
             self.fitted_ = Fitted.learn(
                 question,
                 reads,

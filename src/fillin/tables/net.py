@@ -40,9 +40,6 @@ class Rows:
     held: Float[Tensor, "m n t"]
     known: Bool[Tensor, "m n t"]
 
-    def __getitem__(self, index) -> "Rows":
-        return Rows(self.cells[:, index], self.seen[:, index], self.held[:, index], self.known[:, index])
-
 
 class RowNet(nn.Module):
     """`members` networks; net(asked, memory) → for each told column a distribution of batch [m n]."""
