@@ -97,6 +97,12 @@ def test_the_objective_is_that_of_the_paper():
     assert_close(alone, torch.stack([log[i, only[i, :, -1], -1].mean() for i in range(2)]))
 
 
+def test_more_classes_than_it_tells_apart_are_an_error():
+    cells = random_cells()
+    with pytest.raises(InputError, match=f"at most {CLASSES}"):
+        npt().fill(replace(cells, classes=cells.classes * (CLASSES + 1)))
+
+
 def test_rows_joined_are_of_one_width():
     with pytest.raises(InputError, match="between='columns'"):
         NPT(dim_x=None, between="rows")

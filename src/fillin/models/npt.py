@@ -53,6 +53,9 @@ class NPT(Process):
 
     def fill(self, cells: Cells) -> CellDistribution:
         """What each cell may hold, given those that are seen."""
+        most = int(cells.classes.max())
+        if most > CLASSES:
+            raise InputError(f"npt: a column has {most} classes, and at most {CLASSES} are told apart; join rare ones")
         units = ColumnUnits.of(cells)
         h = self.features(cells, units)
         exists = torch.arange(CLASSES, device=h.device) < cells.classes.clamp_min(1)[:, None, :, None]
@@ -85,17 +88,17 @@ class NPT(Process):
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Distribution:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
-        dim_x, points = xc.shape[2], context.followed_by(targets.unknown(self.dim_y))
+        cells = self.encode(context, targets)
+        return self._numbers(self.decode(cells, targets), ColumnUnits.of(cells).columns(xc.shape[2]))
+
+    def encode(self, context: Points, targets: Targets) -> Cells:
+        """The table whose rows are points, those of the context first."""
+        points = context.followed_by(targets.unknown(self.dim_y))
         placed = points.real & context.real.any(1, keepdim=True)  # without a context there is nothing to be placed by
         seen = torch.cat([placed[..., None].expand(points.x.shape), points.seen], -1)
         classes = torch.zeros(seen.shape[0], seen.shape[2], dtype=torch.long, device=seen.device)
-        cells = Cells(torch.cat([points.x, points.y], -1), seen, ~seen, classes, len(context), points.keep)
-        units = ColumnUnits.of(cells)
-        return self._numbers(self.features(cells, units)[:, len(context) :, dim_x:], units.columns(dim_x))
+        return Cells(torch.cat([points.x, points.y], -1), seen, ~seen, classes, len(context), points.keep)
 
-    def encode(self, context: Points, targets: Targets) -> Points:
-        """A table is read whole, targets and all."""
-        return context
-
-    def decode(self, encoded: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
-        raise NotImplementedError
+    def decode(self, encoded: Cells, targets: Targets) -> Float[Tensor, "b nt dy e"]:
+        """Features of the cells of y, one column each."""
+        return self.features(encoded, ColumnUnits.of(encoded))[:, encoded.context :, targets.x.shape[2] :]
