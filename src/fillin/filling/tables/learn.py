@@ -18,10 +18,10 @@ class Size:
     """How many networks are trained, and for how long."""
 
     members: int
-    steps: int
+    steps: int | str  # "auto": by the number of rows
 
 
-FULL, TEST = Size(8, 500), Size(4, 200)  # to fill; to say how well that goes
+FULL, TEST = Size(8, "auto"), Size(4, 200)  # to fill; to say how well that goes
 
 
 @dataclass(frozen=True)
