@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fillin.cli.options import console, describe, positive
 
@@ -203,19 +204,32 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
         filled = fill_all(plan.series, model, plan.asked, tick)
         found = verdicts(judged, arguments.seed, tick)
     table.write(outputs.table, plan.seen, plan.new, filled, outputs.force)
+
+    def picture():
+        from fillin.filling.picture import draw
+
+        return draw(plan, filled)
+
+    def text(figure) -> str:
+        from fillin.filling.report import of_table, page
+
+        return page(of_table(plan, name), figure, found, arguments.command_line, arguments.seed)
+
+    illustrate(outputs, picture, text)
+
+
+def illustrate(outputs, picture: Callable[[], Any], page: Callable[[Any], str]) -> None:
+    """The picture, and the page that has it, where they are wanted; drawn last, once the result is safe."""
     if not outputs.picture and not outputs.report:
         return
-    from fillin.filling.picture import draw
+    from fillin.filling.write import put
     from fillin.plots import save
 
-    figure = draw(plan, filled)
+    figure = picture()
     if outputs.picture:
         save(figure, outputs.picture)
     if outputs.report:
-        from fillin.filling.report import of_table, page
-        from fillin.filling.write import put
-
-        text = page(of_table(plan, name), figure, found, arguments.command_line, arguments.seed)
+        text = page(figure)
         put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"), outputs.force)
 
 

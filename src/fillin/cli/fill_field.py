@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fillin.cli.fill import bar, speaker
+from fillin.cli.fill import bar, illustrate, speaker
 
 
 def run_field(arguments: argparse.Namespace, path: Path) -> None:
@@ -72,21 +72,19 @@ def _fill(arguments: argparse.Namespace, file, plan, outputs) -> None:
     with threads(own), bar("fill", plan.places + ticks(judged)) as tick, _watched(plan, number, tick):
         written = file.write(outputs.table, plan, fill_field(plan, model, tick), outputs.force)
         found = verdicts(judged, arguments.seed, tick)
-    if not outputs.picture and not outputs.report:
-        return
-    from fillin.filling.fields.picture import draw_field
-    from fillin.plots import save
 
-    figure = draw_field(plan, written[0], written[1])
-    if outputs.picture:
-        save(figure, outputs.picture)
-    if outputs.report:
+    def picture():
+        from fillin.filling.fields.picture import draw_field
+
+        return draw_field(plan, written[0], written[1])
+
+    def text(figure) -> str:
         from fillin.filling.fields.report import of_field
         from fillin.filling.report import page
-        from fillin.filling.write import put
 
-        text = page(of_field(plan, name), figure, found, arguments.command_line, arguments.seed)
-        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"), outputs.force)
+        return page(of_field(plan, name), figure, found, arguments.command_line, arguments.seed)
+
+    illustrate(outputs, picture, text)
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 import argparse
 from collections.abc import Callable
 
+from fillin.cli.fill import illustrate
+
 SERIES = ("x", "by", "at", "every", "until", "bounds", "y_err", "period", "model")
 
 
@@ -40,17 +42,15 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
         found = fill_table(plan)
         verdicts = judge(plan) if outputs.report else []
     write_table(outputs.table, table.source, plan, found, outputs.force)
-    if not outputs.picture and not outputs.report:
-        return
-    from fillin.filling.tables.picture import draw_table
-    from fillin.plots import save
 
-    figure = draw_table(plan, found)
-    if outputs.picture:
-        save(figure, outputs.picture)
-    if outputs.report:
+    def picture():
+        from fillin.filling.tables.picture import draw_table
+
+        return draw_table(plan, found)
+
+    def text(figure) -> str:
         from fillin.filling.tables.report import page_of
-        from fillin.filling.write import put
 
-        text = page_of(plan, figure, verdicts, arguments.command_line)
-        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"), outputs.force)
+        return page_of(plan, figure, verdicts, arguments.command_line)
+
+    illustrate(outputs, picture, text)
