@@ -24,7 +24,7 @@ from fillin.models.files import read_tensors, replace_file, write_tensors
 from fillin.progress import progress
 from fillin.tables.ensemble import Widths
 from fillin.tables.fitted import Fitted, Question
-from fillin.tables.training import Plan
+from fillin.tables.training import Plan, enough_steps
 
 FORMAT = 1
 
@@ -64,7 +64,7 @@ class TableEstimator(BaseEstimator):
         self, reads: Float[ndarray, "n d"], targets: Float[ndarray, "n t"], told: tuple[Column, ...], features: float
     ) -> None:
         """Targets, and with a weight of `features` the columns that are read; without targets those alone."""
-        steps = _steps(len(reads)) if isinstance(self.steps, str) and self.steps == "auto" else self.steps
+        steps = enough_steps(len(reads)) if isinstance(self.steps, str) and self.steps == "auto" else self.steps
         for name, value in (("members", self.members), ("steps", steps)):
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
@@ -154,8 +154,3 @@ class TableEstimator(BaseEstimator):
         except (KeyError, TypeError, RuntimeError) as error:
             raise InputError(f"load: the parts of {path} do not fit together: {error}") from error
         return made
-
-
-def _steps(rows: int) -> int:
-    """Enough for a table: what there is to learn grows, and so does what a step leaves out."""
-    return int(500 * min(max(rows / 2_000, 1), 25) ** 0.5)

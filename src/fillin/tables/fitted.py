@@ -11,7 +11,8 @@ from torch import Tensor
 
 from fillin.data.tables.scaling import Scale
 from fillin.tables.ensemble import Members, Widths, ask, calibrate, chances
-from fillin.tables.net import RowNet
+from fillin.tables.joint import Joint
+from fillin.tables.net import Layout, RowNet
 from fillin.tables.task import MOST, TableTask, Units
 from fillin.tables.told import Classes, Numbers, Told
 from fillin.tables.training import Plan, Split, Tick, train
@@ -46,7 +47,9 @@ class Fitted:
         self.question, self.reads, self.tells = question, reads, tells
         self.scales, self.net_options = scales, net_options
         self.units = Units.of(reads, question.reads)
+        self.joint: Joint | None = None  # as the table says
         self.table = self._task(reads, tells)
+        self.joint = self.table.joint
         self.net = RowNet(self.table.layout, **net_options)
         self.widths = [Widths() for _ in question.tells]
 
@@ -77,7 +80,8 @@ class Fitted:
             ],
             1,
         )
-        return TableTask.of(reads, z, self.units, codes, self.question.shared)
+        layout = Layout(self.units.classes, codes, self.question.shared)
+        return TableTask.of(reads, z, self.units, layout, self.joint)
 
     def tell(self, values: Float[ndarray, "n d"]) -> list[Told]:
         asked = self._task(values, np.full((len(values), len(self.question.tells)), np.nan))

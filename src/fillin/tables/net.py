@@ -25,17 +25,32 @@ STEPS = 4  # where the distribution of a column is cut, so that shares above can
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns a network reads, and which it tells: `classes` of each (0: numbers, in standard units)."""
+    """Which columns a network reads, and which it tells: classes of each (0: numbers, in standard units). `shared`
+    says at which place of what is read a told column is (−1: it is not read), so that a cell that is asked for is
+    never seen."""
 
     reads: tuple[int, ...]
     tells: tuple[int, ...]
+    shared: tuple[int, ...]
+
+    @property
+    def numbers(self) -> list[int]:
+        """Places of the columns of numbers that are read."""
+        return [i for i, classes in enumerate(self.reads) if not classes]
+
+    @property
+    def guesses(self) -> list[int]:
+        """Places of those that are told, too: there is a guess to begin with."""
+        return [i for i, classes in zip(self.shared, self.tells, strict=True) if i >= 0 and not classes]
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows for each member: cells that may be read, and cells to be looked up (their values 0 where not known)."""
+    """Rows for each member: cells that may be read, those that are not seen guessed at, and how unsure; and cells to be
+    looked up (their values 0 where not known)."""
 
     cells: Float[Tensor, "m n d"]
+    unsure: Float[Tensor, "m n d"]
     seen: Bool[Tensor, "m n d"]
     held: Float[Tensor, "m n t"]
     known: Bool[Tensor, "m n t"]
@@ -54,36 +69,35 @@ class RowNet(nn.Module):
     ):  # fmt: skip
         super().__init__()
         self.layout, self.heads, self.parts, self.dropout = layout, heads, parts, dropout
-        number = [i for i, k in enumerate(layout.reads) if not k]
+        number = layout.numbers
         coded = [i for i, k in enumerate(layout.reads) if k]
         self.register_buffer("number", torch.tensor(number, dtype=torch.long), persistent=False)
         self.register_buffer("coded", torch.tensor(coded, dtype=torch.long), persistent=False)
         self.numbers = Numbers(members, len(number), token) if number else None
         self.codes = Codes(members, [layout.reads[i] for i in coded], token) if coded else None
         d = len(layout.reads)
-        self.masked = nn.Parameter(torch.randn(members, 1, d, token))
+        self.masked = nn.Parameter(torch.zeros(members, 1, d, token))
         self.encode = nn.ModuleList([Linears(members, len(number) + d * token, width), Linears(members, width, width)])
         self.place = Linears(members, width, heads * places)
-        self.gate = Linears(members, width, heads)
+        self.gate = Linears(members, width, len(layout.tells) * (heads + 1))
         looked_up = sum(k or 2 + STEPS for k in layout.tells) + len(layout.tells) + places + 1
-        self.norm = Norms(members, width + heads * looked_up)
-        self.hidden = Linears(members, width + heads * looked_up, width)
+        found = width + heads * looked_up + 2 * len(layout.guesses)
+        self.norm, self.hidden = Norms(members, found), Linears(members, found, width)
         self.tell = Linears(members, width, sum(k or 3 * parts for k in layout.tells))
         self.trust = nn.Parameter(torch.ones(members, 1, len(layout.tells)))
         cuts = torch.special.ndtri(torch.arange(1, STEPS + 1) / (STEPS + 1))
         self.register_buffer("cuts", cuts, persistent=False)
 
     def row(self, rows: Rows) -> Float[Tensor, "m n w"]:
-        tokens = self.masked.expand(-1, rows.cells.shape[1], -1, -1).clone()
         z = rows.cells[..., self.number]
+        tokens = torch.zeros(*rows.cells.shape, self.masked.shape[-1], dtype=z.dtype, device=z.device)
         if self.numbers is not None:
-            seen = rows.seen[..., self.number]
-            tokens[:, :, self.number] = torch.where(seen[..., None], self.numbers(z), tokens[:, :, self.number])
-            z = torch.where(seen, z, 0)
+            tokens[:, :, self.number] = self.numbers(z)
         if self.codes is not None:
             seen = rows.seen[..., self.coded]
             code = self.codes(torch.where(seen, rows.cells[..., self.coded], 0).long())
-            tokens[:, :, self.coded] = torch.where(seen[..., None], code, tokens[:, :, self.coded])
+            tokens[:, :, self.coded] = torch.where(seen[..., None], code, 0)
+        tokens = torch.where(rows.seen[..., None], tokens, tokens + self.masked)
         h = torch.cat([z, tokens.flatten(2)], -1)
         for layer in self.encode:
             h = dropout(layer(h).relu(), self.dropout, self.training)
@@ -105,22 +119,23 @@ class RowNet(nn.Module):
         offset, far = q - found[..., width:-1], found[..., -1:]
         spread = (far - found[..., width:-1].square().sum(-1, keepdim=True)).clamp_min(0)
         near = torch.log1p(spread + offset.square().sum(-1, keepdim=True))
+        gates = self.gate(h).unflatten(-1, (-1, self.heads + 1)).unbind(2)
         told, base, at = [], [], 0
-        for classes in self.layout.tells:
+        for gate, place, classes in zip(gates, self.layout.shared, self.layout.tells, strict=True):
             size = 1 + (classes or 2 + STEPS)
             some, what = found[..., at : at + size].tensor_split([1], -1)
             mean = what / some.clamp_min(1e-6)  # of the rows where it is known
-            base.append(mean)
+            guess = asked.cells[:, None, :, place, None] if place >= 0 and not classes else None
+            base.append(_weighed(gate, mean[..., : classes or 1], guess))
             if not classes:
                 deviation = (mean[..., 1:2] - mean[..., :1].square()).clamp_min(1e-6).sqrt()
                 mean = torch.cat([mean[..., :1], deviation, mean[..., 2:]], -1)
             told += [some, mean]
             at += size
         heads = torch.cat([*told, offset, near], -1).transpose(1, 2).flatten(2)
-        z = self.hidden(self.norm(torch.cat([h, heads], -1))).relu()
-        out = self.tell(dropout(z, self.dropout, self.training))
-        gate = self.gate(h).log_softmax(-1).exp().transpose(1, 2)[..., None]  # [m h n 1]
-        return self._distributions(out, [(gate * mean).sum(1) for mean in base])
+        guesses = [asked.cells[..., self.layout.guesses], asked.unsure[..., self.layout.guesses]]
+        z = self.hidden(self.norm(torch.cat([h, heads, *guesses], -1))).relu()
+        return self._distributions(self.tell(dropout(z, self.dropout, self.training)), base)
 
     def _places(self, h: Float[Tensor, "m n w"]) -> Float[Tensor, "m h n p"]:
         return self.place(h).unflatten(-1, (self.heads, -1)).transpose(1, 2)
@@ -161,6 +176,14 @@ class RowNet(nn.Module):
             parts = Normal(base[j][..., :1] + mean, 1e-3 + softplus(wide - 1), validate_args=False)
             made.append(MixtureSameFamily(Categorical(logits=share, validate_args=False), parts, validate_args=False))
         return made
+
+
+def _weighed(gate: Float[Tensor, "m n g"], mean: Float[Tensor, "m h n k"], guess: Tensor | None):
+    """What the heads looked up, and the guess where there is one, each as much as a row trusts it."""
+    if guess is not None:
+        mean = torch.cat([mean, guess], 1)
+    share = gate[..., : mean.shape[1]].softmax(-1).transpose(1, 2)[..., None]  # [m h n 1]
+    return (share * mean).sum(1)
 
 
 def same_rows(asked: Int64[Tensor, "m n"], memory: Int64[Tensor, "m k"]) -> Bool[Tensor, "m n k"]:

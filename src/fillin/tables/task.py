@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
+from fillin.tables.joint import Joint
 from fillin.tables.net import Layout, Rows
 
 MOST = 100  # classes of a column that are told apart; the rarer ones are one
@@ -46,45 +47,57 @@ def near(z: Float[ndarray, "n d"], classes: tuple[int, ...]) -> Float[ndarray, "
 
 @dataclass(frozen=True)
 class TableTask:
-    """The rows of a table, as tensors: cells to read and cells to tell. `shared` says at which place of what is read
-    a told column is (−1: it is not read), so that a cell that is asked for is never seen."""
+    """The rows of a table, as tensors: cells to read and cells to tell."""
 
     cells: Float[Tensor, "n d"]
     seen: Bool[Tensor, "n d"]
     held: Float[Tensor, "n t"]
     known: Bool[Tensor, "n t"]
     layout: Layout
-    shared: tuple[int, ...]
+    joint: Joint  # of the columns of numbers that are read
+    guessed: tuple[Float[Tensor, "n d"], Float[Tensor, "n d"]]  # cells as `joint` completes them, and how unsure
 
     @classmethod
     def of(
-        cls, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"], units: Units, classes: tuple[int, ...],
-        shared: tuple[int, ...],
+        cls, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"], units: Units, layout: Layout,
+        joint: Joint | None = None,
     ) -> "TableTask":  # fmt: skip
         """From columns to read, in their own units, and columns to tell, in standard ones."""
         z = units.standard(reads)
-        seen, known = ~np.isnan(z), ~np.isnan(tells)
-        tensor = lambda a: torch.as_tensor(a, dtype=torch.float32)  # noqa: E731
-        return cls(
-            tensor(np.where(seen, near(z, units.classes), 0)), torch.as_tensor(seen), tensor(np.where(known, tells, 0)),
-            torch.as_tensor(known), Layout(units.classes, classes), shared,
-        )  # fmt: skip
+        seen, known = torch.as_tensor(~np.isnan(z)), ~np.isnan(tells)
+        cells = torch.as_tensor(np.where(np.isnan(z), 0, near(z, units.classes)), dtype=torch.float32)
+        held = torch.as_tensor(np.where(known, tells, 0), dtype=torch.float32)
+        number = layout.numbers
+        joint = joint or Joint.learn(cells[:, number], seen[:, number])
+        return cls(cells, seen, held, torch.as_tensor(known), layout, joint, _guessed(joint, number, cells, seen))
 
     def __len__(self) -> int:
         return len(self.cells)
 
     def rows(self, index: Int64[Tensor, "m k"]) -> Rows:
         """Some rows, others for each member."""
-        return Rows(self.cells[index], self.seen[index], self.held[index], self.known[index])
+        cells, unsure = self.guessed
+        return Rows(cells[index], unsure[index], self.seen[index], self.held[index], self.known[index])
 
     def hidden(self, index: Int64[Tensor, "m k"], share: float) -> tuple[Rows, Bool[Tensor, "m k t"]]:
         """The same with cells that can be told hidden: those of columns that are not read all, of the others a share.
         Also says which cells can now be asked for."""
         rows = self.rows(index)
         asked, seen = rows.known.clone(), rows.seen.clone()
-        for j, place in enumerate(self.shared):
+        for j, place in enumerate(self.layout.shared):
             if place >= 0:
                 hide = torch.rand(index.shape) < share
                 asked[..., j] &= hide
                 seen[..., place] &= ~hide
-        return Rows(rows.cells, seen, rows.held, rows.known), asked
+        cells, unsure = rows.cells, rows.unsure
+        if max(self.layout.shared) >= 0:
+            cells, unsure = _guessed(self.joint, self.layout.numbers, self.cells[index], seen)
+        return Rows(cells, unsure, seen, rows.held, rows.known), asked
+
+
+def _guessed(joint: Joint, number: list[int], cells: Float[Tensor, "*b d"], seen: Bool[Tensor, "*b d"]):
+    """Cells with what the columns of numbers say of one another in place of those that are not seen."""
+    mean, unsure = joint.guess(cells[..., number], seen[..., number])
+    every, doubt = torch.where(seen, cells, 0), torch.zeros_like(cells)
+    every[..., number], doubt[..., number] = mean, unsure
+    return every, doubt

@@ -32,6 +32,11 @@ class Plan:
     hide: float = 0.3  # of the cells that are both read and told
 
 
+def enough_steps(rows: int) -> int:
+    """For a table of so many rows: what there is to learn grows, and so does what a step leaves out."""
+    return int(500 * min(max(rows / 2_000, 1), 25) ** 0.5)
+
+
 @dataclass(frozen=True)
 class Split:
     """Rows that each member learns from, and that it holds out."""

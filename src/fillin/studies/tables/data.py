@@ -92,7 +92,7 @@ class Set:
 
 
 SHIPPED = ("diabetes", "breast_cancer", "wine", "iris", "digits")
-WITH_FEW = ("breast_cancer", "digits")
+WITH_FEW = ("breast_cancer", "wine")
 
 
 @dataclass(frozen=True)
