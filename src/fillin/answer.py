@@ -8,6 +8,7 @@ from numpy import ndarray
 from scipy.special import ndtr
 
 LARGEST = 1e300  # a value: what is larger leaves no room to reckon in
+MOST_CLASSES = 100  # of a column of a table that are told apart; the rarer ones are one
 _RARE = 0.01
 
 

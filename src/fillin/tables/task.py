@@ -8,10 +8,10 @@ from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
+from fillin.answer import MOST_CLASSES as MOST
 from fillin.tables.joint import Joint
 from fillin.tables.net import Layout, Rows
 
-MOST = 100  # classes of a column that are told apart; the rarer ones are one
 _FAR = 3.0  # deviations beyond which a number is drawn nearer
 
 

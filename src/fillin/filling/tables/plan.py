@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from fillin.answer import MOST_CLASSES
 from fillin.errors import InputError, argument, option
 from fillin.filling.needs import need
 from fillin.filling.notes import Note, listed, sentinels, spelled
@@ -19,7 +20,6 @@ from fillin.filling.unread import check_units
 
 DAY = 86_400_000_000  # ticks of a clock
 NUMBERS, CLASSES = ("filled", "std", "low", "high"), ("filled", "probability")  # what is added for a column
-MOST = 100  # classes of a column that are told apart
 _LARGEST = 1e100  # squares of numbers must not overflow
 _NAMES = 20  # different words, of a column that may be nothing but names of its rows
 
@@ -158,9 +158,9 @@ def _check_target(sheet: Sheet, goal: Column, reads: list[Column]) -> None:
             f"{sheet.name}: no other column can tell '{goal.name}'; add columns, or fill all with "
             + option("y", goal.name)
         )
-    if goal.kind == TEXT and different(goal) > MOST:
+    if goal.kind == TEXT and different(goal) > MOST_CLASSES:
         raise InputError(
-            f"{sheet.name}: column '{goal.name}' has {different(goal):,} classes, and at most {MOST} can be told "
+            f"{sheet.name}: column '{goal.name}' has {different(goal):,} classes, and at most {MOST_CLASSES} can be told "
             "apart; join rare ones, or fill the commonest with " + option("y", goal.name)
         )  # fmt: skip
 
