@@ -33,13 +33,15 @@ class TableEstimator(BaseEstimator):
     """Parameters of all: `members` networks are trained together for at most `steps` steps ("auto": 500, more where
     there are more than 2,000 rows), each on all rows but those that it holds out to know when to stop; `kinds` says
     what columns are where it cannot be told from their values, {"postcode": "class"}; `scale` is "standard", or
-    "quantile" where numbers have heavy tails; `random_state` makes a fit exact, number for number."""
+    "quantile" where numbers have heavy tails; rows that are asked for together do not see each other, unless
+    `transductive`; `random_state` makes a fit exact, number for number."""
 
-    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", random_state=0):
+    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", transductive=False, random_state=0):
         self.members = members
         self.steps = steps
         self.kinds = kinds
         self.scale = scale
+        self.transductive = transductive
         self.random_state = random_state
 
     def __sklearn_tags__(self):
@@ -92,7 +94,7 @@ class TableEstimator(BaseEstimator):
 
     def _told(self, X):
         check_is_fitted(self)
-        return self.fitted_.tell(self._columns(X, reset=False))
+        return self.fitted_.tell(self._columns(X, reset=False), self.transductive)
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write all of it to one safetensors file: weights, rows, settings. It is never half-written."""

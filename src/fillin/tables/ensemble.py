@@ -14,17 +14,17 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
 from fillin.answer import Answer
-from fillin.tables.net import RowNet
+from fillin.tables.net import RowNet, same_rows
 from fillin.tables.task import TableTask
 from fillin.tables.training import Plan, Split
 
-_TOGETHER = 1024  # rows that are asked for at a time
-_MEMORY = 20_000  # rows that are looked at
+_PAIRS = 1 << 26  # of rows that are asked for at a time and rows that are looked at, over members and heads
+_MEMORY = 8_192  # rows that are looked at
 
 
 @dataclass(frozen=True)
@@ -72,18 +72,32 @@ class Joined(Answer):
         return self.weights
 
 
+RowNumbers = tuple[
+    Int64[Tensor, "n"], Int64[Tensor, "k"]
+]  # of asked rows and of those of a table: the same, the same row
+
+
 @torch.no_grad()
-def ask(net: RowNet, asked: TableTask, table: TableTask, train: Tensor | None = None) -> list[Members | ndarray]:
-    """Per told column what each member says of every asked row: mixtures, or probabilities [m n k]."""
+def ask(net: RowNet, asked: TableTask, table: TableTask, numbers: RowNumbers | None = None) -> list[Members | ndarray]:
+    """Per told column what each member says of every asked row: mixtures, or probabilities [m n k]. A row does not look
+    at those of its own number."""
     net.eval()
     members = len(net.trust)
-    index = torch.arange(len(table)).expand(members, -1) if train is None else train
-    memory = net.remember(table.rows(index[:, :_MEMORY]))
+    looked_at = _evenly(len(table), _MEMORY)
+    memory = net.remember(table.rows(looked_at.expand(members, -1)))
+    together = max(1, _PAIRS // (members * net.heads * max(1, len(looked_at))))
     pieces: list[list] = []
-    for start in range(0, len(asked), _TOGETHER):
-        rows = torch.arange(start, min(start + _TOGETHER, len(asked))).expand(members, -1)
-        pieces.append([_numpy(found) for found in net.answer(asked.rows(rows), memory)])
+    for rows in torch.arange(len(asked)).split(together):
+        same = None
+        if numbers is not None:
+            same = same_rows(numbers[0][rows][None], numbers[1][looked_at][None]).expand(members, -1, -1)
+        pieces.append([_numpy(found) for found in net.answer(asked.rows(rows.expand(members, -1)), memory, same)])
     return [_join(column) for column in zip(*pieces, strict=True)]
+
+
+def _evenly(rows: int, most: int) -> Int64[Tensor, "k"]:
+    """At most so many of them, from the first to the last."""
+    return torch.arange(rows) if rows <= most else torch.arange(most) * rows // most
 
 
 @torch.no_grad()

@@ -35,8 +35,10 @@ class TableRegressor(RegressorMixin, TableEstimator):
     ((40,), True)
     """
 
-    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, random_state=0):
-        super().__init__(members, steps, kinds, scale, random_state)
+    def __init__(
+        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, random_state=0
+    ):
+        super().__init__(members, steps, kinds, scale, transductive, random_state)
         self.features = features
 
     def __sklearn_tags__(self):
@@ -108,8 +110,10 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     (['high', 'low'], (40, 2))
     """
 
-    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, random_state=0):
-        super().__init__(members, steps, kinds, scale, random_state)
+    def __init__(
+        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, random_state=0
+    ):
+        super().__init__(members, steps, kinds, scale, transductive, random_state)
         self.features = features
 
     def fit(self, X, y) -> "TableClassifier":
@@ -170,8 +174,8 @@ class TableImputer(TransformerMixin, TableEstimator):
     (40, 2)
     """
 
-    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", random_state=0):
-        super().__init__(members, steps, kinds, scale, random_state)
+    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", transductive=False, random_state=0):
+        super().__init__(members, steps, kinds, scale, transductive, random_state)
 
     def fit(self, X, y=None) -> "TableImputer":
         reads = self._columns(X, reset=True)
@@ -187,7 +191,7 @@ class TableImputer(TransformerMixin, TableEstimator):
         filled, unsure = values.copy(), np.zeros_like(values)
         rows = missing.any(1)
         if rows.any():
-            for j, told in enumerate(self.fitted_.tell(values[rows])):
+            for j, told in enumerate(self.fitted_.tell(values[rows], self.transductive)):
                 here = missing[rows, j]
                 column, doubt = (
                     (told.mean, told.std) if isinstance(told, Numbers) else (told.likeliest, 1 - told.chances.max(-1))

@@ -1,16 +1,17 @@
 """A table that was learnt: networks, the rows they look up, and how wide their answers are."""
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.tables.scaling import Scale
-from fillin.tables.ensemble import Members, Widths, ask, calibrate, chances
+from fillin.tables.ensemble import Members, RowNumbers, Widths, ask, calibrate, chances
 from fillin.tables.joint import Joint
 from fillin.tables.net import Layout, RowNet
 from fillin.tables.task import MOST, TableTask, Units
@@ -27,6 +28,11 @@ class Question:
     tells: tuple[int, ...]
     shared: tuple[int, ...]
     features: float = 1.0
+
+    def labelled(self, tells: Float[ndarray, "n t"]) -> Bool[Tensor, "n"]:
+        """Rows with a value in a told column that is not read; where there is none such, all."""
+        targets = tells[:, [place < 0 for place in self.shared]]
+        return torch.as_tensor(~np.isnan(targets).all(1) if targets.shape[1] else np.ones(len(tells), bool))
 
     def weights(self, spent: float) -> Float[Tensor, "t"]:
         """(1 − λ) on targets, λ on features, annealed to nothing by a cosine; where all are features, all alike."""
@@ -66,7 +72,7 @@ class Fitted:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             fitted = cls(question, reads, tells, scales, net_options)
-            split = Split.of(len(reads), net_options["members"], plan.held_out)
+            split = Split.of(question.labelled(tells), net_options["members"], plan.held_out)
             train(fitted.net, fitted.table, plan, split, question.weights, tick)
             fitted.widths = calibrate(fitted.net, fitted.table, plan, split)
         return fitted
@@ -83,12 +89,38 @@ class Fitted:
         layout = Layout(self.units.classes, codes, self.question.shared)
         return TableTask.of(reads, z, self.units, layout, self.joint)
 
-    def tell(self, values: Float[ndarray, "n d"]) -> list[Told]:
-        asked = self._task(values, np.full((len(values), len(self.question.tells)), np.nan))
+    def tell(self, values: Float[ndarray, "n d"], together: bool = False) -> list[Told]:
+        """What belongs in the told columns; `together`: rows also look at the others that are asked for."""
+        held = np.full((len(values), len(self.question.tells)), np.nan)
+        for j, place in enumerate(self.question.shared):
+            if place >= 0:
+                held[:, j] = values[:, place]
+        asked, table, reads = self._task(values, held), self.table, self.reads
+        if together:
+            table, reads = table.followed_by(asked), np.concatenate([reads, values])
+        numbers = None
+        if min(self.question.shared) >= 0:  # a row like it, blanks and all, has nothing to tell, and none was seen
+            numbers = _numbered(values, reads)
+        elif together:
+            numbers = torch.arange(len(self.table), len(table)), torch.arange(len(table))
         found: list[Told] = []
-        for said, scale, widths in zip(ask(self.net, asked, self.table), self.scales, self.widths, strict=True):
+        for said, scale, widths in zip(ask(self.net, asked, table, numbers), self.scales, self.widths, strict=True):
             if isinstance(said, Members) and scale is not None:
                 found.append(Numbers(said.together(widths), scale))
             elif isinstance(said, ndarray):
                 found.append(Classes(chances(said, widths)))
         return found
+
+    def seeing(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> "Fitted":
+        """The same networks, with other rows to look at."""
+        other = copy.copy(self)
+        other.reads, other.tells, other.table = reads, tells, self._task(reads, tells)
+        return other
+
+
+def _numbered(asked: Float[ndarray, "n d"], known: Float[ndarray, "k d"]) -> RowNumbers:
+    """Numbers of rows that are the same for those that hold the same, blanks and all."""
+    every = np.concatenate([asked, known])
+    lines = np.concatenate([np.nan_to_num(every), np.isnan(every)], 1)
+    numbers = torch.from_numpy(np.unique(lines, axis=0, return_inverse=True)[1].reshape(-1))
+    return numbers[: len(asked)], numbers[len(asked) :]

@@ -1,6 +1,6 @@
 """One table as a network is trained on it: what it reads, in standard units, and what it tells."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -73,6 +73,12 @@ class TableTask:
 
     def __len__(self) -> int:
         return len(self.cells)
+
+    def followed_by(self, other: "TableTask") -> "TableTask":
+        """The rows of both, of the same columns."""
+        parts = {k: torch.cat([getattr(self, k), getattr(other, k)]) for k in ("cells", "seen", "held", "known")}
+        cells, unsure = (torch.cat(two) for two in zip(self.guessed, other.guessed, strict=True))
+        return replace(self, guessed=(cells, unsure), **parts)
 
     def rows(self, index: Int64[Tensor, "m k"]) -> Rows:
         """Some rows, others for each member."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from fillin.tables.net import RowNet, same_rows
@@ -39,16 +39,33 @@ def enough_steps(rows: int) -> int:
 
 @dataclass(frozen=True)
 class Split:
-    """Rows that each member learns from, and that it holds out."""
+    """Rows that each member learns from, and that it holds out; `often` is how often a row of the table is taken."""
 
     train: Int64[Tensor, "m k"]
     out: Int64[Tensor, "m v"]
+    often: Float[Tensor, "n"]
 
     @classmethod
-    def of(cls, n: int, members: int, share: float) -> "Split":
-        held = min(max(round(n * share), min(4, n - 1)), 5_000)
-        order = torch.stack([torch.randperm(n) for _ in range(members)])
-        return cls(order[:, held:], order[:, :held])
+    def of(cls, labelled: Bool[Tensor, "n"], members: int, share: float) -> "Split":
+        """A share of the rows with targets, and of those without, is held out; a batch has as many of the ones as of
+        the others, however few are labelled."""
+        groups = [rows.nonzero()[:, 0] for rows in (labelled, ~labelled)]
+        train, out = [], []
+        for group in groups:
+            n = len(group)
+            held = min(max(round(n * share), min(4, n - 1)), 5_000) if n else 0
+            order = torch.stack([group[torch.randperm(n)] for _ in range(members)])
+            train.append(order[:, held:])
+            out.append(order[:, :held])
+        shares = torch.where(labelled, len(groups[0]), len(groups[1])).clamp_min(1)
+        return cls(torch.cat(train, 1), torch.cat(out, 1), 1 / shares)
+
+    def some(self, count: int) -> Int64[Tensor, "m c"]:
+        """Up to `count` rows of each member, others each time, none of them twice (Efraimidis & Spirakis 2006)."""
+        if len(self.train[0]) <= count:
+            return self.train
+        late = -torch.rand(self.train.shape).log() / self.often[self.train]
+        return self.train.gather(1, late.topk(count, dim=1, largest=False, sorted=False).indices)
 
 
 Weights = Callable[[float], Float[Tensor, "t"]]  # of the told columns, once that share of the steps is done
@@ -63,7 +80,7 @@ def train(net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Weig
         for group in optimiser.param_groups:
             group["lr"] = rate_at(plan, step)
         net.train()
-        asked, memory = some(split.train, plan.batch), some(split.train, plan.memory)
+        asked, memory = split.some(plan.batch), split.some(plan.memory)
         (-score(net, table, asked, memory, plan, weights(step / plan.steps)).sum()).backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0 * members)
         optimiser.step()
@@ -86,12 +103,6 @@ def train(net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Weig
 def rate_at(plan: Plan, step: int) -> float:
     """A short warm-up, then down to zero along a cosine."""
     return plan.rate * min(1, (step + 1) / 20) * (0.5 + 0.5 * math.cos(math.pi * step / plan.steps)) + 1e-5
-
-
-def some(rows: Int64[Tensor, "m k"], count: int) -> Int64[Tensor, "m c"]:
-    """Up to `count` rows of each member, in another order each time."""
-    order = torch.rand(rows.shape).argsort(1)[:, :count]
-    return rows.gather(1, order)
 
 
 def score(

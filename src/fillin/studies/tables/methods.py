@@ -40,7 +40,7 @@ class Method:
 
 
 LEARNING = (  # the files that decide what ours says of a table
-    *(f"tables/{name}.py" for name in ("members", "net", "task", "training", "ensemble", "fitted")),
+    *(f"tables/{name}.py" for name in ("members", "net", "joint", "task", "training", "ensemble", "fitted")),
     *(f"data/tables/{name}.py" for name in ("schema", "scaling", "values")),
 )
 
