@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from helpers import random_cells, tiny
+from helpers import random_cells, random_task, tiny
 from torch.testing import assert_close
 
+from fillin.attention import watch
 from fillin.cells import Cells
 from fillin.data.tables import Synthetic
 from fillin.errors import InputError
@@ -27,40 +28,87 @@ def both(cells: Cells, order) -> Cells:
     return replace(cells, values=cells.values[:, order], seen=cells.seen[:, order], asked=cells.asked[:, order])
 
 
-@pytest.mark.parametrize("between", ["columns", "rows"])
-def test_rows_have_no_order(between):
+def kinds_of_attention(test):
+    """Between all rows, and through pseudo-tokens; column by column, and of rows joined."""
+    return pytest.mark.parametrize("between", ["columns", "rows"])(pytest.mark.parametrize("pseudo", [0, 3])(test))
+
+
+@kinds_of_attention
+def test_rows_have_no_order(between, pseudo):
     cells, order = random_cells(context=None), torch.randperm(9)
-    model = npt(between)
+    model = npt(between, pseudo=pseudo)
     here, there = model.fill(cells), model.fill(both(cells, order))
     assert_close(there.numbers.mean, here.numbers.mean[:, order])
     assert_close(there.numbers.stddev, here.numbers.stddev[:, order])
     assert_close(there.logits, here.logits[:, order])
 
 
-@pytest.mark.parametrize("between", ["columns", "rows"])
-def test_rows_that_ask_do_not_see_one_another(between):
-    cells, model = random_cells(context=6), npt(between)
+@kinds_of_attention
+def test_rows_that_ask_do_not_see_one_another(between, pseudo):
+    cells, model = random_cells(context=6), npt(between, pseudo=pseudo)
     together = model.fill(cells).numbers.mean[:, 6:]
     for i in range(6, 9):
         alone = model.fill(both(cells, [*range(6), i])).numbers.mean[:, 6:]
         assert_close(alone[:, 0], together[:, i - 6])
 
 
-@pytest.mark.parametrize("between", ["columns", "rows"])
-def test_what_is_masked_is_not_read(between):
-    cells, model = random_cells(), npt(between)
+@kinds_of_attention
+def test_what_is_masked_is_not_read(between, pseudo):
+    cells, model = random_cells(), npt(between, pseudo=pseudo)
     other = replace(cells, values=torch.where(cells.seen, cells.values, 1.0))
     assert_close(model.fill(other).numbers.mean, model.fill(cells).numbers.mean)
     assert_close(model.fill(other).logits, model.fill(cells).logits)
 
 
-def test_another_row_matters():
+@kinds_of_attention
+def test_another_row_matters(between, pseudo):
     """The distribution is of a row and of the data set: p(y* | x*, D)."""
-    cells, model = random_cells(context=6), npt()
+    cells, model = random_cells(context=6), npt(between, pseudo=pseudo)
     changed = cells.values.clone()
     changed[:, 0, 0] += 3
     other = replace(cells, values=changed, seen=cells.seen | (torch.arange(9) == 0)[:, None])
     assert (model.fill(other).numbers.mean - model.fill(cells).numbers.mean)[:, 7].abs().max() > 1e-4
+
+
+@kinds_of_attention
+def test_rows_that_are_padding_are_not_seen(between, pseudo):
+    cells, model = random_cells(context=6), npt(between, pseudo=pseudo)
+    rows, real = both(cells, [0, 1, 2, 3, 4, 5, 5, 5, 6, 7, 8]), torch.ones(2, 11, dtype=torch.bool)
+    real[:, 6:8] = False
+    values = torch.where(real[..., None], rows.values, 99.0)
+    rows = replace(rows, values=values, seen=rows.seen & real[..., None], context=8, real=real)
+    here, there = model.fill(cells), model.fill(rows)
+    assert_close(there.numbers.mean[:, 8:], here.numbers.mean[:, 6:])
+    assert_close(there.logits[:, 8:], here.logits[:, 6:])
+
+
+@pytest.mark.parametrize("between", ["columns", "rows"])
+def test_with_pseudo_tokens_no_pair_of_rows_is_made(between):
+    """Queries × keys of a call between datapoints grow with the rows, not with their square."""
+
+    def pairs(n):
+        with watch() as seen:
+            npt(between, pseudo=3).fill(random_cells(n=n, context=None))
+        return max(one.weights.shape[-1] * one.weights.shape[-2] for one in seen)
+
+    assert pairs(200) == 2 * pairs(100)
+
+
+def test_no_context_is_a_context_for_pseudo_tokens():
+    task = random_task(nc=0, dim_x=4)
+    found = npt(pseudo=3)(*task.inputs)
+    assert found.mean.isfinite().all()
+    padded = npt(pseudo=3)(task.xt[:, :2], task.yt[:, :2], task.xt, torch.zeros(2, 2, dtype=torch.bool))
+    assert_close(padded.mean, found.mean)
+
+
+def test_every_weight_of_pseudo_tokens_learns():
+    model = npt(pseudo=3).train()
+    masked_reconstruction(model, random_cells()).sum().backward()
+    still = [name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not still
+    with pytest.raises(InputError, match="pseudo"):
+        npt(pseudo=-1)
 
 
 def test_units_of_a_column_do_not_matter():
@@ -95,6 +143,23 @@ def test_the_objective_is_that_of_the_paper():
     only[:, :, :-1] = False
     alone = masked_reconstruction(model, replace(cells, asked=only))
     assert_close(alone, torch.stack([log[i, only[i, :, -1], -1].mean() for i in range(2)]))
+    for targets in (0, 2):  # none: all are features
+        first = log.shape[2] - targets
+        found = masked_reconstruction(model, replace(cells, targets=targets), features=0.3)
+        feature = torch.stack([log[i, :, :first][cells.asked[i, :, :first]].mean() for i in range(2)])
+        if not targets:
+            assert_close(found, feature)
+            continue
+        target = torch.stack([log[i, :, first:][cells.asked[i, :, first:]].mean() for i in range(2)])
+        assert_close(found, 0.7 * target + 0.3 * feature)
+
+
+def test_a_column_alone_is_what_all_columns_say():
+    cells = random_cells()
+    found = npt().fill(cells)
+    together = found.log_prob(cells.values)
+    for j, classes in enumerate([0, 0, 0, 3, 0]):
+        assert_close(found.column(j, classes).log_prob(cells.values[:, :, j]), together[:, :, j])
 
 
 def test_more_classes_than_it_tells_apart_are_an_error():

@@ -13,7 +13,8 @@ class Cells:
     """A batch of tables of n rows and d columns.
 
     A column has `classes` > 0 where its values are codes 0 … classes − 1, and 0 where they are numbers. Of the rows the
-    first `context` may be looked at by others (None: all of them); the rest only ask.
+    first `context` may be looked at by others (None: all of them); the rest only ask. The last `targets` columns are
+    what the table is for, the others features.
     """
 
     values: Float[Tensor, "b n d"]  # anything where not seen and not asked for
@@ -22,6 +23,7 @@ class Cells:
     classes: Int64[Tensor, "b d"]
     context: int | None = None
     real: Bool[Tensor, "b n"] | None = None  # which rows there are (None: all)
+    targets: int = 1
 
     def __repr__(self) -> str:
         return f"Cells({list(self.values.shape)}, {self.context} rows of context)"

@@ -49,11 +49,12 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
 
 
 def masked_reconstruction(model: NPT, cells: Cells, features: float = 0.3) -> Float[Tensor, "b"]:
-    """(1 − λ) ln p(targets) + λ ln p(features), each per cell that is asked for (Kossen et al. 2021); the target is the
-    last column. λ is what `features` says; where there is nothing of a kind to tell, all of it goes to the other."""
+    """(1 − λ) ln p(targets) + λ ln p(features), each per cell that is asked for (Kossen et al. 2021). λ is what
+    `features` says; where there is nothing of a kind to tell, all of it goes to the other."""
     each = model.fill(cells).log_prob(cells.values).clamp_min(-_DEAREST)
     each, asked = torch.where(cells.asked, each, 0), cells.asked.to(each.dtype)
-    sums = [(part[:, :, -1].sum(1), part[:, :, :-1].sum((1, 2))) for part in (each, asked)]
+    first = each.shape[2] - cells.targets
+    sums = [(part[:, :, first:].sum((1, 2)), part[:, :, :first].sum((1, 2))) for part in (each, asked)]
     (target, feature), (targets, some) = sums
     share = torch.where(some == 0, 0, torch.where(targets == 0, 1, features))
     return (1 - share) * target / targets.clamp_min(1) + share * feature / some.clamp_min(1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.distributions import Distribution
+from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
 
 from fillin.cells import Cells
 
@@ -86,9 +86,19 @@ class Embedding(nn.Module):
 class CellDistribution:
     """What a cell may hold: a mixture of Gaussians where its column has numbers, else the odds of each class."""
 
-    numbers: Distribution  # batch [b n d]
+    numbers: MixtureSameFamily  # batch [b n d]
     logits: Float[Tensor, "b n d k"]
     is_class: Bool[Tensor, "b 1 d"]
+
+    def column(self, j: int, classes: int) -> Distribution:
+        """Of one column alone, batch [b n]; `classes` as its tables have them, 0 for numbers."""
+        if classes:
+            return Categorical(logits=self.logits[:, :, j, :classes], validate_args=False)
+        shares, parts = self.numbers.mixture_distribution, self.numbers.component_distribution
+        normal = Normal(parts.mean[:, :, j], parts.stddev[:, :, j], validate_args=False)
+        return MixtureSameFamily(
+            Categorical(logits=shares.logits[:, :, j], validate_args=False), normal, validate_args=False
+        )
 
     def log_prob(self, values: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Of a number its density, of a class its probability."""

@@ -5,16 +5,19 @@
 
 repeated; each is a transformer's block (attention and a feed-forward network, residuals, layer norms). Rows have no
 order: a permutation of them permutes what comes out. Column by column neither the weights nor the time grow with
-(d·e)², and one set of weights reads any number of columns.
+(d·e)², and one set of weights reads any number of columns. Where rows are many they meet through a few pseudo-tokens,
+in time that grows with n and not with n².
 """
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-from torch.distributions import Distribution
+from collections.abc import Callable
+from functools import partial
 
-from fillin.attention import Block
-from fillin.attention.pseudo import over_keys
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.distributions import Distribution, MixtureSameFamily
+
+from fillin.attention import ISAB, Block, PseudoTokens, over_keys
 from fillin.cells import Cells
 from fillin.errors import InputError, choose
 from fillin.heads import in_units
@@ -23,31 +26,47 @@ from fillin.models.columns import CLASSES, CellDistribution, ColumnUnits, Embedd
 from fillin.models.points import Points, Targets, origin, read
 
 
+class Induced(nn.Module):
+    """Rows meet through M pseudo-tokens (Lee et al. 2019), which read the context and are read by every row. O(M·n)."""
+
+    def __init__(self, number: int, dim: int, make: Callable[..., Block]):
+        super().__init__()
+        self.pseudo, self.meet = PseudoTokens(number, dim), ISAB(dim, make)
+
+    def forward(
+        self, x: Float[Tensor, "b n c"], context: Float[Tensor, "b m c"], *, mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "b n c"]:
+        latents, _ = self.pseudo(x)
+        return self.meet.spread(x, self.meet.gather(latents, context, mask=mask))
+
+
 class NPT(Process):
     """model.fill(cells) → what each cell of a table may hold.
 
     As a process, model(xc, yc, xt), it reads the table whose rows are points and whose columns are those of x and of y,
     y masked at the targets. Columns are read in the units of their context, so that neither shifts nor scales matter.
+    With `pseudo` tokens rows attend to those, and those to the rows of the context; 0: rows attend to rows.
     """
 
     equivariant = True
 
     def __init__(
         self, dim_x: int | None = None, dim_y: int = 1, width: int = 64, heads: int = 2, layers: int = 6,
-        hidden: int | None = None, between: str = "columns", head: str = "mixture", **head_options,
+        hidden: int | None = None, between: str = "columns", pseudo: int = 0, head: str = "mixture", **head_options,
     ):  # fmt: skip
         choose("head of npt", head, ["mixture"])
         super().__init__(dim_x, 1, width, head, **head_options)  # its head tells one cell
         self.dim_y, self.joined = dim_y, choose("between", between, ["columns", "rows"]) == "rows"
         if self.joined and dim_x is None:
             raise InputError("npt: rows of any number of columns have no width; give dim_x, or between='columns'")
+        if type(pseudo) is not int or pseudo < 0:
+            raise InputError(f"npt: pseudo is a number of tokens, 0 for attention between all rows; got {pseudo!r}")
         row = width * (dim_x + dim_y) if self.joined and dim_x else width
         self.dim_x = dim_x if self.joined else None  # column by column any number of them will do
         self.embed = Embedding(width)
         self.attributes = nn.ModuleList(Block(width, heads, hidden=hidden) for _ in range(layers))
-        self.datapoints = nn.ModuleList(
-            Block(row, heads, hidden=None if self.joined else hidden) for _ in range(layers)
-        )
+        make = partial(Block, heads=heads, hidden=None if self.joined else hidden)
+        self.datapoints = nn.ModuleList(Induced(pseudo, row, make) if pseudo else make(row) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
         self.logits = nn.Linear(width, CLASSES)
 
@@ -76,9 +95,11 @@ class NPT(Process):
             h = rows.unflatten(2, (d, -1)) if self.joined else rows.unflatten(0, (b, d)).transpose(1, 2)
         return self.norm(h)
 
-    def _numbers(self, h: Float[Tensor, "b n d e"], units: ColumnUnits) -> Distribution:
+    def _numbers(self, h: Float[Tensor, "b n d e"], units: ColumnUnits) -> MixtureSameFamily:
         told = self.head.mixture(self.head.out(h).unflatten(-1, (3, -1)))  # type: ignore[operator, union-attr]
-        return in_units(told, units.mean, units.scale)
+        found = in_units(told, units.mean, units.scale)
+        assert isinstance(found, MixtureSameFamily)
+        return found
 
     def read(self, xc, yc, xt, mask_c=None, mask_t=None) -> tuple[Points, Targets]:
         dtype = next(self.parameters()).dtype
