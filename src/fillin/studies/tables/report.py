@@ -58,9 +58,11 @@ def _tables(each: Results) -> list[str]:
     return lines
 
 
-def by_method(each: Results, measure: Measure) -> tuple[list[str], list[list[str]]]:
+def by_method(
+    each: Results, measure: Measure, order: Sequence[str] = tuple(WITH_FEW)
+) -> tuple[list[str], list[list[str]]]:
     """A row each set, a column each method: mean ± standard error over splits, the best of a row in bold."""
-    names = [name for name in WITH_FEW if any(name in methods for methods in each.of.values())]
+    names = [name for name in order if any(name in methods for methods in each.of.values())]
     rows = []
     for data, methods in each.of.items():
         shown = {name: each.mean(data, name, measure) for name in names if name in methods}
