@@ -19,14 +19,16 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("estimators of tables need scikit-learn: pip install 'fillin[fill]'") from error
 
 from fillin.data.tables import Column, Scale, Schema
-from fillin.errors import InputError
+from fillin.errors import InputError, choose
 from fillin.models.files import read_tensors, replace_file, write_tensors
 from fillin.progress import progress
 from fillin.tables.ensemble import Widths
 from fillin.tables.fitted import Fitted, Question
+from fillin.tables.npt import NPTFitted
 from fillin.tables.training import Plan, enough_steps
 
 FORMAT = 1
+_MODELS: dict[str, type[Fitted] | type[NPTFitted]] = {"rows": Fitted, "npt": NPTFitted}
 
 
 class TableEstimator(BaseEstimator):
@@ -34,14 +36,18 @@ class TableEstimator(BaseEstimator):
     there are more than 2,000 rows), each on all rows but those that it holds out to know when to stop; `kinds` says
     what columns are where it cannot be told from their values, {"postcode": "class"}; `scale` is "standard", or
     "quantile" where numbers have heavy tails; rows that are asked for together do not see each other, unless
-    `transductive`; `random_state` makes a fit exact, number for number."""
+    `transductive`; `model` is "rows", networks of a row and of rows like it, or "npt", one non-parametric transformer
+    (whatever `members` says); `random_state` makes a fit exact, number for number."""
 
-    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", transductive=False, random_state=0):
+    def __init__(
+        self, members=8, steps="auto", kinds=None, scale="standard", transductive=False, model="rows", random_state=0
+    ):
         self.members = members
         self.steps = steps
         self.kinds = kinds
         self.scale = scale
         self.transductive = transductive
+        self.model = model
         self.random_state = random_state
 
     def __sklearn_tags__(self):
@@ -72,6 +78,7 @@ class TableEstimator(BaseEstimator):
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
         if not 0 <= features <= 1:
             raise InputError(f"features is a weight from 0 to 1, got {features!r}")
+        learner = _MODELS[choose("model", self.model, _MODELS)]
         columns, shared, tells = told, (-1,) * len(told), targets
         if features:
             columns = (*told, *self.schema_.columns)
@@ -80,14 +87,14 @@ class TableEstimator(BaseEstimator):
         question = Question(own, tuple(column.classes for column in columns), shared, features)
         seed = int(check_random_state(self.random_state).randint(2**31))
         with progress(f"learning {len(reads):,} rows", int(steps)) as tick:
-            self.fitted_ = Fitted.learn(
+            self.fitted_ = learner.learn(
                 question,
                 reads,
                 tells,
                 self.scale,
                 seed,
                 Plan(steps=int(steps)),
-                {"members": int(self.members)},
+                {"members": int(self.members)} if learner is Fitted else {},
                 tick,
             )
         self.told_ = told
@@ -144,7 +151,7 @@ class TableEstimator(BaseEstimator):
             question = Question(reads, tells, shared, asked["features"])
             scales = [None if scale is None else Scale.from_dict(scale) for scale in about["scales"]]
             known = tensors["reads"].numpy()
-            fitted = Fitted(question, known, tensors["tells"].numpy(), scales, about["net"])
+            fitted = _MODELS[made.model](question, known, tensors["tells"].numpy(), scales, about["net"])
             weights = {k.removeprefix("net."): t for k, t in tensors.items() if k.startswith("net.")}
             fitted.net.load_state_dict(weights)
             fitted.widths = [Widths(**widths) for widths in about["widths"]]

@@ -36,9 +36,10 @@ class TableRegressor(RegressorMixin, TableEstimator):
     """
 
     def __init__(
-        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, random_state=0
-    ):
-        super().__init__(members, steps, kinds, scale, transductive, random_state)
+        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, model="rows",
+        random_state=0,
+    ):  # fmt: skip
+        super().__init__(members, steps, kinds, scale, transductive, model, random_state)
         self.features = features
 
     def __sklearn_tags__(self):
@@ -111,9 +112,10 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     """
 
     def __init__(
-        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, random_state=0
-    ):
-        super().__init__(members, steps, kinds, scale, transductive, random_state)
+        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, model="rows",
+        random_state=0,
+    ):  # fmt: skip
+        super().__init__(members, steps, kinds, scale, transductive, model, random_state)
         self.features = features
 
     def fit(self, X, y) -> "TableClassifier":
@@ -174,8 +176,10 @@ class TableImputer(TransformerMixin, TableEstimator):
     (40, 2)
     """
 
-    def __init__(self, members=8, steps="auto", kinds=None, scale="standard", transductive=False, random_state=0):
-        super().__init__(members, steps, kinds, scale, transductive, random_state)
+    def __init__(
+        self, members=8, steps="auto", kinds=None, scale="standard", transductive=False, model="rows", random_state=0
+    ):
+        super().__init__(members, steps, kinds, scale, transductive, model, random_state)
 
     def fit(self, X, y=None) -> "TableImputer":
         reads = self._columns(X, reset=True)
