@@ -4,9 +4,11 @@ A cell of the study is a data set × a method × a mask. Columns are numbers, th
 what is known of each, so that errors of all columns count alike.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -76,14 +78,13 @@ def numbers(found: Found, name: str) -> Table:
 
 def measure(values: Table, method: str, mask: int) -> dict[str, float]:
     """Errors on the hidden cells, and the seconds of processor time that they took."""
-    from time import process_time
-
     gone = hidden(values.shape, mask) & ~np.isnan(values)
     known = np.where(gone, np.nan, values)
     mean, deviation = np.nanmean(known, 0), np.nanstd(known, 0)
     deviation = np.where(deviation > 0, deviation, 1.0)
     start = process_time()
-    with need("threadpoolctl").threadpool_limits(1):
+    with need("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that rounds ended before they settled: those are the defaults
         filled, unsure = METHODS[method]((known - mean) / deviation, mask)
     seconds = process_time() - start
     off = (filled - (values - mean) / deviation)[gone]
