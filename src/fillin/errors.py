@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-_FLAGS = {"kind": "as"}  # where the command line calls it otherwise
+_FLAGS = {"kind": "as", "classes": "class", "numbers": "number"}  # where the command line calls it otherwise
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ _EXAMPLES = """\
   fillin fill people.csv                         no column orders the rows: every blank from rows that are alike
   fillin fill people.csv --as table --y age --y job    says so, and which columns to fill
   fillin fill houses.csv --target price          one column from all the others, for the rows where it is blank
+  fillin fill wine.csv --target kind --class kind      whose numbers 0, 1, 2 are codes: probabilities, not a mean
   fillin fill sst.nc                             missing cells of a field, each time on its own; writes sst.filled.nc
   fillin fill sst.zarr --var sst --over lat,lon --mask sea     says what is what; where sea is 0 nothing is filled
   fillin fill big.nc --chunks lat=500,lon=500    in blocks: larger than memory, on a dask cluster if there is one
@@ -49,6 +50,14 @@ def add(commands) -> None:
     what.add_argument("--x", metavar="COLUMN", help="where each row belongs: times, or numbers")
     what.add_argument("--y", metavar="COLUMN", action="append", default=[], help="to be filled; may come again")
     what.add_argument("--target", metavar="COLUMN", help="of a table: fill this one alone, from the others")
+    what.add_argument(
+        "--class", dest="classes", metavar="COLUMN", action="append", default=[],
+        help="of a table: its numbers are codes of classes; may come again",
+    )  # fmt: skip
+    what.add_argument(
+        "--number", dest="numbers", metavar="COLUMN", action="append", default=[],
+        help="of a table: to be read as numbers; may come again",
+    )  # fmt: skip
     what.add_argument("--by", metavar="COLUMN", action="append", default=[], help="tells series apart; may come again")
     what.add_argument("--as", dest="kind", metavar="KIND", help="series or table")
     what.add_argument("--na", metavar="TEXT", action="append", default=[], help="stands for a blank; may come again")
@@ -99,7 +108,7 @@ def add(commands) -> None:
     command.set_defaults(run=run)
 
 
-TABLES = ("x", "y", "target", "by", "kind", "na", "date_format", "at", "every", "until", "y_err")
+TABLES = ("x", "y", "target", "classes", "numbers", "by", "kind", "na", "date_format", "at", "every", "until", "y_err")
 FIELDS = ("var", "over", "mask", "keep_always_missing", "fill_always_missing", "chunks", "halo")
 
 
@@ -125,12 +134,11 @@ def run(arguments: argparse.Namespace) -> None:
 
 def refuse(arguments: argparse.Namespace, options: tuple[str, ...], what: str) -> None:
     """Options that mean nothing for such a file."""
-    from fillin.errors import InputError
+    from fillin.errors import InputError, argument
 
     for name in options:
         if getattr(arguments, name) not in (None, False, []):
-            option = "as" if name == "kind" else name.replace("_", "-")
-            raise InputError(f"--{option} does not apply to {what}; leave it out")
+            raise InputError(argument(name) + f" does not apply to {what}; leave it out")
 
 
 def _run_table(arguments: argparse.Namespace, path) -> None:
@@ -141,7 +149,8 @@ def _run_table(arguments: argparse.Namespace, path) -> None:
     say = speaker()
     table = read_table(path, arguments.na, arguments.date_format)
     new = arguments.at is not None or arguments.every is not None
-    if is_table(table.sheet, arguments.x, arguments.y, arguments.by, arguments.kind, arguments.target, new):
+    told = {name: getattr(arguments, name) for name in ("target", "classes", "numbers")}
+    if is_table(table.sheet, arguments.x, arguments.y, arguments.by, arguments.kind, told, new):
         from fillin.cli.fill_table import run_table
 
         return run_table(arguments, path, table, say)
@@ -164,19 +173,23 @@ def _plan(arguments: argparse.Namespace, sheet):
     from fillin.filling.verb import plan
 
     at = None if arguments.at is None else read_table(Path(arguments.at), arguments.na, arguments.date_format).sheet
-    bounds = None
-    if arguments.bounds:
-        from fillin.filling.needs import need
-
-        need("scipy")
-        from fillin.filling.bounds import parse_bounds
-
-        bounds = dict(parse_bounds(text) for text in arguments.bounds)
     return plan(
         sheet, x=arguments.x, y=arguments.y, by=arguments.by, kind=arguments.kind, at=at, every=arguments.every,
-        until=arguments.until, bounds=bounds, y_err=arguments.y_err, period=_one_period(arguments.period),
+        until=arguments.until, bounds=bounds_of(arguments), y_err=arguments.y_err, period=_one_period(arguments.period),
         level=arguments.level,
     )  # fmt: skip
+
+
+def bounds_of(arguments: argparse.Namespace) -> dict[str, Any] | None:
+    """By column; "" are all others."""
+    if not arguments.bounds:
+        return None
+    from fillin.filling.needs import need
+
+    need("scipy")
+    from fillin.filling.bounds import parse_bounds
+
+    return dict(parse_bounds(text) for text in arguments.bounds)
 
 
 def _one_period(texts: list[str]) -> str | None:

@@ -3,9 +3,9 @@
 import argparse
 from collections.abc import Callable
 
-from fillin.cli.fill import illustrate
+from fillin.cli.fill import bounds_of, illustrate
 
-SERIES = ("x", "by", "at", "every", "until", "bounds", "y_err", "period", "model")
+SERIES = ("x", "by", "at", "every", "until", "y_err", "period", "model")
 
 
 def run_table(arguments: argparse.Namespace, path, table, say: Callable[[str], object]) -> None:
@@ -15,8 +15,8 @@ def run_table(arguments: argparse.Namespace, path, table, say: Callable[[str], o
 
     refuse_series(table.sheet.name, {name: getattr(arguments, name) for name in SERIES})
     plan = plan_table(
-        table.sheet, y=arguments.y, target=arguments.target, kind=arguments.kind, level=arguments.level,
-        seed=arguments.seed,
+        table.sheet, y=arguments.y, target=arguments.target, kind=arguments.kind, classes=arguments.classes,
+        numbers=arguments.numbers, bounds=bounds_of(arguments), level=arguments.level, seed=arguments.seed,
     )  # fmt: skip
     say(plan.line)
     for note in [*table.notes, *(note.shell for note in plan.notes)]:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,8 @@ class Frame:
         )
         data = data[new.order(self.sheet.rows)] if len(new.x) else data
         native = back(self, data)
-        if len(new.x) and not self.index and data.implementation.is_pandas_like():
+        numbered = not self.index or (self.unnamed and seen.x.name not in self.index)  # new rows have no such number
+        if len(new.x) and numbered and data.implementation.is_pandas_like():
             native = native.reset_index(drop=True)
         return native
 
@@ -71,7 +72,7 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), dat
         twice = next(column for column in data.columns if list(data.columns).count(column) > 1)
         raise InputError(f"{name}: two columns are called {twice!r}; give each a name of its own") from None
     index, unnamed = [], False
-    if frame.implementation.is_pandas_like() and type(data.index).__name__ != "RangeIndex":
+    if frame.implementation.is_pandas_like() and not _default(data.index):
         unnamed = data.index.nlevels == 1 and data.index.name is None
         index = ["index"] if unnamed else list(data.index.names)
         if any(level is None or level in data.columns for level in index):
@@ -82,7 +83,14 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), dat
     if not len(frame):
         raise InputError(f"{name} has no rows: nothing is known, so nothing can be filled")
     columns = {column: _column(frame[column], na, date_format) for column in frame.columns}
+    if unnamed:
+        columns["index"] = replace(columns["index"], unnamed=frame.schema["index"].is_integer())
     return Frame(frame, Sheet(name, columns, len(frame), lambda row: f"row {row}"), index, unnamed)
+
+
+def _default(index: Any) -> bool:
+    """0, 1, 2 … without a name: pandas' own. With another name or beginning it may be a place: years."""
+    return type(index).__name__ == "RangeIndex" and index.name is None and (index.start, index.step) == (0, 1)
 
 
 def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None = None) -> Frame:
@@ -120,7 +128,8 @@ def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column
         clock = Clock(sample=sample, zone=None if zone is None else _zone(zone))
         return Column(series.name, TIME, ticks, blank, words, clock)
     if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
-        return read_cells(series.name, need("pandas").Series(words(), dtype="str"), na, False, date_format)
+        read = read_cells(series.name, need("pandas").Series(words(), dtype="str"), na, False, date_format)
+        return replace(read, coded=dtype in (nw.Categorical, nw.Enum))
     return Column(series.name, TEXT, np.empty(0), blank, words)
 
 

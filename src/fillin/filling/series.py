@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from fillin.errors import InputError, argument
 from fillin.filling.places import New
+from fillin.filling.sheet import Column, Sheet
 from fillin.filling.understand import Seen
 
 if TYPE_CHECKING:
@@ -125,15 +126,19 @@ def check_values(seen: Seen, asked: Asked) -> None:
             why = f"{column.values[row]:g} is beyond {LARGEST:g}, which leaves no room to reckon in; correct it, "
             raise seen.sheet.refuse(row, column.name, why + "or give the column in other units")
     for column in seen.y:
-        low, high = asked.bounds.get(column.name, (None, None))
-        below = column.values < (-np.inf if low is None else low)
-        outside = below | (column.values > (np.inf if high is None else high))
-        if outside.any():
-            row = int(outside.argmax())
-            shown = f"{'' if low is None else f'{low:g}'}:{'' if high is None else f'{high:g}'}"
-            why = f"{column.values[row]:g} lies outside " + argument("bounds")
-            why += f" {shown}; correct it, or widen the bounds"
-            raise seen.sheet.refuse(row, column.name, why)
+        check_bounds(seen.sheet, column, asked.bounds.get(column.name, (None, None)))
+
+
+def check_bounds(sheet: Sheet, column: Column, bounds: "Bounds") -> None:
+    """What is known must lie within."""
+    low, high = bounds
+    below = column.values < (-np.inf if low is None else low)
+    outside = below | (column.values > (np.inf if high is None else high))
+    if outside.any():
+        row = int(outside.argmax())
+        shown = f"{'' if low is None else f'{low:g}'}:{'' if high is None else f'{high:g}'}"
+        why = f"{column.values[row]:g} lies outside " + argument("bounds")
+        raise sheet.refuse(row, column.name, why + f" {shown}; correct it, or widen the bounds")
 
 
 def fill_all(series: list[Series], model: "Process", asked: Asked, tick: Tick = lambda done: None) -> dict[str, Filled]:

@@ -39,12 +39,20 @@ class Column:
     spelled: tuple[str, ...] = ()  # words that were read as blanks
     exact: Int[ndarray, "n"] | None = None  # whole numbers that float64 cannot tell apart, as nanoseconds since 1970
     origin: int = 0  # what was taken from each of `values`
+    coded: bool = False  # it came as categories, whatever these look like
+    unnamed: bool = False  # the index of a frame, without a name
 
     @property
     def counts(self) -> bool:
         """It only numbers the rows: 1, 2, 3 …"""
         whole = self.kind == NUMBER and len(self.values) > 1 and not self.blank.any()
         return whole and self.values[0] in (0, 1) and bool((np.diff(self.values) == 1).all())
+
+    @property
+    def labels(self) -> bool:
+        """It may be what rows are called: whole numbers, each of them once."""
+        whole = self.kind == NUMBER and self.wrong is None and not self.blank.any()
+        return whole and bool((self.values % 1 == 0).all()) and len(np.unique(self.places)) == len(self.places)
 
     @property
     def places(self) -> ndarray:

@@ -17,7 +17,7 @@ from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
 from fillin.filling.unread import almost, check_units
 
 KINDS = ("series", "table")
-_ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$")
+_ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$|^(Unnamed: \d+|__index_level_\d+__)?$")  # or as pandas saves an index
 _PLACES = ("time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat")
 
 
@@ -147,12 +147,13 @@ def ordering(
     sheet: Sheet, taken: Collection[str] = (), groups: list[Group] | None = None, ids: bool = False
 ) -> Column | None:
     """The column that says where each row belongs; None where the rows have no order: a table, not a series. What only
-    numbers the rows counts where `ids` may."""
+    names the rows counts where `ids` may, or where there is but one more column."""
     groups = _groups(sheet, ()) if groups is None else groups
     free = [column for column in sheet.columns.values() if column.name not in taken]
     times = [column for column in free if column.kind == TIME]
     if times:  # a date tells more than a time of day
         return min(times, key=lambda column: column.clock is not None and column.clock.hours)
+    ids = ids or sum(not names_rows(column) for column in sheet.columns.values()) < 2
     complete = [column for column in _complete(free) if ids or not names_rows(column)]
     ordered = [column for column in complete if _disorder(column, groups) is None]
     best = min(ordered, key=_rank) if ordered else None
@@ -164,8 +165,9 @@ def _complete(columns: Iterable[Column]) -> list[Column]:
 
 
 def names_rows(column: Column) -> bool:
-    """It only numbers the rows, and its name says that this is all: id, PassengerId, row_id."""
-    return column.counts and _ID.search(column.name) is not None
+    """It tells rows apart and no more: an index of whole numbers that has no name, as of a frame that was filtered, or
+    a column whose name says so: id, PassengerId, row_id."""
+    return (column.unnamed or _ID.search(column.name) is not None) and column.labels
 
 
 def _rank(column: Column) -> tuple[bool, bool]:
@@ -200,10 +202,11 @@ def nearly(sheet: Sheet, taken: Collection[str], groups: list[Group] | None = No
     return min(broken, key=lambda pair: _rank(pair[0])) if broken else None
 
 
-def no_order(sheet: Sheet, near: tuple[Column, int] | None) -> str:
-    """What is said of a table."""
+def no_order(sheet: Sheet, near: tuple[Column, int] | None, names: Column | None = None) -> str:
+    """What is said of a table; of `names` that they only tell its rows apart."""
+    but = "no column" if names is None else f"'{names.name}' only names the rows, and no other column"
     breaks = f" (the order of '{near[0].name}' breaks in {sheet.line(near[1])})" if near else ""
-    return f"no column has times, or numbers that only rise or only fall{breaks}"
+    return f"{but} has times, or numbers that only rise or only fall{breaks}"
 
 
 def _no_order(sheet: Sheet, taken: Collection[str], groups: list[Group]) -> Words:

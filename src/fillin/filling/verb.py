@@ -116,22 +116,26 @@ def fill(
     halo: int | None = None,
     model: "str | Process | None" = None,
     target: str | None = None,
+    classes: str | Sequence[str] | None = None,
+    numbers: str | Sequence[str] | None = None,
     seed: int = 0,
 ) -> Any:
     """The frame (pandas, polars, Arrow) with, for each column y that has blanks, y_filled, y_std, y_low and y_high.
 
-    x is the column of times, or of numbers that only rise or only fall (a pandas index is a column too); without it
-    the frame is looked at. `by` names what tells several series apart. New rows are added for `at` (places, or a frame
-    of them) or `every` step (0.5, "1h", "1mo") up to `until`, beyond the end too. `bounds`, (low, high) or {column:
-    (low, high)} with None for no limit, keep bands in a range. `y_err` names the known errors of y (standard
-    deviations), `period` the length of a turn where x goes round in a circle. The band has the share `level` of what
-    would be observed. What was known keeps its value, and its deviation is 0. `na` are values that mean a blank. What
-    may have been meant otherwise is a warning; what was seen is in `attrs["fillin"]` of a frame of pandas.
+    x is the column of times, or of numbers that only rise or only fall (a pandas index is a column too, but one of
+    whole numbers without a name is taken for names of rows); without it the frame is looked at. `by` names what tells
+    several series apart. New rows are added for `at` (places, or a frame of them) or `every` step (0.5, "1h", "1mo") up
+    to `until`, beyond the end too. `bounds`, (low, high) or {column: (low, high)} with None for no limit, keep bands in
+    a range. `y_err` names the known errors of y (standard deviations), `period` the length of a turn where x goes round
+    in a circle. The band has the share `level` of what would be observed. What was known keeps its value, and its
+    deviation is 0. `na` are values that mean a blank. What may have been meant otherwise is a warning; what was seen is
+    in `attrs["fillin"]` of a frame of pandas.
 
     Where no column orders the rows, or with kind="table", networks are trained on the frame itself, and every blank is
     filled from the other cells of its row and from rows like it: of numbers and dates (deviations in days) as above, of
     classes as y_filled and y_probability. `y` names the columns to fill, `target` one that is told from the others (of
-    which blanks are left); `seed` is that of the networks.
+    which blanks are left). `classes` names columns whose numbers are codes of classes, `numbers` those whose text or
+    categories are numbers; `bounds` hold here too; `seed` is that of the networks.
 
     An array comes back as four: filled, std, low, high. A Dataset comes back with them as variables of the one that has
     gaps, or of `var`; so does a DataArray, as a Dataset. A field spans the dimensions `over` (default: latitude and
@@ -151,7 +155,8 @@ def fill(
     from fillin.filling.tables.verb import fill_frame, refuse_series
 
     series = {"x": x, "by": by, "at": at, "every": every, "until": until, "y_err": y_err}
-    columns = {**series, "y": y, "kind": kind, "target": target}
+    told = {"target": target, "classes": list(_names(classes)), "numbers": list(_names(numbers))}
+    columns = {**series, "y": y, "kind": kind, "target": target, "classes": classes, "numbers": numbers}
     field = {"var": var, "over": over, "mask": mask, "chunks": chunks, "halo": halo}
     if _is_field(data):
         _refuse("an array or a field", {**columns, "na": na or None})
@@ -171,9 +176,9 @@ def fill(
     if isinstance(period, Mapping):
         raise InputError("period of a table is one number, the length of a turn of x, such as 360")
     frame = read_frame(data, na=na)
-    if is_table(frame.sheet, x, _names(y), _names(by), kind, target, at is not None or every is not None):
-        refuse_series(frame.sheet.name, {**series, "bounds": bounds, "period": period, "model": model})
-        return fill_frame(data, frame, y=_names(y), target=target, kind=kind, level=level, seed=seed)
+    if is_table(frame.sheet, x, _names(y), _names(by), kind, told, at is not None or every is not None):
+        refuse_series(frame.sheet.name, {**series, "period": period, "model": model})
+        return fill_frame(data, frame, y=_names(y), kind=kind, bounds=bounds, level=level, seed=seed, **told)
     places = None if at is None else _places(at, x)
     asked = plan(
         frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,

@@ -1,7 +1,7 @@
 """Networks that are trained on the table itself, and what they say of its blanks."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -11,6 +11,9 @@ from fillin.filling.needs import need
 from fillin.filling.series import Filled
 from fillin.filling.sheet import TEXT, Column
 from fillin.filling.tables.plan import TablePlan, numbers_of
+
+if TYPE_CHECKING:
+    from fillin.filling.bounds import Belief, Bounds
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,24 @@ class Chances:
         return np.array([self.chances[i, place[w]] if w in place else 0.0 for i, w in enumerate(words)], dtype=float)
 
 
+@dataclass(frozen=True)
+class Within:
+    """Of numbers in a range, as `Numbers` of all."""
+
+    belief: "Belief"
+
+    @property
+    def mean(self) -> Float[ndarray, "n"]:
+        return self.belief.moments()[0]
+
+    @property
+    def std(self) -> Float[ndarray, "n"]:
+        return self.belief.moments()[1]
+
+    def quantile(self, q: float) -> Float[ndarray, "n"]:
+        return self.belief.quantile(q)
+
+
 def fill_table(plan: TablePlan) -> dict[str, Found]:
     """What belongs in the blanks of each column that has some."""
     found: dict[str, Found] = {column.name: _fixed(column) for column in plan.fixed}
@@ -70,14 +91,15 @@ def tell(plan: TablePlan, frame: Any, asked: dict[str, Bool[ndarray, "n"]], size
     kinds = {column.name: "class" for column in plan.reads if column.kind == TEXT}
     options: dict[str, Any] = {**vars(size), "random_state": plan.seed, "kinds": kinds}
     if plan.target is not None:
-        return {plan.target.name: _tell_target(plan.target, frame, reads, rows, options)}
+        name = plan.target.name
+        return {name: _within(_tell_target(plan.target, frame, reads, rows, options), plan.bounds.get(name))}
     model = TableImputer(**options).fit(reads)
     each = dict(zip(reads.columns, model.fitted_.tell(model.schema_.encode(reads.iloc[rows])), strict=True))
     found = {}
     for name, own in asked.items():
         told, here = each[name], np.flatnonzero(own[rows])
         if isinstance(told, Numbers):
-            found[name] = _part(told, here)
+            found[name] = _within(_part(told, here), plan.bounds.get(name))
         else:
             found[name] = _words(model.schema_[name], told.chances[here])
     return found
@@ -101,6 +123,20 @@ def _part(told: Any, here: Int[ndarray, "n"]) -> Any:
     answer = told.answer
     parts = (part[here] for part in (answer.weights, answer.means, answer.deviations))
     return Numbers(type(answer)(*parts), told.scale)
+
+
+def _within(told: Any, bounds: "Bounds | None") -> Any:
+    """Numbers that have a range: what is told beyond it is the bound itself."""
+    from fillin.tables.told import Numbers
+
+    if bounds is None or not isinstance(told, Numbers):
+        return told
+    from fillin.filling.bounds import Belief, Bend
+
+    answer, width = told.answer, told.scale.widths[0]
+    own = type(answer)(answer.weights, told.scale.inverse(answer.means), answer.deviations * width)
+    low, high = (None if bound is None else float(bound) for bound in bounds)
+    return Within(Belief(own, Bend(least=-np.inf if low is None else low, most=np.inf if high is None else high)))
 
 
 def _words(column: Any, chances: Float[ndarray, "n k"]) -> Chances:

@@ -1,10 +1,10 @@
 """A table understood: what is read of it, what is to be filled, and what to say of it."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
@@ -13,10 +13,15 @@ from fillin.answer import MOST_CLASSES
 from fillin.errors import InputError, argument, option
 from fillin.filling.needs import need
 from fillin.filling.notes import Note, listed, sentinels, spelled
+from fillin.filling.series import check_bounds
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
 from fillin.filling.tables.kind import guessed
-from fillin.filling.understand import check_room
+from fillin.filling.tables.said import as_said, codes
+from fillin.filling.understand import check_room, names_rows
 from fillin.filling.unread import check_units
+
+if TYPE_CHECKING:
+    from fillin.filling.bounds import Bounds
 
 DAY = 86_400_000_000  # ticks of a clock
 NUMBERS, CLASSES = ("filled", "std", "low", "high"), ("filled", "probability")  # what is added for a column
@@ -37,11 +42,13 @@ class TablePlan:
     notes: list[Note]
     level: float = 0.95
     seed: int = 0
+    bounds: "dict[str, Bounds]" = field(default_factory=dict)
+    index: Collection[str] = ()
 
     @property
     def line(self) -> str:
         """What was seen, in one line."""
-        columns = self.sheet.columns.values()
+        columns = [column for column in self.sheet.columns.values() if column.name not in self.index]
         kinds = Counter(column.kind for column in columns if not column.blank.all())
         words = (("number", NUMBER), ("class", TEXT), ("date", TIME))
         told = [_counted(kinds[kind], word) for word, kind in words if kinds[kind]]
@@ -77,8 +84,9 @@ class TablePlan:
 
 
 def plan_table(
-    sheet: Sheet, *, y: Sequence[str] = (), target: str | None = None, kind: str | None = None, level: float = 0.95,
-    seed: int = 0, index: Collection[str] = (),
+    sheet: Sheet, *, y: Sequence[str] = (), target: str | None = None, kind: str | None = None,
+    classes: Sequence[str] = (), numbers: Sequence[str] = (), bounds: "Bounds | Mapping[str, Bounds] | None" = None,
+    level: float = 0.95, seed: int = 0, index: Collection[str] = (),
 ) -> TablePlan:  # fmt: skip
     """What there is to do; whatever cannot be read is an error with its place. An index only names rows."""
     if not 0 < level < 1:
@@ -87,15 +95,17 @@ def plan_table(
         raise InputError(argument("seed") + f" must be a whole number from 0 to 4294967295, got {seed}")
     if target is not None and y:
         raise InputError(argument("target") + " and " + argument("y") + " both say what to fill; give one of them")
+    said = {*classes, *numbers}
+    notes = [guessed(sheet, y)] if kind is None and target is None and not said else []
+    sheet = as_said(sheet, classes, numbers)
     check_units(sheet)
     named = [sheet.column(name) for name in dict.fromkeys(y)] if target is None else [sheet.column(target)]
-    notes = [guessed(sheet, y)] if kind is None and target is None else []
     for column in sheet.columns.values():
         _check(sheet, column)
         notes += [*sentinels(column), *spelled(column)] if column.kind == NUMBER else _spelled(column)
     wanted = named or list(sheet.columns.values())
     gaps = [column for column in wanted if column.blank.any()]
-    reads, dropped = _read(sheet, named, index, notes)
+    reads, dropped = _read(sheet, named, said, index, notes)
     fills, fixed = [], []
     for column in gaps:
         if column in dropped:
@@ -112,29 +122,34 @@ def plan_table(
     reads = [column for column in reads if column is not goal and different(column) > 1]
     if goal is not None and fills:
         _check_target(sheet, goal, reads)
-    return TablePlan(sheet, reads, fills, fixed, goal, notes, level, seed)
+    notes += codes(fills, said, goal)
+    limits = _bounds(sheet, bounds, [*fills, *fixed])
+    return TablePlan(sheet, reads, fills, fixed, goal, notes, level, seed, limits, index)
 
 
 def _read(
-    sheet: Sheet, named: list[Column], index: Collection[str], notes: list[Note]
+    sheet: Sheet, named: list[Column], said: Collection[str], index: Collection[str], notes: list[Note]
 ) -> tuple[list[Column], list[Column]]:
-    """Columns that can be read, and those that cannot; named ones must be."""
+    """Columns that can be read, and those that cannot; named ones must be. What was said of kinds is believed."""
     reads, dropped, empty = [], [], []
     for column in sheet.columns.values():
         why = ""
         if column.name in index:
             why = "is the index"
-            notes.append(Note(f"{column.name} {why}: not read"))
+            notes += [] if column.unnamed else [Note(f"{column.name} {why}: not read")]
         elif column.blank.all():
             empty.append(column.name)
             why = f"is blank in all {sheet.rows:,} rows: nothing is known of it"
-        elif column.counts:
-            why = "only numbers the rows"
-            notes.append(Note(f"{column.name} {why}: not read"))
-        elif _names_rows(column):
+        elif column.name in said:
+            pass
+        elif column.counts or names_rows(column):
+            why = "only numbers the rows" if column.counts else "only names the rows"
+            notes.append(Note(f"{column.name} {why}: not read (" + option("numbers", [column.name]) + " reads it)"))
+        elif _names(column):
             why = f"has {different(column):,} different words in {int((~column.blank).sum()):,} rows"
             left = ", and its blanks are left" if column.blank.any() else ""
-            notes.append(Note(f"{column.name} {why}: taken for names, it is not read{left}", doubtful=bool(left)))
+            words = f"{column.name} {why}: taken for names, it is not read{left} ("
+            notes.append(Note(words + option("classes", [column.name]) + " reads it)", doubtful=bool(left)))
         if why and column in named and column.blank.any():
             raise InputError(f"{sheet.name}: column '{column.name}' {why}; it cannot be filled, leave it out")
         (dropped if why else reads).append(column)
@@ -145,11 +160,33 @@ def _read(
 
 def _check(sheet: Sheet, column: Column) -> None:
     if column.wrong is not None:
-        raise sheet.refuse(column.wrong.row, column.name, column.wrong.why)
+        why = column.wrong.why
+        if "not finite" not in str(why) and option("numbers").python not in str(why):
+            why = why + "; if the column has codes or words, say " + option("classes", [column.name])
+        raise sheet.refuse(column.wrong.row, column.name, why)
     if column.kind == NUMBER and (large := np.abs(column.values) > _LARGEST).any():
         row = int(large.argmax())
         why = f"{column.values[row]:g} is beyond {_LARGEST:g}, where squares overflow; use other units"
         raise sheet.refuse(row, column.name, why)
+
+
+def _bounds(sheet: Sheet, bounds: "Bounds | Mapping[str, Bounds] | None", fills: list[Column]) -> "dict[str, Bounds]":
+    """Of each column of numbers that is filled, or named; what is known of it lies within."""
+    if bounds is None:
+        return {}
+    need("scipy")
+    from fillin.filling.bounds import bounds_of
+
+    named = [name for name in bounds if name] if isinstance(bounds, Mapping) else []
+    for name in named:
+        if sheet.column(name).kind != NUMBER:
+            why = f"{sheet.name}: column '{name}' has no numbers, and " + argument("bounds")
+            raise InputError(why + " are of numbers; leave it out")
+    wanted = [c for c in sheet.columns.values() if c.kind == NUMBER and (c in fills or c.name in named)]
+    found = bounds_of([column.name for column in wanted], bounds)
+    for column in wanted:
+        check_bounds(sheet, column, found.get(column.name, (None, None)))
+    return found
 
 
 def _check_target(sheet: Sheet, goal: Column, reads: list[Column]) -> None:
@@ -160,8 +197,8 @@ def _check_target(sheet: Sheet, goal: Column, reads: list[Column]) -> None:
         )
     if goal.kind == TEXT and different(goal) > MOST_CLASSES:
         raise InputError(
-            f"{sheet.name}: column '{goal.name}' has {different(goal):,} classes, and at most {MOST_CLASSES} can be told "
-            "apart; join rare ones, or fill the commonest with " + option("y", goal.name)
+            f"{sheet.name}: column '{goal.name}' has {different(goal):,} classes, and at most {MOST_CLASSES} can be "
+            "told apart; join rare ones, or fill the commonest with " + option("y", goal.name)
         )  # fmt: skip
 
 
@@ -174,7 +211,7 @@ def _spelled(column: Column) -> list[Note]:
     return [Note(f"{column.name} has {listed([repr(word) for word in words])}: read as blank", doubtful=True)]
 
 
-def _names_rows(column: Column) -> bool:
+def _names(column: Column) -> bool:
     """Words that hardly ever come again, such as names, tell nothing of other rows."""
     known = int((~column.blank).sum())
     return column.kind == TEXT and different(column) > _NAMES and 2 * different(column) > known

@@ -1,6 +1,5 @@
 """`fillin.fill` of a frame without an order."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from fillin.errors import InputError, option
@@ -12,11 +11,9 @@ from fillin.filling.tables.write import filled_frame
 from fillin.filling.understand import ordered_by
 
 
-def fill_frame(
-    data: Any, frame: Frame, *, y: Sequence[str], target: str | None, kind: str | None, level: float, seed: int
-) -> Any:
-    """The frame with what was added; as it came where nothing can be filled."""
-    plan = plan_table(frame.sheet, y=y, target=target, kind=kind, level=level, seed=seed, index=frame.index)
+def fill_frame(data: Any, frame: Frame, **options: Any) -> Any:
+    """The frame with what was added; as it came where nothing can be filled. `options` are those of `plan_table`."""
+    plan = plan_table(frame.sheet, index=frame.index, **options)
     warn(plan.notes)
     if not plan.places:
         return data

@@ -28,24 +28,25 @@ def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, Found
 
 
 def _rows(file: CsvFile, plan: TablePlan, found: dict[str, Found]) -> Iterator[str]:
-    added = [_cells(column, found[column.name]) for column in plan.all_fills]
+    comma = any(column.comma for column in plan.sheet.columns.values())
+    added = [_cells(column, found[column.name], comma) for column in plan.all_fills]
     for record, *parts in zip(file.records, *added, strict=True):
         yield file.row(record, [cell for part in parts for cell in part])
 
 
-def _cells(column: Column, found: Found) -> list[list[str]]:
+def _cells(column: Column, found: Found, comma: bool) -> list[list[str]]:
     """Of each row what is added for the column; what was known as it was written."""
     texts = [str(cell).strip() for cell in column.cells()]
     if isinstance(found, Labels):
         rows = [[text, "1"] for text in texts]
         for row, label, chance in zip(found.rows, found.labels, found.probability, strict=True):
-            rows[row] = [str(label), written_as(float(chance), 0.0, column.comma)]
+            rows[row] = [str(label), written_as(float(chance), 0.0, comma)]
         return rows
     rows = [[text, "0", text, text] for text in texts]
     times = [_shown(column, part) for part in (found.mean, found.low, found.high)] if column.kind == TIME else None
     for i, row in enumerate(found.rows):
         std = float(found.std[i])
-        of = lambda part: written_as(float(part[i]), std if std == std else 0.0, column.comma)  # noqa: B023, E731
+        of = lambda part: written_as(float(part[i]), std if std == std else 0.0, comma)  # noqa: B023, E731
         if times is not None:
             rows[row] = [times[0][i], of(found.std), times[1][i], times[2][i]]
         elif std != std:  # the one value that is known
