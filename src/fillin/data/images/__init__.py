@@ -1,0 +1,8 @@
+"""Images as sets of points: where a pixel is, and its colour."""
+
+from fillin.data.images.patterns import PATTERNS, Pattern
+from fillin.data.images.places import colours, pixels, places
+from fillin.data.images.sets import ImageSet, read_images
+from fillin.data.images.stream import Images
+
+__all__ = ["PATTERNS", "ImageSet", "Images", "Pattern", "colours", "pixels", "places", "read_images"]
