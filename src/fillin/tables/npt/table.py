@@ -68,10 +68,12 @@ class OneTable:
 
     def asking(self, context: Int64[Tensor, "k"], rows: Int64[Tensor, "v"], features: float = 0.0) -> Cells:
         """A task to be judged by: `rows` ask for their targets, and a share of their features, and see the context."""
-        mask = torch.rand(len(context) + len(rows), self.values.shape[1]) < features
-        mask[:, self.features :] = True
-        mask[: len(context)] = False
-        return self._cells(torch.cat([context, rows]), mask, len(context))
+        every = torch.cat([context, rows])
+        mask = torch.zeros_like(self.known[every])
+        mask[len(context) :, self.features :] = True
+        if features:
+            mask[len(context) :] |= torch.rand(len(rows), mask.shape[1]) < features
+        return self._cells(every, mask, len(context))
 
     def followed_by(self, other: "OneTable") -> "OneTable":
         """The rows of both, of the same columns."""

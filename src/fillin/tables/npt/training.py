@@ -39,7 +39,7 @@ def train(
     net: NPT, table: OneTable, plan: NPTPlan, rows: Rows, out: Rows, weight: Callable[[float], float], tick: Tick
 ) -> None:
     """Leave in the net what told the rows that are held out best; `weight` is λ once a share of the steps is done."""
-    optimiser = torch.optim.AdamW(net.parameters(), plan.rate, weight_decay=plan.decay)
+    optimiser = torch.optim.AdamW(net.parameters(), plan.rate, weight_decay=plan.decay, fused=True)
     best, state, since = -torch.inf, copy.deepcopy(net.state_dict()), 0
     for step in range(plan.steps):
         for group in optimiser.param_groups:
