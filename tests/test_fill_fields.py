@@ -205,7 +205,7 @@ def test_bands_stay_within_bounds(model):
     )
     assert free["sst_low"].min() < 0
     assert bound["sst_low"].min() >= 0
-    with pytest.raises(InputError, match=r"variable 'sst' at lat=.*, lon=.*lies outside --bounds"):
+    with pytest.raises(InputError, match=r"variable 'sst' at lat=.*, lon=.*lies outside bounds;"):
         fillin.fill(data, model=model, bounds=(3, None))
 
 

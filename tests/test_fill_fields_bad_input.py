@@ -176,3 +176,27 @@ def test_options_of_python(model):
         fillin.fill(data, model="nowhere")
     assert fillin.fill(data.fillna(0.0), model=model).identical(data.fillna(0.0))
     assert fill_field(plan_field(dataset_variable(data, "count", "here")), model)[1].max() == 0
+
+
+WORDS = {
+    "over another": ({"over": ["lat", "depth"]}, "in over, 'depth'", "in --over, 'depth'"),
+    "over four": ({"over": []}, "over: a field spans", "--over: a field spans"),
+    "chunks of another": ({"chunks": {"lta": 3}}, "in chunks, 'lta'; did you mean 'lat'", "in --chunks, 'lta'"),
+    "a period of another": ({"period": {"long": 360}}, "in period, 'long'; did you mean 'lon'", "in --period, 'long'"),
+    "more than a turn": ({"period": {"lon": 20}}, "period={'lon': 20}: it goes from", "--period lon=20: it goes from"),
+    "a mask that is none": ({"mask": "see"}, "mask see is neither", "--mask see is neither"),
+    "a halo of nothing": ({"halo": -1}, "halo is a number of cells", "--halo is a number of cells"),
+    "a level of percent": ({"level": 95}, "level is the share", "--level is the share"),
+    "bounds that are broken": ({"bounds": (99, None)}, "lies outside bounds;", "lies outside --bounds;"),
+    "text": ({"var": "w"}, "name another with var=", "name another with --var"),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_errors_speak_to_who_calls(case, model):
+    options, python, shell = WORDS[case]
+    with pytest.raises(FillinError) as caught:
+        fillin.fill(sea().assign(w=("lat", np.array(list("abcdefghijkl")))), **{"var": "sst", **options}, model=model)
+    assert python in str(caught.value)
+    assert "--" not in str(caught.value)
+    assert shell in caught.value.shell

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 _FLAGS = {"kind": "as", "classes": "class", "numbers": "number"}  # where the command line calls it otherwise
+_SHOWN = 50  # names of a list
 
 
 @dataclass(frozen=True)
@@ -84,11 +85,13 @@ class UnknownName(FillinError, ValueError):
     "unknown model 'te-tpn'; did you mean 'te-tnp'? Known: cnp, te-tnp"
     """
 
-    def __init__(self, what: str, name: object, known: Iterable[str]):
+    def __init__(self, what: str | Words, name: object, known: Iterable[str]):
         known = sorted(known)
-        near = get_close_matches(str(name).lower(), known, n=1, cutoff=0.5)
-        guess = f"; did you mean '{near[0]}'?" if near else "."
-        super().__init__(f"unknown {what} {name!r}{guess} Known: {', '.join(known)}")
+        spelled = {one.lower(): one for one in known}
+        near = get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.5)
+        guess = f"; did you mean '{spelled[near[0]]}'?" if near else "."
+        some = ", ".join(known[:_SHOWN]) + (f" … ({len(known):,} in all)" if len(known) > _SHOWN else "")
+        super().__init__("unknown " + both(what) + f" {name!r}{guess} Known: {some}")
 
 
 def choose(what: str, name: object, known: Iterable[str]) -> str:

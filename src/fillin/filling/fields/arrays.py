@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy import ndarray
 
-from fillin.errors import InputError, UnknownName
+from fillin.errors import InputError, UnknownName, option
 from fillin.filling.fields.axes import counted
 from fillin.filling.fields.mask import Mask, unnamed
 from fillin.filling.fields.paths import check_readable
@@ -76,7 +76,7 @@ def choose_array(arrays: Mapping[str, ndarray], var: str | None, where: str) -> 
         return var, arrays[var]
     if len(arrays) != 1:
         names = ", ".join(arrays) or "none"
-        raise InputError(f"{where} has {len(arrays)} arrays ({names}); name one with --var")
+        raise InputError(f"{where} has {len(arrays)} arrays ({names}); name one with " + option("var"))
     return next(iter(arrays.items()))
 
 

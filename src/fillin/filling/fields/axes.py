@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.errors import InputError, UnknownName
+from fillin.errors import InputError, UnknownName, Words, argument
 
 _DAY = np.timedelta64(86_400_000_000, "us")
 _EAST, _NORTH = ("lon", "longitude", "degrees_east"), ("lat", "latitude", "degrees_north")
@@ -88,11 +88,9 @@ def with_periods(axes: list[Axis], periods: Mapping[str, float]) -> tuple[list[A
     names = [axis.name for axis in axes]
     for name, period in periods.items():
         if name not in names:
-            raise UnknownName("dimension of the field, in --period,", name, names)
+            raise UnknownName("dimension of the field, in " + argument("period") + ",", name, names)
         if not 0 < period < float("inf"):
-            raise InputError(
-                f"--period {name}={period:g}: the length of a turn must be more than 0, such as {name}=360"
-            )
+            raise InputError(_turn(name, period) + f": the length of a turn must be more than 0, such as {name}=360")
     found, notes = [], []
     for axis in axes:
         length = periods.get(axis.name, 0.0)
@@ -101,11 +99,14 @@ def with_periods(axes: list[Axis], periods: Mapping[str, float]) -> tuple[list[A
             notes.append(f"{axis.name} covers 360 degrees: it goes round")
         span = float(np.ptp(axis.x)) if len(axis.x) else 0.0
         if length and span > length * (1 + 1e-6):
-            raise InputError(
-                f"--period {axis.name}={length:g}: it goes from {axis.x[0]:g} to {axis.x[-1]:g}, over a turn"
-            )
+            raise InputError(_turn(axis.name, length) + f": it goes from {axis.x[0]:g} to {axis.x[-1]:g}, over a turn")
         found.append(replace(axis, length=length))
     return found, notes
+
+
+def _turn(name: str, length: float) -> Words:
+    """As it was said."""
+    return Words(f"--period {name}={length:g}", f"period={{{name!r}: {length:g}}}")
 
 
 def _whole_turn(axis: Axis) -> bool:

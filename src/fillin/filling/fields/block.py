@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.answer import Answer
-from fillin.errors import InputError
+from fillin.errors import InputError, argument
 from fillin.filling.bounds import Belief, Bend
 from fillin.filling.fields.axes import Axis
 from fillin.filling.fields.tiles import Piece, Tiles, blend
@@ -75,9 +75,9 @@ class How:
         if outside.any():
             row = int(outside.argmax())
             where = ", ".join(axis.told(int(cells[row, i])) for i, axis in enumerate(self.axes))
-            why = "lies outside --bounds" if np.isfinite(y[row]) else "is not finite"
+            why = "lies outside " + argument("bounds") if np.isfinite(y[row]) else "is not finite"
             raise InputError(
-                f"variable '{self.name}' at {where}: {y[row]:g} {why}; correct it, or make it missing (NaN)"
+                f"variable '{self.name}' at {where}: {y[row]:g} " + why + "; correct it, or make it missing (NaN)"
             )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fillin.errors import FillinError, InputError, UnknownName
+from fillin.errors import FillinError, InputError, UnknownName, Words, argument, both, option
 from fillin.filling.fields.axes import Axis, axis_of, counted
 from fillin.filling.fields.mask import Mask
 from fillin.filling.fields.paths import check_readable, put_folder
@@ -120,7 +120,7 @@ def choose_variable(data: Any, var: Hashable | None, where: str) -> Hashable | N
     chosen = placed or gaps
     if len(chosen) > 1:
         listed = ", ".join(f"{name} ({', '.join(map(str, data[name].dims))})" for name in chosen)
-        raise InputError(f"{where} has several variables with gaps: {listed}; name one with --var")
+        raise InputError(f"{where} has several variables with gaps: {listed}; name one with " + option("var"))
     return chosen[0] if chosen else None
 
 
@@ -156,17 +156,18 @@ def _axis(array: Any, dim: Hashable, where: str) -> Axis:
     return counted(str(dim), array.sizes[dim])
 
 
-def _read(array: Any, place: str) -> Any:
+def _read(array: Any, place: str | Words) -> Any:
     """Loaded, with an error that names it where a file is damaged."""
     try:
         return array.compute()
     except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"{place} cannot be read: {error}; the file may be damaged") from error
+        raise InputError(both(place) + f" cannot be read: {error}; the file may be damaged") from error
 
 
 def mask_of(given: Any, data: Any) -> Mask:
     """A variable of the dataset, a file with one variable, or xarray's array; its coordinates must be the data's."""
     where = given if isinstance(given, str) else str(getattr(given, "name", None) or "that was given")
+    place = argument("mask") + f" {where}"
     if isinstance(given, str):
         if given in data.variables:
             given = data[given]
@@ -174,10 +175,10 @@ def mask_of(given: Any, data: Any) -> Mask:
             other = opened(Path(given))
             names = [n for n, v in other.data_vars.items() if v.ndim and v.dtype.kind in "biuf"]
             if len(names) != 1:
-                raise InputError(f"--mask {where} has {len(names)} variables of numbers; it must have one")
+                raise InputError(place + f" has {len(names)} variables of numbers; it must have one")
             given = other[names[0]]
         else:
-            raise InputError(f"--mask {where} is neither a variable ({', '.join(map(str, data.variables))}) nor a file")
+            raise InputError(place + f" is neither a variable ({', '.join(map(str, data.variables))}) nor a file")
     for dim in given.dims:
         if dim in given.coords and dim in data.coords:
             mine, its = data.coords[dim].values, given.coords[dim].values
@@ -185,8 +186,8 @@ def mask_of(given: Any, data: Any) -> Mask:
                 np.allclose(mine, its, rtol=1e-5, atol=1e-8) if mine.dtype.kind in "fiu" else (mine == its).all()
             )
             if not same:
-                raise InputError(f"--mask {where}: its '{dim}' is not that of the data; interpolate or sort it first")
-    return Mask(where, tuple(map(str, given.dims)), _read(given, f"--mask {where}").values)
+                raise InputError(place + f": its '{dim}' is not that of the data; interpolate or sort it first")
+    return Mask(where, tuple(map(str, given.dims)), _read(given, place).values)
 
 
 def with_result(data: Any, plan: FieldPlan, found: Any) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError
+from fillin.errors import InputError, argument
 from fillin.filling.bounds import Bend, Bounds
 from fillin.filling.fields.axes import Axis, with_periods
 from fillin.filling.fields.block import How
@@ -89,9 +89,9 @@ def plan_field(
 ) -> FieldPlan:
     variable.check()
     if not 0 < level < 1:
-        raise InputError(f"--level is the share inside the band, between 0 and 1, got {level}")
+        raise InputError(argument("level") + f" is the share inside the band, between 0 and 1, got {level}")
     if halo is not None and halo < 0:
-        raise InputError(f"--halo is a number of cells, got {halo}")
+        raise InputError(argument("halo") + f" is a number of cells, got {halo}")
     chosen = field_dims(variable, over)
     order, variable = variable.dims, variable.transposed([d for d in variable.dims if d not in chosen] + list(chosen))
     lead = len(order) - len(chosen)

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from fillin.errors import InputError, UnknownName
+from fillin.errors import InputError, UnknownName, argument, option
 from fillin.filling.fields.axes import Axis
 
 _MANY = 3
@@ -43,9 +43,13 @@ class Variable:
         if kind not in "fiu":
             what = {"U": "text", "S": "text", "O": "objects", "M": "times", "m": "times", "b": "yes or no"}
             found = what.get(kind, str(self.values.dtype))
-            raise InputError(f"{self.place} has {found}; only numbers can be filled: name another with --var")
+            raise InputError(
+                f"{self.place} has {found}; only numbers can be filled: name another with " + option("var")
+            )
         if not self.dims:
-            raise InputError(f"{self.place} is a single number; a field needs at least one dimension: see --var")
+            raise InputError(
+                f"{self.place} is a single number; a field needs at least one dimension: see " + option("var")
+            )
         if not all(self.shape):
             raise InputError(f"{self.place} has no cells (its shape is {self.shape}); nothing is known")
 
@@ -56,13 +60,15 @@ def field_dims(variable: Variable, over: Sequence[str] | None) -> tuple[str, ...
     if over is not None:
         for dim in over:
             if dim not in variable.dims:
-                raise UnknownName(f"dimension of {variable.place}, in --over,", dim, variable.dims)
+                raise UnknownName(f"dimension of {variable.place}, in " + argument("over") + ",", dim, variable.dims)
             if not variable.axes[dim].ordered:
                 raise InputError(
-                    f"--over: the coordinate of '{dim}' has no numbers or times, so no distances; leave it out"
+                    argument("over")
+                    + f": the coordinate of '{dim}' has no numbers or times, so no distances; leave it out"
                 )
         if not 1 <= len(over) <= _MANY or len(set(over)) < len(over):
-            raise InputError(f"--over: a field spans one, two or three dimensions, got {', '.join(over) or 'none'}")
+            got = f": a field spans one, two or three dimensions, got {', '.join(over) or 'none'}"
+            raise InputError(argument("over") + got)
         return tuple(dim for dim in variable.dims if dim in over)
     size = dict(zip(variable.dims, variable.shape, strict=True))
     found = [dim for dim in variable.dims if variable.axes[dim].ordered and size[dim] > 1]
@@ -99,7 +105,7 @@ def parse_chunks(text: str | None) -> dict[str, int] | None:
 def check_chunks(chunks: dict[str, int], variable: Variable) -> dict[str, int]:
     for dim, size in chunks.items():
         if dim not in variable.dims:
-            raise UnknownName(f"dimension of {variable.place}, in --chunks,", dim, variable.dims)
+            raise UnknownName(f"dimension of {variable.place}, in " + argument("chunks") + ",", dim, variable.dims)
         if not isinstance(size, int) or size < 1:
-            raise InputError(f"--chunks: '{dim}' needs a number of cells of at least 1, got {size!r}")
+            raise InputError(argument("chunks") + f": '{dim}' needs a number of cells of at least 1, got {size!r}")
     return chunks
