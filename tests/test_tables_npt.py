@@ -11,8 +11,11 @@ from sklearn.preprocessing import StandardScaler
 
 from fillin import TableClassifier, TableImputer, TableRegressor
 from fillin.errors import InputError
+from fillin.tables.fitted import Question
 from fillin.tables.npt import NPTFitted
 from fillin.tables.npt.table import OneTable
+from fillin.tables.told import Numbers
+from fillin.tables.training import Plan
 
 QUICK = {"model": "npt", "steps": 3}
 KINDS = [TableRegressor, TableClassifier, TableImputer]
@@ -154,6 +157,19 @@ def test_few_rows(n):
     mean, std = TableRegressor(**QUICK).fit(X[:n], y[:n]).predict(X, return_std=True)
     assert np.isfinite(mean).all()
     assert (std > 0).all()
+
+
+@pytest.mark.parametrize("net", [{"between": "rows"}, {"pseudo": 4}])
+def test_rows_may_be_joined_or_meet_through_pseudo_tokens(net):
+    X, y = numbers(30)
+    question = Question((0, 0, 0), (0,), (-1,))
+    fitted = NPTFitted.learn(question, X, y[:, None], "standard", 0, Plan(steps=3), net, lambda done: None)
+    told = fitted.tell(X[:3])[0]
+    assert isinstance(told, Numbers)
+    assert np.isfinite(told.mean).all()
+    other = fitted.seeing(X, -y[:, None]).tell(X[:3])[0]  # p(y* | x*, D): other rows, another answer
+    assert isinstance(other, Numbers)
+    assert (other.mean != told.mean).all()
 
 
 def test_more_classes_than_it_tells_apart():

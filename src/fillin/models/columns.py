@@ -11,7 +11,7 @@ from torch.distributions import Categorical, Distribution, MixtureSameFamily, No
 from fillin.cells import Cells
 
 CLASSES = 10  # that one set of weights for any table tells apart
-_LABELS = 64  # columns that have a label of their own
+_LABELS = 1024  # columns that have a label of their own
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from fillin.tables.told import Classes, Numbers, Told
 from fillin.tables.training import Plan, Tick
 
 _TOGETHER = 1024  # rows that are asked for at a time
-_NET = {"width": 32, "heads": 4, "layers": 4, "hidden": 64, "components": 5}
+_NET = {"width": 32, "heads": 2, "layers": 4, "hidden": 64, "components": 5}
 
 
 class NPTFitted:

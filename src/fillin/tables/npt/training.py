@@ -45,8 +45,8 @@ def train(
         for group in optimiser.param_groups:
             group["lr"] = rate_at(plan, step)
         net.train()
-        task = table.masked(table.some(rows, plan.batch), plan.labels, plan.hide)
-        (-masked_reconstruction(net, task, weight(step / plan.steps)).mean()).backward()
+        task, features = table.masked(table.some(rows, plan.batch), plan.labels, plan.hide), weight(step / plan.steps)
+        (-masked_reconstruction(net, task, features).mean()).backward()
         torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
         optimiser.step()
         optimiser.zero_grad()
@@ -54,7 +54,8 @@ def train(
         if (step + 1) % plan.every and step + 1 < plan.steps:
             continue
         found = held_out(net, table, plan, rows, out) if len(out) else step
-        since = 0 if found > best else since + 1
+        early = table.targets > 0 and features > 0.5  # it has yet to turn to the targets
+        since = 0 if found > best or early else since + 1
         if found > best:
             best, state = found, copy.deepcopy(net.state_dict())
         if since >= plan.patience:
