@@ -21,6 +21,7 @@ from jsonargparse import ArgumentParser
 
 from fillin.data.broad import Broad
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
+from fillin.data.images import Images
 from fillin.data.tables import Synthetic
 from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
@@ -78,7 +79,7 @@ class Keep:
 
 
 SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
-DATA: dict[str, Any] = {"curves": curves, "broad": Broad, "synthetic": Synthetic}
+DATA: dict[str, Any] = {"curves": curves, "broad": Broad, "synthetic": Synthetic, "images": Images}
 CHOICES = {
     "objective.name": ["log-likelihood", "elbo", "importance-weighted", "observed-and-clean", "masked-reconstruction"],
     "optimiser.name": ["muon", "adamw", "adam", "sgd"],
@@ -206,7 +207,7 @@ def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
             parser.add_argument(f"--data.{key}", type=Any, default=value)
     else:
         for option in fields(DATA[flat["data.name"]]):
-            if option.name not in ("seed", "dim_y"):
+            if option.name not in ("seed", "dim_y", "part"):
                 parser.add_argument(f"--data.{option.name}", type=Any, default=option.default)
     if "model.name" not in flat:
         raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
