@@ -7,9 +7,12 @@ import sys
 
 import numpy as np
 import pandas as pd
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import fillin
+from fillin.cli import main
 from fillin.errors import FillinError
 from fillin.filling.tables import learn
 
@@ -51,7 +54,11 @@ def test_planning_a_table_does_not_wait_for_torch():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_twice_one_name_in_a_frame():
+def test_twice_one_name_in_a_frame(tmp_path, capsys):
+    table = pyarrow.table([[1, 3, 2], [3, None, 5]], names=["b", "b"])
+    pyarrow.parquet.write_table(table, tmp_path / "data.parquet")
+    assert main(["fill", str(tmp_path / "data.parquet")]) == 2
+    assert "data.parquet: two columns are called 'b'; give each a name of its own" in capsys.readouterr().err
     frame = pd.DataFrame([[1, 2], [3, None]], columns=["a", "a"])
     with pytest.raises(FillinError, match="the frame: two columns are called 'a'"):
         fillin.fill(frame, kind="table")
@@ -68,8 +75,9 @@ BAD = {
     "mixed types": (
         "a,b\n1,x\n3,y\nmany,z\n2,\n",
         [],
-        "data.csv, line 4, column 'a': 'many' is not a number.*--na many",
+        "data.csv, line 4, column 'a': 'many' is not a number.*--na many; .*say --class a",
     ),
+    "one row": ("a,b,c\n1,,x\n", [], "column 'b' is blank in the only row: nothing is known of it"),
     "infinity": ("a,b\n1,x\n3,y\n-inf,z\n2,\n", [], "data.csv, line 4, column 'a': '-inf' is not finite"),
     "huge": ("a,b\n1,x\n3,y\n1e200,z\n2,\n", [], r"data.csv, line 4, column 'a': 1e\+200 is beyond 1e\+100"),
     "units": ("a,b\nm,kg\n1,2\n3,\n2,1\n", [], "line 2: 'm', 'kg' look like units"),

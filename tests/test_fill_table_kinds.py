@@ -222,3 +222,11 @@ def test_nothing_is_filled_beyond_bounds(fill_table):
     code, said, _ = fill_table(table, "--bounds", "a=-0.1:0.1")
     assert code == 0, said
     np.testing.assert_allclose(pd.read_csv("data.filled.csv")["a_high"], held["a_high"], atol=1e-3)
+
+
+@pytest.mark.parametrize("cell", ["{} %", "1,{:03d}.5", "${}"])
+def test_numbers_that_cannot_be_read_are_doubted(cell):
+    table = unordered().assign(p=[cell.format(i % 7) for i in range(30)])
+    with pytest.warns(FillinWarning, match="p has .*, which is read as a class; if it is a number, write it as 1234.5"):
+        fillin.fill(table)
+    fillin.fill(table, classes="p")

@@ -69,8 +69,8 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), dat
             f"{type(data).__name__}; numpy.asarray(data, dtype=float) makes an array of a list"
         ) from None
     except nw.exceptions.DuplicateError:
-        twice = next(column for column in data.columns if list(data.columns).count(column) > 1)
-        raise InputError(f"{name}: two columns are called {twice!r}; give each a name of its own") from None
+        _check_names(list(data.columns), name)
+        raise
     index, unnamed = [], False
     if frame.implementation.is_pandas_like() and not _default(data.index):
         unnamed = data.index.nlevels == 1 and data.index.name is None
@@ -88,6 +88,12 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), dat
     return Frame(frame, Sheet(name, columns, len(frame), lambda row: f"row {row}"), index, unnamed)
 
 
+def _check_names(names: list[Any], where: str) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"{where}: two columns are called {name!r}; give each a name of its own")
+
+
 def _default(index: Any) -> bool:
     """0, 1, 2 … without a name: pandas' own. With another name or beginning it may be a place: years."""
     return type(index).__name__ == "RangeIndex" and index.name is None and (index.start, index.step) == (0, 1)
@@ -97,6 +103,8 @@ def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None =
     raw = read_bytes(path)
     parquet, arrow = need("pyarrow.parquet"), need("pyarrow")
     try:
+        names = parquet.read_schema(arrow.BufferReader(raw)).names
+        _check_names(names, path.name)
         table = parquet.read_table(arrow.BufferReader(raw))
     except (arrow.ArrowException, OSError) as error:
         raise InputError(f"{path.name} is not a readable Parquet file: {error}; write it again") from error

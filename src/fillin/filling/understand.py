@@ -309,7 +309,8 @@ def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list
             raise sheet.refuse(column.wrong.row, column.name, column.wrong.why)
         if column.blank.all():
             raise InputError(
-                f"{sheet.name}: column '{column.name}' is blank in all {sheet.rows} rows: nothing is known of it; "
+                f"{sheet.name}: column '{column.name}' is blank in "
+                f"{f'all {sheet.rows} rows' if sheet.rows > 1 else 'the only row'}: nothing is known of it; "
                 "leave it out by naming the others with " + option("y")
             )
         check_room(sheet, column, ("filled", "std", "low", "high"))

@@ -7,7 +7,7 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.filling.series import Filled
-from fillin.filling.sheet import TIME, Column
+from fillin.filling.sheet import TEXT, TIME, Column
 from fillin.filling.tables.learn import Found, Labels
 from fillin.filling.tables.plan import TablePlan, numbers_of, words_of
 
@@ -34,10 +34,15 @@ def draw_table(plan: TablePlan, found: dict[str, Found]) -> "Figure":
         for axis in axes.flat[len(chosen) :]:
             axis.set_visible(False)
         axes.flat[0].legend(loc="upper right")
+        told = ["below the axis: each number that was filled, darker where it is surer"] if _any_numbers(plan) else []
         left_out = len(plan.all_fills) - len(chosen)
-        if left_out:
-            figure.supxlabel(f"and {left_out:,} more", fontsize=8)
+        told += [f"not shown: {left_out:,} more column{'s' * (left_out > 1)}"] if left_out else []
+        figure.supxlabel("; ".join(told), fontsize=8)
     return figure
+
+
+def _any_numbers(plan: TablePlan) -> bool:
+    return any(column.kind != TEXT for column in plan.all_fills)
 
 
 def _numbers(axis: "Axes", column: Column, found: Filled) -> None:
@@ -74,7 +79,8 @@ def _classes(axis: "Axes", column: Column, found: Labels) -> None:
     colours = [(*_rgb(BLUE), 0.15 + 0.85 * one) for one in sure]
     axis.bar(at, [filled[word] for word in words], 0.7, bottom=below, color=colours, label="filled")
     short = [word if len(word) <= 12 else word[:11] + "…" for word in words]
-    axis.set_xticks(at, [word.replace("$", r"\$") for word in short], rotation=30 if len(words) > 5 else 0)
+    turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if len(words) > 5 else {}
+    axis.set_xticks(at, [word.replace("$", r"\$") for word in short], **turned)
     axis.set_xlim(-0.6, len(words) - 0.4)
     axis.set_ylabel("rows")
 

@@ -16,7 +16,7 @@ from fillin.filling.notes import Note, listed, sentinels, spelled
 from fillin.filling.series import check_bounds
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
 from fillin.filling.tables.kind import guessed
-from fillin.filling.tables.said import as_said, codes
+from fillin.filling.tables.said import as_said, codes, unread
 from fillin.filling.understand import check_room, names_rows
 from fillin.filling.unread import check_units
 
@@ -122,7 +122,7 @@ def plan_table(
     reads = [column for column in reads if column is not goal and different(column) > 1]
     if goal is not None and fills:
         _check_target(sheet, goal, reads)
-    notes += codes(fills, said, goal)
+    notes += [*unread(reads, said), *codes(fills, said, goal)]
     limits = _bounds(sheet, bounds, [*fills, *fixed])
     return TablePlan(sheet, reads, fills, fixed, goal, notes, level, seed, limits, index)
 

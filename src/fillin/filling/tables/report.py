@@ -33,9 +33,19 @@ def assumptions(plan: TablePlan) -> list[str]:
         f"The band of numbers and dates holds {plan.level:.0%} of what would be observed; _std is the deviation of the "
         "same (of dates in days), and _probability that of the class that was filled in. What was known keeps its "
         "value, with a deviation of 0 and a probability of 1.",
+        *(
+            [f"Nothing lies beyond its bounds: {_limits(plan)}. What was told beyond is put on them."]
+            if plan.bounds
+            else []
+        ),
         "Each blank is told on its own: cells of one row that were filled are not drawn together.",
         "Values are missing for reasons that other cells of their rows may tell, but the values themselves not.",
     ]
+
+
+def _limits(plan: TablePlan) -> str:
+    shown = lambda limit: "" if limit is None else f"{limit:g}"  # noqa: E731
+    return ", ".join(f"{name} {shown(low)}:{shown(high)}" for name, (low, high) in plan.bounds.items())
 
 
 def _judged(verdicts: Sequence[Verdict], seed: int) -> str:

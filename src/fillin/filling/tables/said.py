@@ -1,5 +1,6 @@
 """What columns are, where it is said and not guessed: codes that are classes, and text that is numbers."""
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from fillin.filling.needs import need
 from fillin.filling.notes import Note, listed
 from fillin.filling.sheet import NUMBER, TEXT, Column, Sheet, Wrong
 
+_WRITTEN = re.compile(r"[-+−$€£]*\s*\d[\d.,'\s]*\s*[%€$£]?")
 _FEW = 10  # different values of a column of codes
 _ENOUGH = 2  # rows of each
 
@@ -70,6 +72,20 @@ def codes(fills: Collection[Column], said: Collection[str], target: Column | Non
     what = "a number; if they are" if len(names) == 1 else "numbers; if these are"
     words = few + what + " codes of classes, say " + option("classes", names[:1])
     return [Note(words, doubtful=target is not None)]
+
+
+def unread(columns: Collection[Column], said: Collection[str]) -> list[Note]:
+    """Columns of words, all of which are numbers written as they cannot be read: 12 %, 1,234.50, $5."""
+    found = []
+    for column in columns:
+        if column.kind != TEXT or column.name in said or column.blank.all():
+            continue
+        words = [str(cell).strip() for cell, blank in zip(column.cells(), column.blank, strict=True) if not blank]
+        if all(_WRITTEN.fullmatch(word) for word in words):
+            why = f"{column.name} has {words[0]!r}, which is read as a class; if it is a number, write it as 1234.5, "
+            why += "without %, units and separators of thousands; if not, say "
+            found.append(Note(why + option("classes", [column.name]), doubtful=True))
+    return found
 
 
 def _may_be_codes(column: Column) -> bool:
