@@ -12,10 +12,10 @@ from fillin.data.tables.scaling import Scale
 from fillin.errors import InputError
 from fillin.models.columns import CLASSES
 from fillin.models.npt import NPT
-from fillin.tables.ensemble import Members, Widths, _join, _numpy, chances
+from fillin.tables.ensemble import Members, Widths, _join, chances
 from fillin.tables.fitted import Question
 from fillin.tables.npt.table import OneTable
-from fillin.tables.npt.training import NPTPlan, calibrate, train
+from fillin.tables.npt.training import NPTPlan, answers, calibrate, train
 from fillin.tables.told import Classes, Numbers, Told
 from fillin.tables.training import Plan, Tick
 
@@ -83,7 +83,6 @@ class NPTFitted:
         values = torch.as_tensor(np.nan_to_num(z), dtype=torch.float32)
         return OneTable(values, known, torch.tensor(classes).clamp_max(CLASSES), len(targets))
 
-    @torch.no_grad()
     def tell(self, values: Float[ndarray, "n d"], together: bool = False) -> list[Told]:
         """What belongs in the told columns; `together`: rows also look at others that are asked for with them."""
         asked = self._task(values, np.full((len(values), len(self.question.tells)), np.nan))
@@ -94,9 +93,7 @@ class NPTFitted:
         pieces = []
         for rows in torch.arange(len(self.table), len(both)).split(_TOGETHER):
             seen = torch.cat([context, rows]) if together else context
-            found = self.net.fill(both.asking(seen, rows))
-            classes = both.classes.tolist()
-            pieces.append([_last(_numpy(found.column(j, classes[j])), len(rows)) for j in self._places])
+            pieces.append(answers(self.net, both.asking(seen, rows), self._places))
         told: list[Told] = []
         for column, scale, widths in zip(zip(*pieces, strict=True), self.scales, self.widths, strict=True):
             said = _join(column)
@@ -111,13 +108,6 @@ class NPTFitted:
         other = copy.copy(self)
         other.reads, other.tells, other.table = reads, tells, self._task(reads, tells)
         return other
-
-
-def _last(said: Members | ndarray, count: int) -> Members | ndarray:
-    """Of the rows that ask, which come after those that are looked at."""
-    if isinstance(said, ndarray):
-        return said[:, -count:]
-    return Members(*(part[:, -count:] for part in (said.weights, said.means, said.deviations)))
 
 
 def _check(question: Question) -> None:

@@ -6,13 +6,16 @@ by a cosine. Rows without a label are rows whose label is always masked.
 """
 
 import copy
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int64
+from numpy import ndarray
 from torch import Tensor
 
+from fillin.cells import Cells
 from fillin.models.npt import NPT
 from fillin.objectives import masked_reconstruction
 from fillin.tables.ensemble import Members, Widths, _numpy, _temper, _widths
@@ -77,21 +80,35 @@ def held_out(net: NPT, table: OneTable, plan: NPTPlan, rows: Rows, out: Rows) ->
 @torch.no_grad()
 def calibrate(net: NPT, table: OneTable, plan: NPTPlan, rows: Rows, out: Rows, columns: list[int]) -> list[Widths]:
     """How much wider each told column should be, from what is said of rows that were held out: of their targets with
-    all features seen, of features with some of them masked."""
-    if not len(out):
-        return [Widths() for _ in columns]
-    net.eval()
-    out, found = out[: 4 * plan.batch], {}
-    for hide in (0.0, plan.hide):
+    all features seen, of features with some of them masked. A deviation that n cells tell is known to a factor of about
+    exp(1/√n), and one network has no others to agree with: it is taken that much wider."""
+    found = dict.fromkeys(columns, Widths())
+    out = out[: 4 * plan.batch]
+    for hide in sorted({0.0, plan.hide}) if len(out) else ():
+        own = [j for j in found if (j < table.features) == (hide > 0)]
         task = table.asking(table.some(rows, plan.memory), out, hide)
-        told = net.fill(task)
-        for j in columns:
-            if (j >= table.features) == (not hide):
-                said = _numpy(told.column(j, int(table.classes[j])))
-                values, asked = (part[:, task.context :, j].numpy() for part in (task.values.double(), task.asked))
-                if isinstance(said, Members):
-                    said = Members(*(part[:, task.context :] for part in (said.weights, said.means, said.deviations)))
-                    found[j] = _widths(said, values, asked, out[None].numpy())
-                else:
-                    found[j] = _temper(said[:, task.context :], values, asked)
+        values, asked = (part[:, task.context :].numpy() for part in (task.values.double(), task.asked))
+        for j, said in zip(own, answers(net, task, own), strict=True):
+            y, there = values[..., j], asked[..., j]
+            if isinstance(said, Members):
+                one = _widths(said, y, there, out[None].numpy()).one * math.exp(1 / math.sqrt(max(1, there.sum())))
+                found[j] = Widths(one, one)
+            else:
+                found[j] = _temper(said, y, there)
     return [found[j] for j in columns]
+
+
+@torch.no_grad()
+def answers(net: NPT, task: Cells, columns: list[int]) -> list[Members | ndarray]:
+    """What is said of each of the columns in the rows that ask: mixtures, or probabilities [1 n k]."""
+    if not columns:
+        return []
+    net.eval()
+    found, first = net.fill(task), task.context or 0
+    each = [_numpy(found.column(j, int(task.classes[0, j]))) for j in columns]
+    return [
+        Members(said.weights[:, first:], said.means[:, first:], said.deviations[:, first:])
+        if isinstance(said, Members)
+        else said[:, first:]
+        for said in each
+    ]
