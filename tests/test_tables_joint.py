@@ -1,6 +1,7 @@
 """Guesses by a Gaussian of all columns: they are the conditional of the normal distribution, and are found by EM."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -79,3 +80,9 @@ def test_a_row_with_blanks_is_filled_as_if_the_table_did_not_have_it():
     again, doubt = imputer.fill(X[:1])
     np.testing.assert_allclose(filled, again, atol=1e-6)
     np.testing.assert_allclose(unsure, doubt, atol=1e-6)
+
+
+def test_a_table_of_classes_alone_has_nothing_to_guess():
+    X = pd.DataFrame({"a": ["x", "y"] * 10, "b": ["p", "q"] * 9 + ["p", None]})
+    filled = TableImputer(members=2, steps=5).fit_transform(X)
+    assert filled[19, 1] in ("p", "q")

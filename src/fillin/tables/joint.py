@@ -52,11 +52,11 @@ class Joint:
         self, x: Float[Tensor, "*b d"], seen: Bool[Tensor, "*b d"]
     ) -> tuple[Float[Tensor, "*b d"], Float[Tensor, "*b d"]]:
         """Where a cell is seen it is as it is, and sure."""
+        if seen.all():  # also where there is no column of numbers
+            return x, torch.zeros_like(x)
         flat, known = x.reshape(-1, x.shape[-1]), seen.reshape(-1, x.shape[-1])
         mean, deviation = flat.clone(), torch.zeros_like(flat)
         some = (~known).any(-1).nonzero()[:, 0]
-        if not len(self.mean) or not len(some):
-            return x, torch.zeros_like(x)
         for rows in some.split(_TOGETHER):
             found, unsure = self._given(flat[rows].double(), known[rows])
             mean[rows] = found.to(x.dtype)
