@@ -6,7 +6,10 @@ from pathlib import Path
 from fillin.errors import InputError, choose
 from fillin.studies.base import Cell, Report, Scale, Study, Work, open_work, work_on
 
-STUDIES = ("te-scores", "sizes", "conv-or-transformer", "attention-helps", "dimensions", "fill", "tables", "imputes")
+STUDIES = (
+    "te-scores", "sizes", "conv-or-transformer", "attention-helps", "dimensions", "fill", "tables", "imputes",
+    "uses-rows",
+)  # fmt: skip
 
 __all__ = ["STUDIES", "Cell", "Report", "Scale", "Study", "Work", "get", "open_work", "work_on"]
 
