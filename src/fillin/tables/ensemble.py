@@ -148,7 +148,7 @@ def _temper(said: Float[ndarray, "m v k"], y: Float[ndarray, "m v"], there: Bool
     if there.sum() < 5:
         return Widths()
     odds, codes = np.log(np.maximum(said[there], 1e-12)), y[there].astype(int)
-    factors = np.exp(np.linspace(np.log(0.4), np.log(2.0), 33))
+    factors = np.exp(np.linspace(np.log(0.15), np.log(2.0), 41))
     fits = [_log_softmax(t * odds)[np.arange(len(codes)), codes].mean() for t in factors]
     one = float(factors[int(np.argmax(fits))])
     return Widths(one, one)

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+from torch.distributions import Categorical
 
 from fillin.tables.net import RowNet, same_rows
 from fillin.tables.task import TableTask
 
 Tick = Callable[[int], object]  # so many more steps are done
 _DEAREST = 20.0  # nats that one cell may cost
+_HEATS = tuple(0.15 * 10 ** (i / 15) for i in range(16))  # inverse temperatures, 0.15 … 1.5
 
 
 @dataclass(frozen=True)
@@ -107,16 +109,22 @@ def rate_at(plan: Plan, step: int) -> float:
 
 def score(
     net: RowNet, table: TableTask, asked: Int64[Tensor, "m n"], memory: Int64[Tensor, "m k"], plan: Plan,
-    weights: Float[Tensor, "t"],
+    weights: Float[Tensor, "t"], tempered: bool = False,
 ) -> Float[Tensor, "m"]:  # fmt: skip
-    """Σ_j weight_j · mean ln p of the cells of column j, for each member."""
+    """Σ_j weight_j · mean ln p of the cells of column j, for each member; `tempered`: of classes at the temperature
+    that suits it best."""
     rows, cells = table.hidden(asked, plan.hide)
     told = net(rows, table.rows(memory), same_rows(asked, memory))
     total = torch.zeros(len(asked))
     for j, found in enumerate(told):
-        each = found.log_prob(rows.held[..., j]).clamp_min(-_DEAREST)
-        there = cells[..., j]
-        total = total + weights[j] * torch.where(there, each, 0).sum(1) / there.sum(1).clamp_min(1)
+        value, there = rows.held[..., j], cells[..., j]
+        heats = _HEATS if tempered and isinstance(found, Categorical) else (1.0,)
+        means = []
+        for heat in heats:
+            at = found if heat == 1 else Categorical(logits=heat * found.logits, validate_args=False)
+            each = at.log_prob(value).clamp_min(-_DEAREST)
+            means.append(torch.where(there, each, 0).sum(1) / there.sum(1).clamp_min(1))
+        total = total + weights[j] * torch.stack(means).amax(0)
     return total
 
 
@@ -124,8 +132,11 @@ def score(
 def held_out(
     net: RowNet, table: TableTask, plan: Plan, split: Split, weights: Float[Tensor, "t"]
 ) -> Float[Tensor, "m"]:
-    """What the members make of the rows that they hold out, the same cells hidden each time."""
+    """What the members make of the rows that they hold out, the same cells hidden each time. Classes are judged at
+    their best temperature, which is found afterwards in any case: without it a network that is surer than it should be
+    loses to one that knows less."""
     net.eval()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return score(net, table, split.out[:, : 4 * plan.batch], split.train[:, : plan.memory], plan, weights)
+        rows, memory = split.out[:, : 4 * plan.batch], split.train[:, : plan.memory]
+        return score(net, table, rows, memory, plan, weights, tempered=True)
