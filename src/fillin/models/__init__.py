@@ -1,7 +1,11 @@
 """Every neural process, one registry: `create(name, dim_x, dim_y, size)`."""
 
 from fillin.models.base import LatentProcess, Process
+from fillin.models.classifier import PixelClassifier
 from fillin.models.files import load, save
-from fillin.models.registry import REGISTRY, SIZES, Entry, create, names, options_of
+from fillin.models.registry import CLASSIFIERS, REGISTRY, SIZES, Entry, create, names, options_of
 
-__all__ = ["REGISTRY", "SIZES", "Entry", "LatentProcess", "Process", "create", "load", "names", "options_of", "save"]
+__all__ = [
+    "CLASSIFIERS", "REGISTRY", "SIZES", "Entry", "LatentProcess", "PixelClassifier", "Process", "create", "load",
+    "names", "options_of", "save",
+]  # fmt: skip

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -16,14 +16,16 @@ from torch import Tensor
 
 from fillin.errors import InputError
 from fillin.models.base import Process
+from fillin.models.classifier import PixelClassifier
 from fillin.models.registry import create
 from fillin.pretrained import locate
 
 FORMAT = 1
+Model = TypeVar("Model", Process, PixelClassifier)
 _OLD = 3600.0  # seconds: on a shared disk the numbers of another machine's processes say nothing, their age does
 
 
-def save(model: Process, folder: str | os.PathLike) -> Path:
+def save(model: Process | PixelClassifier, folder: str | os.PathLike) -> Path:
     """Write the model to a folder. Each file is written beside its place and renamed, so none is ever half-written."""
     folder = Path(folder)
     if not getattr(model, "config", None):
@@ -44,8 +46,13 @@ def save(model: Process, folder: str | os.PathLike) -> Path:
     return folder
 
 
-def load(folder: str | os.PathLike) -> Process:
-    """The model that `save` wrote there, the best of a run, or pretrained weights by name, with their dtype."""
+@overload
+def load(folder: str | os.PathLike) -> Process: ...
+@overload
+def load(folder: str | os.PathLike, kind: type[Model]) -> Model: ...
+def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
+    """The model that `save` wrote there, the best of a run, or pretrained weights by name, with their dtype. Where it
+    must be a Process, or a PixelClassifier, `kind` says so."""
     path = locate(folder)
     path = (path / "best" if (path / "recipe.yaml").exists() else path) / "model.safetensors"
     config, weights = read_tensors(path, "fillin", "model")
@@ -59,10 +66,12 @@ def load(folder: str | os.PathLike) -> Process:
         model.load_state_dict(weights)
     except (KeyError, TypeError, RuntimeError) as error:
         raise InputError(f"load: the weights in {path} do not fit the model they name: {error}") from error
+    if kind is not None and not isinstance(model, kind):
+        raise InputError(f"load: {path} holds the model {config['model']}, which is no {kind.__name__}; name another")
     return model
 
 
-def build(config: dict[str, Any]) -> Process:
+def build(config: dict[str, Any]) -> Any:
     """The model that a config describes, its weights random."""
     return create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])
 

@@ -2,13 +2,14 @@
 
 import inspect
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, overload
 
 from fillin.attention import BACKENDS
 from fillin.errors import InputError, UnknownName, choose
 from fillin.heads import HEADS
 from fillin.models.anp import ANP, CANP
 from fillin.models.base import Process
+from fillin.models.classifier import PixelClassifier
 from fillin.models.cnp import CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.filler import Filler
@@ -26,10 +27,11 @@ SIZES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    build: type[Process]
+    build: type[Process] | type[PixelClassifier]
     line: str
     paper: str
     options: dict[str, Any] = field(default_factory=dict)
+    sizes: dict[str, dict[str, int]] = field(default_factory=lambda: SIZES)
 
 
 _TE = {"equivariant": True, "score": "rbf"}  # learnt fastest of all scores: docs/results/te-scores/report.md
@@ -58,10 +60,28 @@ REGISTRY: dict[str, Entry] = {
     "te-cmanp": Entry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
 }
 
+# What is no process: images go in, classes come out. "base" is that of document 004.
+CLASSIFIERS: dict[str, Entry] = {
+    "classifier": Entry(
+        PixelClassifier, "images to classes: pixels with learned positions and windows", "Alfons 2022",
+        sizes={
+            "small": {"width": 32, "heads": 4, "layers": 4, "hidden": 64},
+            "base": {"width": 64, "heads": 8, "layers": 6, "hidden": 128},
+            "1m": {"width": 160, "heads": 10, "layers": 6, "hidden": 320},
+        },
+    ),
+}  # fmt: skip
+
 
 def names() -> list[str]:
-    """The names that `create` knows."""
+    """The names of processes that `create` knows."""
     return list(REGISTRY)
+
+
+def entry_of(name: str) -> Entry:
+    """The line of any model, a process or not."""
+    every = {**REGISTRY, **CLASSIFIERS}
+    return every[choose("model", name, every)]
 
 
 _GIVEN = ("self", "dim_x", "dim_y", "features", "equivariant")
@@ -70,17 +90,17 @@ _OF_PLACES = ("score", "span", "radial", "offsets")  # options of models that se
 
 def options_of(name: str, head: str | None = None) -> dict[str, Any]:
     """Every option of a model with its default value (that of size="base"), those of its head among them."""
-    entry = REGISTRY[choose("model", name, REGISTRY)]
+    entry = entry_of(name)
     found: dict[str, Any] = {}
     for ancestor in reversed(entry.build.__mro__):  # constructors pass **options upwards
-        if issubclass(ancestor, Process):
+        if issubclass(ancestor, Process | PixelClassifier):
             found |= _keywords(ancestor)
-    unused = _GIVEN if entry.options.get("equivariant") else (*_GIVEN, *_OF_PLACES)
+    unused = _GIVEN if name in CLASSIFIERS or entry.options.get("equivariant") else (*_GIVEN, *_OF_PLACES)
     found = {k: v for k, v in found.items() if k not in unused}
-    head = head or found["head"]
+    head = head or found.get("head")
     if head in HEADS:
         found |= {k: v for k, v in _keywords(HEADS[head]).items() if k not in ("self", "dim", "dim_y")}
-    return {**found, **{k: v for k, v in {**SIZES["base"], **entry.options}.items() if k in found}}
+    return {**found, **{k: v for k, v in {**entry.sizes["base"], **entry.options}.items() if k in found}}
 
 
 def _keywords(build: type) -> dict[str, Any]:
@@ -118,24 +138,31 @@ def _check(name: str, option: str, value) -> None:
     raise InputError(f"{name}: {option} must be {wanted}, got {value!r}")
 
 
-def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process:
-    """A new model with random weights: `create("te-tnp", dim_x=2, size="small", score="mlp")`.
+@overload
+def create(  # pyright: ignore[reportOverlappingOverload]
+    name: Literal["classifier"], dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any
+) -> PixelClassifier: ...
+@overload
+def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process: ...
+def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process | PixelClassifier:
+    """A new model with random weights: `create("te-tnp", dim_x=2, size="small", score="mlp")`; of a classifier dim_x
+    are the colours of a pixel, dim_y the classes.
 
     `size` is "small", "base" or "1m"; every option of `options_of(name)` is a keyword.
 
     >>> create("cnp", dim_y=2, size="small").dim_y
     2
     """
-    entry = REGISTRY[choose("model", name, REGISTRY)]
+    entry = entry_of(name)
     for what, value in (("dim_x", dim_x), ("dim_y", dim_y)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{what} must be a whole number of at least 1, got {value!r}")
-    choose("size", size, SIZES)
+    choose("size", size, entry.sizes)
     known = options_of(name, options.get("head"))
     for option in options:
         if option not in known:
             raise UnknownName(f"option of {name}", option, [*known, "dim_x", "dim_y", "size"])
-    arguments = {**{k: v for k, v in SIZES[size].items() if k in known}, **entry.options, **options}
+    arguments = {**{k: v for k, v in entry.sizes[size].items() if k in known}, **entry.options, **options}
     for option, value in arguments.items():
         _check(name, option, value)
     model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)

@@ -1,8 +1,12 @@
 """Images as sets of points: where a pixel is, and its colour."""
 
+from fillin.data.images.labelled import Labelled, LabelledImages
 from fillin.data.images.patterns import PATTERNS, Pattern
 from fillin.data.images.places import colours, pixels, places
 from fillin.data.images.sets import ImageSet, read_images
 from fillin.data.images.stream import Images
 
-__all__ = ["PATTERNS", "ImageSet", "Images", "Pattern", "colours", "pixels", "places", "read_images"]
+__all__ = [
+    "PATTERNS", "ImageSet", "Images", "Labelled", "LabelledImages", "Pattern", "colours", "pixels", "places",
+    "read_images",
+]  # fmt: skip

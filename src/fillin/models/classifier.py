@@ -1,0 +1,180 @@
+"""A transformer over pixels that tells what an image shows (document 004)."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import avg_pool2d
+
+from fillin.attention import SCORES, Block, Relative, Score, Span, make_score
+from fillin.errors import InputError, InputTypeError, choose
+from fillin.models.tnp import make_span
+
+# as document 004 calls them: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer
+_POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
+
+
+class Reach(NamedTuple):
+    """How far a layer looks: σ of each head along each axis (None: no window), and which share of all pairs is inside,
+    the rest being dropped. Places are those of `places`: an image is one wide."""
+
+    sigma: Float[Tensor, "h dx"] | None
+    share: float
+
+
+class PixelClassifier(nn.Module):
+    """logits = W · readout(blocks(E · colours)): every pixel is a token that knows nothing but its colours, and where
+    pixels are enters through the score of a pair and its window alone.
+
+    `dim_x` colours come in, `dim_y` classes come out, at any resolution. Pixels are in the plane (`dims=2`) or in one
+    row, line after line (`dims=1`). `positions` is "siren" or "sinusoid", or any other score of a displacement: "rbf",
+    "fourier" … `span` is the starting σ of a window per layer and head, or all arguments of `Span`: {init: 0.3,
+    threshold: 0} does not cut. `readout` is the mean over tokens, or the last of them. After each block that `reduce`
+    counts, four pixels (of a row two) become one, their mean.
+
+    >>> PixelClassifier(dim_x=3, dim_y=10, layers=2, span=0.2, reduce=[1])(torch.rand(4, 8, 8, 3)).shape
+    torch.Size([4, 10])
+    """
+
+    kind = "classes"
+    equivariant = True  # it sees displacements alone
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 10,
+        width: int = 64,
+        heads: int = 8,
+        layers: int = 6,
+        hidden: int = 128,
+        dropout: float = 0.1,
+        positions: str = "siren",
+        dims: int = 2,
+        span: float | dict | None = None,
+        readout: str = "mean",
+        reduce: Sequence[int] = (),
+        backend: str = "auto",
+    ):
+        super().__init__()
+        if dims not in (1, 2):
+            raise InputError(f"classifier: dims must be 1 (a row of pixels) or 2, got {dims!r}")
+        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+            raise InputError(f"classifier: dropout must be a number from 0 to below 1, got {dropout!r}")
+        if not isinstance(reduce, Sequence) or any(type(r) is not int or not 1 <= r < layers for r in reduce):
+            raise InputError(f"classifier: reduce counts blocks, from 1 to below layers={layers}, got {reduce!r}")
+        self.config: dict[str, Any] = {}  # how `create` made it
+        self.dim_x, self.dim_y, self.dims, self.reduce = dim_x, dim_y, dims, frozenset(reduce)
+        self.last = choose("readout", readout, ["mean", "last"]) == "last"
+        choose("positions", positions, [*_POSITIONS, *(name for name in SCORES if name not in _POSITIONS)])
+        head_dim = max(1, width // heads)
+        self.embed = nn.Linear(dim_x, width)
+        self.blocks: Iterable[Any] = nn.ModuleList(
+            Block(
+                width, heads, head_dim, hidden=hidden, dropout=dropout, backend=backend,
+                score=_score(positions, heads, head_dim, dims), span=make_span(span, heads, dims),
+            )
+            for _ in range(layers)
+        )  # fmt: skip
+        self.norm = nn.LayerNorm(width)
+        self.out = nn.Linear(width, dim_y)
+
+    def forward(
+        self, images: Float[Tensor, "b h w c"], x: Float[Tensor, "rows columns dx"] | None = None
+    ) -> Float[Tensor, "b k"]:
+        """Logits of the classes. `x` tells where pixels are, if not where `places` has them."""
+        self._check(images)
+        x = self.places(*images.shape[1:3]) if x is None else x
+        x, tokens = x[None].to(images), self.embed(images).view(len(images), *x.shape[:2], -1)
+        for number, block in enumerate(self.blocks, 1):
+            at = x.flatten(1, 2).expand(len(tokens), -1, -1)
+            tokens = block(tokens.flatten(1, 2), xq=at).view_as(tokens)
+            if number in self.reduce:
+                x, tokens = self._halved(x), self._halved(tokens)
+        tokens = tokens.flatten(1, 2)
+        return self.out(self.norm(tokens[:, -1] if self.last else tokens.mean(1)))
+
+    def places(self, height: int, width: int) -> Float[Tensor, "rows columns dx"]:
+        """Where pixels are: from −½ to ½ along each axis, so that Δ is from −1 to 1. A row of them has one axis."""
+        sizes = (height, width) if self.dims == 2 else (height * width,)
+        axes = [torch.linspace(-0.5, 0.5, size) if size > 1 else torch.zeros(1) for size in sizes]
+        x = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
+        return x if self.dims == 2 else x[None]
+
+    def spans(self, height: int = 32, width: int = 32) -> list[Reach]:
+        """How far each layer looks, and which share of the pairs of pixels of such an image it computes."""
+        found = []
+        with torch.no_grad():
+            for span, delta, share in self._windows(height, width):
+                if span is None:
+                    found.append(Reach(None, 1.0))
+                    continue
+                inside = span(delta.new_zeros(()), delta)[1]
+                sigma = span.factor.square().sum(-1).sqrt()
+                found.append(Reach(sigma, 1.0 if inside is None else float((inside * share).sum(-1).mean())))
+        return found
+
+    def openness(self, height: int, width: int) -> Float[Tensor, ""]:
+        """The mean of G over pairs of pixels, heads and layers: what a penalty on the span lowers. The share of pairs
+        that are inside grows as it does, but has no gradient."""
+        opened = [
+            (span.exponents(delta).sum(2).exp() * share).sum(-1).mean()
+            for span, delta, share in self._windows(height, width)
+            if span is not None
+        ]
+        if not opened:
+            raise InputError("a penalty on the span needs a model with windows: give it a span, like 0.3")
+        return torch.stack(opened).mean()
+
+    def _windows(self, height: int, width: int) -> list[tuple[Span | None, Tensor, Tensor]]:
+        """Of each layer its window, the displacements [1 dx 1 m] there are, and which share of pairs has each, [m]."""
+        x, found = self.places(height, width)[None].to(self.out.weight), []
+        for number, block in enumerate(self.blocks, 1):
+            found.append((block.attention.span, *_displacements(x[0])))
+            x = self._halved(x) if number in self.reduce else x
+        return found
+
+    def _halved(self, grid: Float[Tensor, "b rows columns c"]) -> Float[Tensor, "b _ _ c"]:
+        """Means of 2 × 2 neighbours, of a row of two; at an odd edge of those that there are."""
+        step = [min(2, size) for size in grid.shape[1:3]]
+        return avg_pool2d(grid.permute(0, 3, 1, 2), step, step, ceil_mode=True).permute(0, 2, 3, 1)
+
+    def _check(self, images: Tensor) -> None:
+        if not isinstance(images, Tensor) or not images.is_floating_point():
+            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise InputTypeError(
+                f"classifier: images must be numbers with a point, got {kind}; see data.images.colours"
+            )
+        if images.ndim != 4 or images.shape[3] != self.dim_x:
+            raise InputError(
+                f"classifier: images must be [b h w {self.dim_x}], with as many colours as the model was made for "
+                f"(dim_x={self.dim_x}), got {list(images.shape)}"
+            )
+
+
+def _score(positions: str, heads: int, head_dim: int, dims: int) -> Score:
+    score = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims)
+    if isinstance(score, Relative) and not score.folds:
+        score.positions = _Once(score.positions)
+    return score
+
+
+class _Once(nn.Module):
+    """Features of displacements, which all images of a batch share: made once, not for each of them."""
+
+    def __init__(self, features: nn.Module):
+        super().__init__()
+        self.features = features
+
+    def forward(self, delta: Float[Tensor, "*b n m dx"]) -> Float[Tensor, "*_ n m f"]:
+        return self.features(delta[:1] if delta.ndim == 4 else delta)
+
+
+def _displacements(x: Float[Tensor, "rows columns dx"]) -> tuple[Float[Tensor, "1 dx 1 m"], Float[Tensor, "m"]]:
+    """Every Δ of pixels on a grid, once, and which share of all pairs has it."""
+    axes = [x[0, :, 0]] if x.shape[-1] == 1 else [x[:, 0, 0], x[0, :, 1]]
+    counted = [torch.unique(((a[:, None] - a) * 1e6).round(), return_counts=True) for a in axes]
+    delta = torch.stack(torch.meshgrid(*(values / 1e6 for values, _ in counted), indexing="ij")).flatten(1)
+    shares = torch.meshgrid(*(counts / counts.sum() for _, counts in counted), indexing="ij")
+    return delta[None, :, None], torch.stack(shares).prod(0).flatten().to(x)
