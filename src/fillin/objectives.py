@@ -1,14 +1,20 @@
-"""What a model is trained to raise: each objective maps (model, task) to a number per task, [b]."""
+"""What a model is trained to raise: each objective maps (model, batch) to a number for each of the batch, [b]."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from fillin.cells import Cells
+from fillin.data.images import Labelled
 from fillin.data.task import Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, Observed, joint_log_prob
 from fillin.models.base import LatentProcess, Process
+from fillin.models.classifier import PixelClassifier
 from fillin.models.npt import NPT
 from fillin.models.points import check_values, per_entry
 
@@ -60,6 +66,21 @@ def masked_reconstruction(model: NPT, cells: Cells, features: float = 0.3) -> Fl
     return (1 - share) * target / targets.clamp_min(1) + share * feature / some.clamp_min(1)
 
 
+def classification(
+    model: PixelClassifier, batch: Labelled, smoothing: float = 0.0, span_penalty: float = 0.0
+) -> Float[Tensor, "b"]:
+    """(1 − s) ln p(label) + s · mean over classes of ln p, less a penalty on how far windows are open (`openness`)."""
+    labels = batch.labels
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < model.dim_y:
+        raise InputError(
+            f"classification: labels go from {labels.min()} to {labels.max()}, but the model tells {model.dim_y} "
+            f"classes apart, 0 to {model.dim_y - 1}; make it with dim_y={int(labels.max()) + 1}, or mend the labels"
+        )
+    each = model(batch.images).log_softmax(-1)
+    found = (1 - smoothing) * each.gather(1, labels[:, None])[:, 0] + smoothing * each.mean(1)
+    return found - span_penalty * model.openness(*batch.images.shape[1:3]) if span_penalty else found
+
+
 def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
     """Σ_i ln p(y_i | context, y_1 … y_{i−1}) per valid target, for any model: each target joins the context in turn.
 
@@ -92,3 +113,28 @@ def _bound(model: Process, task: Task, samples: int, weighted: bool) -> Float[Te
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     bound = model.bound(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t, samples, weighted)
     return bound / _entries(task).clamp_min(1)
+
+
+@dataclass(frozen=True)
+class Aim:
+    """An objective as a recipe names it: what is `raised`, the kind of `batch` it takes, what a validation tells (what
+    is raised, unless there is a `judge`), and the `options` a recipe may give it, with their defaults."""
+
+    raised: Callable[..., Tensor]
+    batch: type = Task
+    judge: Callable[..., Tensor] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def tell(self, model: Any, batch: Any) -> Float[Tensor, "b"]:
+        """Of a model on what it was not trained on."""
+        return (self.judge or self.raised)(model, batch)
+
+
+OBJECTIVES = {
+    "log-likelihood": Aim(log_likelihood),
+    "elbo": Aim(elbo, judge=log_likelihood, options={"samples": 4}),
+    "importance-weighted": Aim(importance_weighted, judge=log_likelihood, options={"samples": 4}),
+    "observed-and-clean": Aim(observed_and_clean),
+    "masked-reconstruction": Aim(masked_reconstruction, Cells),
+    "classification": Aim(classification, Labelled, options={"smoothing": 0.0, "span_penalty": 0.0}),
+}

@@ -150,7 +150,8 @@ def _report(run) -> None:
         raise KeyboardInterrupt
     last = lines[-1]
     best = max((line.validation for line in lines if line.validation is not None), default=None)
-    told = "" if best is None else f", best validation {best:.3f} nats per target"
+    each = "image" if run.recipe["objective"]["name"] == "classification" else "target"
+    told = "" if best is None else f", best validation {best:.3f} nats per {each}"
     say(f"{run.folder}: {last.step:,} steps in {last.seconds:.0f} s{told}")
     if share_spent(run.recipe, last.step, last.seconds) < 1:
         say(f"stopped before its end; {more}")

@@ -3,19 +3,20 @@
 import queue
 import threading
 from collections.abc import Generator
+from typing import Any
 
-from fillin.data.task import Batches, Task
+from fillin.data.task import Batches
 
 
-def feed(stream: Batches, start: int, ahead: int = 8) -> Generator[Task, None, None]:
+def feed(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None, None]:
     """stream.task(start), stream.task(start + 1), … without end, up to `ahead` of them made before they are asked for.
 
     Close the iterator (or drop it) and the thread ends. An error in the stream is raised where its batch would come.
     """
-    made: queue.Queue[Task | BaseException] = queue.Queue(ahead)
+    made: queue.Queue[Any] = queue.Queue(ahead)
     over = threading.Event()
 
-    def put(item: Task | BaseException) -> None:
+    def put(item: Any) -> None:
         while not over.is_set():
             try:
                 made.put(item, timeout=0.1)

@@ -18,11 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from fillin import objectives
-from fillin.cells import Cells
-from fillin.data import Stream, Task
+from fillin.data import Stream
 from fillin.errors import FillinError, InputError
-from fillin.models import Process, save
+from fillin.models import save
+from fillin.objectives import OBJECTIVES, Aim
 from fillin.train import checkpoint
 from fillin.train.feed import feed
 from fillin.train.log import Line, Log
@@ -39,25 +38,22 @@ class Diverged(FillinError, ArithmeticError):
 
 
 class Goal(nn.Module):
-    """Model and objective as one module with one forward pass, which is what DDP and compile want to see."""
+    """Model and objective as one module with one forward pass, which is what DDP and compile want to see. `aim` says
+    what batches are made of the parts that come in, and what a validation tells."""
 
-    def __init__(self, model: Process, objective: Callable[..., Tensor]):
+    def __init__(self, model: Any, objective: Callable[..., Tensor], aim: Aim = OBJECTIVES["log-likelihood"]):
         super().__init__()
         self.model = model
-        self.objective = objective
+        self.objective, self.aim = objective, aim
 
-    def forward(self, *parts: Tensor | None) -> Tensor:
-        kind = Cells if self.objective is objectives.masked_reconstruction else Task
-        return -self.objective(self.model, kind(*parts)).mean()  # type: ignore[arg-type]
+    def forward(self, *parts: Any) -> Tensor:
+        return -self.objective(self.model, self.aim.batch(*parts)).mean()
 
 
 def objective_of(recipe: Recipe) -> Callable[..., Tensor]:
-    """(model, task) → a number per task, to be raised."""
-    name = recipe["objective"]["name"].replace("-", "_")
-    function = getattr(objectives, name)
-    if name in ("elbo", "importance_weighted"):
-        return partial(function, samples=recipe["objective"]["samples"])
-    return function
+    """(model, batch) → a number for each of the batch, to be raised."""
+    aim = OBJECTIVES[recipe["objective"]["name"]]
+    return partial(aim.raised, **{name: recipe["objective"][name] for name in aim.options})
 
 
 def optimiser_of(recipe: Recipe, model: nn.Module) -> Optimizer:
@@ -93,16 +89,15 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
 
 
 def validate(goal: Goal, stream: Stream, batches: int, fabric: Any) -> float:
-    """Mean log-likelihood per target on batches of its own, shared out among processes; also of a model that
-    learns from a bound. One that learns clean values, or cells of tables, is judged by what it learns."""
-    model, own = goal.model, (objectives.observed_and_clean, objectives.masked_reconstruction)
-    judge = goal.objective if goal.objective in own else objectives.log_likelihood
+    """What the aim tells of batches that are not trained on, on average, shared out among processes: mean
+    log-likelihood per target, also of a model that learns from a bound; of a classifier per image."""
+    model = goal.model
     model.eval()
     total = torch.zeros(())
     with torch.no_grad():
         for step in range(fabric.global_rank, batches, fabric.world_size):
             seed_step(stream.seed, step)
-            total += judge(model, stream.task(step).to(fabric.device)).mean().cpu()
+            total += goal.aim.tell(model, stream.task(step).to(fabric.device)).mean().cpu()
     model.train()
     return float(fabric.all_reduce(total, reduce_op="sum")) / batches
 
@@ -129,7 +124,8 @@ class Loop:
         self.rows = _rows(self.stream.batch, fabric)
         self.keep, self.clip = recipe["keep"], recipe["optimiser"]["clip"]
         seed_step(recipe["seed"], HELD_OUT)
-        self.goal = Goal(model_of(recipe, self.stream), objective_of(recipe))
+        aim = OBJECTIVES[recipe["objective"]["name"]]
+        self.goal = Goal(model_of(recipe, self.stream), objective_of(recipe), aim)
         if not self.last.exists():
             start_from(recipe, self.goal.model)
         self.plain = optimiser_of(recipe, self.goal)
@@ -168,7 +164,7 @@ class Loop:
                 self._save()
         return self.state
 
-    def _step(self, task: Task, rate: float) -> None:
+    def _step(self, task: Any, rate: float) -> None:
         step = self.state.step
         for group in self.optimiser.param_groups:
             group["lr"] = rate

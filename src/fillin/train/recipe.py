@@ -19,14 +19,16 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from fillin.cells import Cells
 from fillin.data.broad import Broad
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
-from fillin.data.images import Images
+from fillin.data.images import Images, Labelled, LabelledImages
 from fillin.data.tables import Synthetic
 from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
-from fillin.models import SIZES, Process, create, load
-from fillin.models.registry import REGISTRY, options_of
+from fillin.models import CLASSIFIERS, PixelClassifier, Process, create, load
+from fillin.models.registry import entry_of, options_of
+from fillin.objectives import OBJECTIVES
 from fillin.train.settings import brief, flat, flow, lists, nested, pairs, parse
 
 FOLDER = Path(__file__).parent / "recipes"
@@ -35,7 +37,7 @@ Recipe = dict[str, Any]
 
 @dataclass
 class Objective:
-    """What is raised: log-likelihood, elbo or importance-weighted; `samples` of the latent for the last two."""
+    """What is raised: one of OBJECTIVES, whose other options follow; `samples` of the latent are for bounds."""
 
     name: str = "log-likelihood"
     samples: int = 4
@@ -79,15 +81,24 @@ class Keep:
 
 
 SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
-DATA: dict[str, Any] = {"curves": curves, "broad": Broad, "synthetic": Synthetic, "images": Images}
+DATA: dict[str, Any] = {
+    "curves": curves, "broad": Broad, "synthetic": Synthetic, "images": Images, "labelled-images": LabelledImages,
+}  # fmt: skip
+# what goes together because its batches are no tasks of points
+_APART = {
+    Cells: ("tables (data.name=synthetic), masked-reconstruction and the model npt", "synthetic", ["npt"]),
+    Labelled: (
+        "labelled images (data.name=labelled-images), classification and a classifier", "labelled-images", CLASSIFIERS
+    ),
+}  # fmt: skip
 CHOICES = {
-    "objective.name": ["log-likelihood", "elbo", "importance-weighted", "observed-and-clean", "masked-reconstruction"],
+    "objective.name": list(OBJECTIVES),
     "optimiser.name": ["muon", "adamw", "adam", "sgd"],
     "schedule.name": ["cosine", "linear", "constant"],
 }
 
 
-_NAMES = {"model": "name", "data": "function"}  # what decides which settings a section has
+_NAMES = {"model": "name", "data": "function", "objective": "name"}  # what decides which settings a section has
 
 
 def names() -> list[str]:
@@ -149,7 +160,7 @@ def curves_of(recipe: Recipe, seed: int | None = None) -> Curves:
     return stream
 
 
-def model_of(recipe: Recipe, stream: Stream) -> Process:
+def model_of(recipe: Recipe, stream: Stream) -> Process | PixelClassifier:
     """A new model of a recipe, its weights random."""
     options = {k: v for k, v in recipe["model"].items() if k not in ("name", "size")}
     try:
@@ -158,7 +169,7 @@ def model_of(recipe: Recipe, stream: Stream) -> Process:
         raise InputError(f"recipe: no {recipe['model']['name']} can be built of {options}: {error}") from error
 
 
-def start_from(recipe: Recipe, model: Process) -> None:
+def start_from(recipe: Recipe, model: Process | PixelClassifier) -> None:
     """Give a new model the weights that `start` names; they must be of the same model."""
     if recipe["start"] is None:
         return
@@ -211,15 +222,20 @@ def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
                 parser.add_argument(f"--data.{option.name}", type=Any, default=option.default)
     if "model.name" not in flat:
         raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
-    size = choose("model.size", flat.get("model.size", "base"), SIZES)
     parser.add_argument("--model.name", type=str)
     parser.add_argument("--model.size", default="base")
     head = flat.get("model.head")
     options = options_of(flat["model.name"], head if head is None else str(head))
-    for key, value in {**options, **{k: v for k, v in SIZES[size].items() if k in options}}.items():
+    sizes = entry_of(flat["model.name"]).sizes
+    size = choose("model.size", flat.get("model.size", "base"), sizes)
+    for key, value in {**options, **{k: v for k, v in sizes[size].items() if k in options}}.items():
         parser.add_argument(f"--model.{key}", type=Any, default=value)
     for section, kind in SECTIONS.items():
         parser.add_class_arguments(kind, section)
+    aim = OBJECTIVES.get(flat.get("objective.name", "log-likelihood"))
+    for key, value in ({} if aim is None else aim.options).items():
+        if key != "samples":
+            parser.add_argument(f"--objective.{key}", type=type(value), default=value)
     return parser
 
 
@@ -250,19 +266,24 @@ def _check(recipe: Recipe, where: str) -> Recipe:
         raise InputError(
             f"{where}: schedule.warmup is a share of the budget, below 1, got {recipe['schedule']['warmup']}"
         )
-    kind, objective = REGISTRY[recipe["model"]["name"]].build.kind, recipe["objective"]["name"]
+    kind, objective = entry_of(recipe["model"]["name"]).build.kind, recipe["objective"]["name"]
     if objective in ("elbo", "importance-weighted") and kind != "latent":
         raise InputError(
             f"{where}: objective.name={objective} bounds over a latent variable, and {recipe['model']['name']} has "
             "none; train it with log-likelihood"
         )
-    tables = recipe["data"]["name"] == "synthetic"
-    if tables != (objective == "masked-reconstruction") or (tables and recipe["model"]["name"] != "npt"):
-        raise InputError(
-            f"{where}: tables (data.name=synthetic), masked-reconstruction and the model npt go together; this has "
-            f"{recipe['data']['name']}, {objective} and {recipe['model']['name']}"
-        )
+    _check_kinds(recipe, where)
     return recipe
+
+
+def _check_kinds(recipe: Recipe, where: str) -> None:
+    """Data, objective and model take batches of the same kind."""
+    data, objective, model = (recipe[section]["name"] for section in ("data", "objective", "model"))
+    for batch, (together, source, models) in _APART.items():
+        apart = data == source or OBJECTIVES[objective].batch is batch or (batch is Labelled and model in models)
+        whole = data == source and OBJECTIVES[objective].batch is batch and model in models
+        if apart and not whole:
+            raise InputError(f"{where}: {together} go together; this has {data}, {objective} and {model}")
 
 
 def _whole(parser: ArgumentParser) -> set[str]:

@@ -13,11 +13,12 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from fillin.errors import InputError
-from fillin.models import Process, load
+from fillin.models import load
 from fillin.models.files import replace_file
 from fillin.train import checkpoint
 from fillin.train.lock import alone
@@ -46,8 +47,8 @@ class Run:
         """Where it is: steps, seconds, the best validation."""
         return checkpoint.peek(self.folder / "last")
 
-    def model(self, which: str = "best") -> Process:
-        """Its weights: "best" by validation, or "last"."""
+    def model(self, which: str = "best") -> Any:
+        """A process or a classifier with its weights: "best" by validation, or "last"."""
         return load(self.folder / which)
 
 
