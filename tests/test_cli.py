@@ -10,7 +10,7 @@ import pytest
 import fillin
 from fillin import pretrained
 from fillin.cli import main
-from fillin.models import SIZES, names
+from fillin.models import CLASSIFIERS, SIZES, names
 
 COMMANDS = [[], ["models"], ["bench"], ["bench", "models"], ["bench", "scores"], ["bench", "span"]]
 
@@ -70,14 +70,14 @@ def test_models_lists_what_ships(capsys):
 def test_models_json(capsys):
     assert main(["models", "--json"]) == 0
     rows = {row["model"]: row for row in json.loads(capsys.readouterr().out)}
-    assert list(rows) == names()
+    assert list(rows) == [*names(), *CLASSIFIERS]
     assert rows["te-tnp"]["translation_equivariant"]
     assert not rows["tnp-d"]["translation_equivariant"]
     kinds = {"cnp": "marginal", "np": "latent", "tnp-a": "autoregressive", "tnp-nd": "joint"}
     assert {name: rows[name]["kind"] for name in kinds} == kinds
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", [*names(), *CLASSIFIERS])
 def test_registry_says_what_a_model_is(name, capsys):
     """The list is read off the classes, without building anything; what is built must agree."""
     main(["models", name, "--json"])

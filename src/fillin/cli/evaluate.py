@@ -12,10 +12,11 @@ _EXAMPLES = """\
   fillin evaluate my-model --function matern-5/2       a folder that fillin.save wrote
   fillin evaluate runs/te-tnp --autoregressive         the joint likelihood too, target after target
   fillin evaluate runs/te-tnp --json - | jq '.rows[0].scores.gap'
+  fillin evaluate runs/classify-digits                 a classifier: accuracy, calibration, mistakes, spans
 
 Settings: the training distribution, the same shifted, other functions, and fixed numbers of context points, on tasks
 that neither training nor validation has seen. Pictures go to RUN/evaluation; of a model with learned windows (span=)
-one shows those of every layer and head.
+one shows those of every layer and head. A classifier is asked the images for testing of its recipe, or of --source.
 """
 
 
@@ -42,6 +43,7 @@ def add(commands) -> None:
         help="hyperparameters that the limit averages over (256; 0: none)",
     )
     command.add_argument("--autoregressive", action="store_true", help="joint likelihood of a marginal model; slow")
+    command.add_argument("--source", metavar="DIR", help="other images for a classifier: digits, a folder, an archive")
     command.add_argument("--seed", type=int, default=0, help="of the tasks (default: 0)")
     command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
     command.add_argument("--json", metavar="FILE", help="write everything to FILE too; - prints it, without a table")
@@ -56,7 +58,11 @@ def run(arguments: argparse.Namespace) -> None:
     from fillin.bench.report import prepare, report, write
     from fillin.bench.show import progress
     from fillin.evaluate import measure, settings, subject
+    from fillin.evaluate.classes import classified
 
+    if (found := classified(arguments.folder, arguments.source)) is not None:
+        _run_classes(arguments, found)
+        return
     about = subject(arguments.folder, arguments.function, arguments.protocol)
     asked = settings(about, arguments.functions, arguments.shift, arguments.contexts)
     folder = _folder(arguments)
@@ -79,6 +85,51 @@ def run(arguments: argparse.Namespace) -> None:
         content = report("evaluate", rows, arguments.command_line, arguments.seed, budget)
         config = {**about.model.config, "kind": about.model.kind}
         write({**content, "model": config, "data": about.data, "pictures": [str(p) for p in pictures]}, arguments.json)
+
+
+def _run_classes(arguments: argparse.Namespace, about) -> None:
+    import torch
+
+    from fillin.bench.measure import threads
+    from fillin.bench.report import prepare, report, write
+    from fillin.evaluate.classes import draw, judge
+
+    folder = _folder(arguments)
+    if arguments.json:
+        prepare(arguments.json)
+    number = arguments.threads or torch.get_num_threads()
+    with threads(number):
+        scores = judge(about)
+    pictures = draw(folder, about.model, scores)
+    if arguments.json != "-":
+        _show_classes(arguments.folder, scores, pictures)
+    if arguments.json:
+        content = report("evaluate", [scores], arguments.command_line, arguments.seed, {"threads": number})
+        told = {"model": {**about.model.config, "kind": about.model.kind}, "data": {"source": about.stream.source}}
+        write({**content, **told, "pictures": [str(p) for p in pictures]}, arguments.json)
+
+
+def _show_classes(name: str, scores, pictures) -> None:
+    from rich.table import Table
+
+    out = console()
+    table = Table(title=f"{name}: {scores.images:,} images", caption="± one standard error; likelihood in nats.")
+    for column in ("accuracy, %", "log-likelihood", "calibration error, %"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_row(
+        f"{100 * scores.accuracy:.2f} ± {100 * scores.accuracy_error:.2f}",
+        f"{scores.log_likelihood:.3f} ± {scores.standard_error:.3f}", f"{100 * scores.calibration_error:.2f}",
+    )  # fmt: skip
+    out.print(table)
+    layers = Table(caption="σ: from the narrowest head to the widest; an image is 1 wide and 1 high.")
+    for column in ("layer", "σ", "pairs inside, %"):
+        layers.add_column(column, justify="right", no_wrap=True)
+    for number, layer in enumerate(scores.layers, 1):
+        each = [value for head in layer.sigma or () for value in head]
+        sigma = f"{min(each):.3g} – {max(each):.3g}" if each else "no window"
+        layers.add_row(str(number), sigma, f"{100 * layer.share:.1f}")
+    out.print(layers)
+    out.print("pictures: " + " ".join(str(path) for path in pictures), highlight=False, soft_wrap=True)
 
 
 def _folder(arguments: argparse.Namespace):

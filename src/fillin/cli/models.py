@@ -68,27 +68,30 @@ def _show_pretrained(content: list[dict[str, Any]]) -> None:
 
 
 def _about(name: str) -> dict[str, Any]:
-    from fillin.models import REGISTRY
+    from fillin.models.registry import entry_of
 
-    entry = REGISTRY[name]
+    entry = entry_of(name)
     equivariant = bool(entry.options.get("equivariant", entry.build.equivariant))
     about = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
     return {**about, "paper": entry.paper}
 
 
 def _all() -> list[dict[str, Any]]:
-    from fillin.models import names
+    from fillin.models import CLASSIFIERS, names
 
-    return [_about(name) for name in names()]
+    return [_about(name) for name in (*names(), *CLASSIFIERS)]
 
 
 def _one(name: str) -> dict[str, Any]:
-    from fillin.models import SIZES, create, options_of
+    from fillin.models import create, options_of
+    from fillin.models.registry import entry_of
 
-    options = options_of(name)  # first: an unknown name ends here
-    counts = {size: sum(p.numel() for p in create(name, size=size).parameters()) for size in SIZES}
-    sizes = {size: {k: v for k, v in SIZES[size].items() if k in options} for size in SIZES}
-    rows = {size: {"parameters": counts[size], **sizes[size]} for size in SIZES}
+    options, sizes = options_of(name), entry_of(name).sizes  # first: an unknown name ends here
+    counts = {size: sum(p.numel() for p in create(name, size=size).parameters()) for size in sizes}
+    rows = {
+        size: {"parameters": counts[size], **{k: v for k, v in given.items() if k in options}}
+        for size, given in sizes.items()
+    }
     return {**_about(name), "options": options, "sizes": rows}
 
 
