@@ -21,6 +21,7 @@ _HOME = {
     "save": "fillin.models",
     "sample": "fillin.sampling",
     "fill": "fillin.filling",
+    "complete": "fillin.completing",
     "export": "fillin.exporting",
     "Task": "fillin.data",
     "ProcessRegressor": "fillin.regressor",
@@ -41,12 +42,13 @@ _HOME = {
     "tables": None,
 }
 __all__ = [
-    "FillinError", "ProcessRegressor", "TableClassifier", "TableImputer", "TableRegressor", "Task", "attend", "create",
-    "export", "fill", "load", "sample", "save",
+    "FillinError", "ProcessRegressor", "TableClassifier", "TableImputer", "TableRegressor", "Task", "attend",
+    "complete", "create", "export", "fill", "load", "sample", "save",
 ]  # fmt: skip
 
 if TYPE_CHECKING:
     from fillin.attention import attend
+    from fillin.completing import complete
     from fillin.data import Task
     from fillin.errors import FillinError
     from fillin.exporting import export
