@@ -16,6 +16,7 @@ _EXAMPLES = """\
   fillin study sizes --storage sqlite:///trials.db --workers 1
   fillin study fill --data DIR --masks 3      pretrained weights against what is fitted, on curves and fields in DIR
   fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
+  fillin study uses-rows --data DIR           whether these are told from other rows: lookup, corruption, deletion
 
 A study is a folder of runs. Stop it at any time, and call it again to go on.
 """
@@ -29,11 +30,12 @@ def add(commands) -> None:
     command.add_argument("--workers", type=positive, metavar="N", help="processes of one thread (default: the cores)")
     command.add_argument("--storage", metavar="URL", help="of Optuna, for studies that search (default: in DIR)")
     command.add_argument(
-        "--data", metavar="DIR", help="curves/*.csv, fields/*.nc of `fill`; NAME/data.csv.gz of `tables`"
+        "--data", metavar="DIR", help="curves/*.csv, fields/*.nc of `fill`; NAME/data.csv.gz of `tables`, `uses-rows`"
     )
     command.add_argument(
-        "--masks", type=positive, metavar="N", help="`fill`: of each kind (3, full: 20); `tables`: splits (2, full: 10)"
-    )
+        "--masks", type=positive, metavar="N",
+        help="`fill`: of each kind (3, full: 20); splits of `tables` (2, full: 10) and `uses-rows` (1, full: 3)",
+    )  # fmt: skip
     command.set_defaults(run=run)
 
 

@@ -8,7 +8,6 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from fillin.studies.tables.data import Case
-from fillin.tables.ensemble import chances
 
 BOUND = 0.1  # of what is said: deviations of a number, or probability of a class
 ROWS = 24  # that are asked while others are deleted one by one
@@ -34,6 +33,8 @@ class Memory:
     def told(self, keep: Bool[ndarray, "m n"]) -> tuple[Float[ndarray, "m v"], Float[ndarray, "m"]]:
         """Of each asked row the probabilities of classes, or the mean of a number in standard units; and the unit in
         which a change of it is felt: 1, or its deviation."""
+        from fillin.tables.ensemble import chances
+
         net = self.fitted.net.eval()
         gone = torch.as_tensor(~keep).expand(len(net.trust), -1, -1)
         [found] = net.answer(self.asked, self.memory, gone)

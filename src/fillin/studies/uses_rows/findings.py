@@ -9,7 +9,7 @@ from fillin.studies.tables.methods import OURS
 from fillin.studies.tables.ranks import LIKELIHOOD
 from fillin.studies.uses_rows.delete import BOUND, LEFT, ORDERS
 from fillin.studies.uses_rows.models import CONTROLS, MODELS, NEAR
-from fillin.studies.uses_rows.results import Changes, by_set, looked_up
+from fillin.studies.uses_rows.results import Changes, by_set, looked_up, minus
 
 _WORSE = {"regression": 1.1, "classification": -0.02}  # of a score that broke: a factor, or a difference
 
@@ -28,7 +28,7 @@ def findings(measured: Sequence[dict[str, Any]]) -> list[str]:
 
 def _each(tasks: dict[str, dict[str, dict[str, Any]]], name: str, key: str) -> str:
     found = [f"{models[name][key]:.2f} ({task})" for task, models in tasks.items() if name in models]
-    return ", ".join(found)
+    return minus(", ".join(found))
 
 
 def _lookup(tasks: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
@@ -74,7 +74,9 @@ def _matters(name: str, changes: list[Changes]) -> list[str]:
     if no:
         said.append(f"It makes no difference to the score of {name} on {', '.join(no)}.")
         sure = [
-            f"{one.data} ({one.change(LIKELIHOOD).value:+.2f} nats)" for one in changes if one.surer and not one.matters
+            minus(f"{one.data} ({one.change(LIKELIHOOD).value:+.2f} nats)")
+            for one in changes
+            if one.surer and not one.matters
         ]
         if sure:
             said.append(f"Of these, log-likelihood falls on {', '.join(sure)}: right, but less sure.")
@@ -99,10 +101,13 @@ def broken(one: dict[str, Any], order: str) -> float:
 
 
 def _deleted(first: list[dict[str, Any]]) -> str:
-    each = [f"{one['data']} {', '.join(f'{broken(one, order):.1%}' for order in ORDERS)}" for one in first]
+    def held(order: str) -> str:
+        return ", ".join(f"{one['data']} {100 * broken(one, order):g} %" for one in first)
+
+    each = [f"{order}: {held(order)}" for order in ORDERS]
     return (
         "Deletion: the smallest share of the rows with which the score holds (within a tenth of the RMSE, two "
-        f"hundredths of the accuracy), deleted {', '.join(ORDERS)}: {'; '.join(each)}."
+        f"hundredths of the accuracy), deleted {'; '.join(each)}."
     )
 
 
@@ -120,7 +125,7 @@ def _kept(first: list[dict[str, Any]]) -> str:
 
 
 def _attention(first: list[dict[str, Any]]) -> str:
-    each = [f"{one['data']} {one['attention']['rank_correlation']:+.2f}" for one in first]
+    each = [minus(f"{one['data']} {one['attention']['rank_correlation']:+.2f}") for one in first]
     most = [float(np.max(one["attention"]["nearest"])) for one in first]
     return (
         f"Attention against distance in features, rank correlation: {', '.join(each)}. The twentieth of the rows that "

@@ -3,7 +3,6 @@
 import copy
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from numpy import ndarray, searchsorted
 
@@ -12,29 +11,18 @@ from fillin.studies.tables.data import Case
 from fillin.studies.tables.forecasts import whole
 from fillin.studies.tables.methods import METHODS, OURS, Method
 from fillin.studies.tables.score import ask
-from fillin.tables.fitted import Fitted
-from fillin.tables.training import Plan
 
 NEAR = f"{OURS}, narrow start"
-_START = 25.0
+START = 25.0
 MODELS = {
     OURS: "TableRegressor, TableClassifier: Gaussian attention between rows, over places that are learnt",
-    NEAR: f"the same networks, trained in the same way, with places that begin {_START:.0f} times as far apart: a row "
+    NEAR: f"the same networks, trained in the same way, with places that begin {START:.0f} times as far apart: a row "
     "looks at few from the first step on",
     "npt": "TableRegressor(model='npt'), TableClassifier(model='npt'): attention between datapoints and between "
     "attributes in turn",
 }
 CONTROLS = ("MLP", "gradient boosting")  # which tell a row from its own cells alone
 ABOUT = MODELS | {name: METHODS[name].about for name in CONTROLS}
-
-
-class Narrow(Fitted):
-    """Networks whose attention between rows begins narrow."""
-
-    def __init__(self, *parts: Any):
-        super().__init__(*parts)
-        with torch.no_grad():
-            self.net.place.weight.mul_(_START)
 
 
 def fit(name: str, case: Case, seed: int, members: int, steps: int) -> Any:
@@ -44,9 +32,10 @@ def fit(name: str, case: Case, seed: int, members: int, steps: int) -> Any:
     model = kind(**options, model="npt" if name == "npt" else "rows")
     if name != NEAR:
         return model.fit(case.X, case.y)
+    from fillin.studies.uses_rows.narrow import learn
+
     begun = model.set_params(steps=1).fit(case.X, case.y).fitted_  # what is read and what is told
-    plan, size = Plan(steps=steps), begun.net_options
-    model.fitted_ = Narrow.learn(begun.question, begun.reads, begun.tells, "standard", seed, plan, size, lambda _: 0)
+    model.fitted_ = learn(begun, START, seed, steps)
     return model
 
 

@@ -12,7 +12,7 @@ from fillin.studies.tables.methods import OURS
 from fillin.studies.tables.ranks import ACCURACY, RMSE
 from fillin.studies.uses_rows.delete import LEFT, ORDERS
 from fillin.studies.uses_rows.models import ABOUT
-from fillin.studies.uses_rows.results import by_set, looked_up
+from fillin.studies.uses_rows.results import by_set, looked_up, minus
 
 _ACROSS = 4  # small panels side by side
 _WHERE = {  # of the lookup task: what is drawn
@@ -77,6 +77,7 @@ def _lookup(tasks: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
             panel.set_title(task)
             panel.set_xlabel("R²" if numbers else "accuracy")
             panel.set_xlim(*((-1.05, 1.05) if numbers else (0, 1.02)))
+            panel.set_xticks((-1, -0.5, 0, 0.5, 1) if numbers else (0, 0.5, 1))
             panel.set_yticks(range(len(names)), names)
             panel.grid(axis="y", color="#EEEEEE", linewidth=0.6)
         row[0].set_ylim(len(names) - 0.5, -0.5)
@@ -90,8 +91,9 @@ def _corruption(measured: Sequence[dict[str, Any]], path: Path) -> None:
     marks = {OURS: ("o", BLUE, ORANGE), "npt": ("s", GREEN, ORANGE)}
     ours = by_set(measured, OURS)
     with style():
-        figure, [row] = panels(1, 2, width=9.0, height=0.9 + 0.28 * len(ours))
-        for panel, measure in zip(row, (RMSE, ACCURACY), strict=True):
+        measures = [measure for measure in (RMSE, ACCURACY) if any(one.measure is measure for one in ours)]
+        figure, [row] = panels(1, len(measures), width=1.0 + 4.0 * len(measures), height=0.9 + 0.28 * len(ours))
+        for panel, measure in zip(row, measures, strict=True):
             names = [one.data for one in ours if one.measure is measure]
             for model, (mark, right, wrong) in marks.items():
                 shift = 0.0 if model == OURS else 0.25
@@ -146,6 +148,10 @@ def _deletion(panel: Axes, one: dict[str, Any]) -> None:
             LEFT, one["deleted"][order], ".-", color=ink, linewidth=1.3, markersize=5, label=order, clip_on=False
         )
     numbers = one["group"] == "regression"
+    if numbers:
+        panel.set_yscale("log")
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.yaxis.set_minor_formatter("")
     wrong = one["corrupted"]["rmse" if numbers else "accuracy"]
     panel.axhline(wrong, color=INK, linewidth=0.8, linestyle=":")
     panel.set_xscale("log")
@@ -184,12 +190,12 @@ def _attention(panel: Axes, one: dict[str, Any]) -> None:
     found = one["attention"]
     far, looks = np.array(found["dots"])
     least = 1e-3
-    panel.plot(far, np.maximum(looks, least), ".", color=BLUE, alpha=0.25, markersize=3, markeredgewidth=0)
+    panel.plot(far, np.maximum(looks, least), ".", color=BLUE, alpha=0.35, markersize=3.5, markeredgewidth=0)
     panel.plot(found["far"], np.maximum(found["nearest"], least), "-", color=ORANGE, linewidth=1.6)
     panel.axhline(1, color=INK, linewidth=0.6, linestyle=(0, (4, 3)), zorder=0)
     panel.set_yscale("log")
     panel.minorticks_off()
     panel.set_xlim(left=0)
-    panel.set_title(f"{one['data']}, ρ = {found['rank_correlation']:+.2f}".replace("-", "−"))
+    panel.set_title(minus(f"{one['data']}, ρ = {found['rank_correlation']:+.2f}"))
     panel.set_xlabel("distance")
     panel.set_ylabel("attention")

@@ -14,7 +14,7 @@ from fillin.studies.uses_rows.findings import findings
 from fillin.studies.uses_rows.lookup import ASKED, CLASSES, COLUMNS, PAIRS, TASKS
 from fillin.studies.uses_rows.models import ABOUT
 from fillin.studies.uses_rows.pictures import draw
-from fillin.studies.uses_rows.results import PAPER, by_set, looked_up
+from fillin.studies.uses_rows.results import PAPER, by_set, looked_up, minus
 from fillin.studies.write import table
 
 _COLUMNS = [
@@ -36,10 +36,12 @@ def report(found: Found, cells: Sequence[Cell], folder: Path) -> Report:
 
 
 def corruption(measured: Sequence[dict[str, Any]], model: str) -> list[list[str]]:
-    """A row each set: mean ± standard error over splits."""
+    """A row each set: mean ± standard error over splits, where there are several."""
+    several = any(one["part"] == "sets" and one["split"] for one in measured)
 
     def word(mean: Mean, signed: bool = False) -> str:
-        return f"{mean.value:{'+' if signed else ''}.3f} ± {mean.error:.3f}"
+        error = f" ± {mean.error:.3f}" if several else ""
+        return minus(f"{mean.value:{'+' if signed else ''}.3f}{error}")
 
     return [
         [

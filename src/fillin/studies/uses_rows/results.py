@@ -10,6 +10,11 @@ PAPER = {"yacht": "+52 %", "housing": "+20 %", "concrete": "+7 %", "breast_cance
 _LEAST = {RMSE.key: 1.0, ACCURACY.key: -0.005}  # a change that is one
 
 
+def minus(word: str) -> str:
+    """A number with the sign that is as wide as a plus."""
+    return word.replace("-", "−")
+
+
 class Changes:
     """The splits of one set and model, with the right rows and with corrupted ones."""
 
@@ -44,7 +49,8 @@ class Changes:
         """The change of the score."""
         change = self.change(self.measure, where)
         one, two = ("+.0f", ".0f") if self.measure is RMSE else ("+.3f", ".3f")
-        return f"{change.value:{one}} ± {change.error:{two}}{' %' if self.measure is RMSE else ''}"
+        error = f" ± {change.error:{two}}" if len(self.cells) > 1 else ""  # one split tells nothing of others
+        return minus(f"{change.value:{one}}{error}{' %' if self.measure is RMSE else ''}")
 
 
 def by_set(measured: Sequence[dict[str, Any]], model: str) -> list[Changes]:

@@ -10,11 +10,12 @@ from fillin.studies.uses_rows.corrupt import corrupted
 from fillin.studies.uses_rows.delete import ROWS, Memory, in_order, one_by_one
 from fillin.studies.uses_rows.distance import against, distances, weights
 from fillin.studies.uses_rows.models import fit, scores
-from fillin.tables.fitted import Fitted
 
 
 def measure(data: Set, name: str, split: int, size: dict[str, Any], told: Told) -> dict[str, Any]:
     """The result of one cell. Attention and deletion are of networks that look once, and of the first split."""
+    from fillin.tables.fitted import Fitted
+
     case = data.case(split)
     with need("threadpoolctl").threadpool_limits(1):
         model = fit(name, case, split, **size)
