@@ -50,13 +50,16 @@ bench: setup     ## time and memory of every model, of every score and of a lear
 STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes
 
 DATA ?=  # a folder with curves/*.csv and fields/*.nc, for the study `fill`
-TABLES ?=  # a folder with NAME/data.csv.gz and NAME/test_mask.csv.gz, for the study `uses-rows`
+TABLES ?=  # a folder with NAME/data.csv.gz and NAME/test_mask.csv.gz, for the studies of tables
 
 studies: setup   ## the reports of docs/results/studies (an hour and a half; DATA=DIR for real curves and fields)
 	for study in $(STUDIES); do $(BIN)/fillin study $$study || exit 1; \
 	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
 	$(BIN)/fillin study fill --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
 	mkdir -p docs/results/fill; cp out/fill/*.png out/fill/results.json out/fill/report.md docs/results/fill
+	for study in tables imputes; do \
+	  $(BIN)/fillin study $$study --budget full $(if $(strip $(TABLES)),--data $(strip $(TABLES))) || exit 1; \
+	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study || true; done
 	$(BIN)/fillin study uses-rows --workers 1 $(if $(strip $(TABLES)),--data $(strip $(TABLES)))
 	mkdir -p docs/results/uses-rows
 	cp out/uses-rows/*.png out/uses-rows/results.json out/uses-rows/report.md docs/results/uses-rows
