@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from scipy.special import ndtri
 
 import fillin
 from fillin.cli import main
 from fillin.completing.axes import ColourAxes
 from fillin.completing.field import Field
 from fillin.completing.tiles import pieces
+from fillin.completing.verb import within
 from fillin.errors import FillinError, InputError
 
 
@@ -125,6 +127,22 @@ def test_samples_are_coherent(surface):
     off = ((done.samples - done.mean) / np.maximum(done.std, 1e-6))[:, 4:16, 4:16, 0]
     near = (off[:, 1:] * off[:, :-1]).mean() / (off**2).mean()
     assert near > 0.4
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.5, 0.1), (-0.2, 0.5), (1.3, 1.0), (1.0, 0.01), (0.3, 0.0)])
+def test_beyond_black_and_white_is_black_or_white(mean, std):
+    nodes = (np.arange(200_000) + 0.5) / 200_000
+    y = (mean + std * ndtri(nodes)).clip(0, 1)
+    found = within(np.array([mean]), np.array([std]))
+    np.testing.assert_allclose(np.ravel(found), [y.mean(), y.std()], atol=1e-4)
+
+
+def test_a_hole_in_one_colour_is_of_that_colour(surface):
+    """Wherever in a wide gap: all layers of tiles agree on it."""
+    known = np.ones((24, 24), bool)
+    known[4:, 5:20] = False
+    done = fillin.complete(np.full((24, 24), 0.7), known, model=surface)
+    np.testing.assert_allclose(done.mean, 0.7, atol=0.01)
 
 
 def test_colours_are_turned_and_turned_back():

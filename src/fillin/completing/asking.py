@@ -9,7 +9,7 @@ from torch.distributions import MixtureSameFamily, Normal
 
 from fillin.answer import Answer
 from fillin.filling.known import level_and_size
-from fillin.heads import LatentMixture
+from fillin.heads import LatentMixture, Observed
 from fillin.models import Process
 from fillin.models.filler import Filler
 
@@ -23,13 +23,14 @@ def ask(
     yc: Float[ndarray, "b n c"],
     xt: Float[ndarray, "m 2"],
     spread: Float[ndarray, "c"] | float = 0.0,
+    noise: bool = True,
 ) -> tuple[Moments, Float[ndarray, "k m c"] | None]:
     """Means and deviations at xt, given colours yc of b pictures at places xc; and, of a model with latents, the whole
     functions of the first picture, one for each latent.
 
     A model with one output is asked for every channel as a task of its own, one with three is shown grey three times,
     and its answers are averaged. Models that fill gaps see colours in units of what is known, `spread` being those of
-    the whole picture; all others see them as they are.
+    the whole picture, and may leave out the noise; all others see them as they are.
     """
     b, n, c = yc.shape
     each = model.dim_y == 1
@@ -42,6 +43,7 @@ def ask(
         _tensor(xc, len(tasks)), torch.from_numpy(((tasks - level) / size).astype(np.float32)), _tensor(xt, len(tasks))
     )
     found = getattr(found, "marginals", found)
+    found = found.clean if isinstance(found, Observed) and not noise else found
 
     def channels(values: Float[ndarray, "t m dy"]) -> Float[ndarray, "b m c"]:
         if each:

@@ -54,7 +54,7 @@ def uncertainty_figure(done: Completed) -> "Figure":
 
 
 def sheet(part: Part, done: Completed, title: str) -> "Figure":
-    """known | completion | uncertainty (| the picture, where it was hidden on purpose), and a row of samples."""
+    """known | completion | the picture, where it was hidden on purpose | uncertainty, and a row of samples."""
     from fillin.plots import panels, style
 
     h, w = done.mean.shape[:2]
@@ -70,9 +70,9 @@ def sheet(part: Part, done: Completed, title: str) -> "Figure":
         share = f"{len(part.x) / np.prod(part.shape):.0%}"
         _show(axes[0, 0], _known(part), f"known ({'coarser' if part.mask is None else share})")
         _show(axes[0, 1], done.mean, f"completion, {w} × {h}")
-        _deviation(figure, axes[0, 2], done)
         if part.hidden:
-            _show(axes[0, 3], part.picture / 255, "the picture")
+            _show(axes[0, 2], part.picture / 255, "the picture")
+        _deviation(figure, axes[0, 3 if part.hidden else 2], done)
         for number in range(count):
             _show(axes[1, number], done.samples[number], f"sample {number + 1}")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)

@@ -93,13 +93,34 @@ def complete_points(
         (mean[at],), (std[at],) = field.at(cells, tick=tick)
     drawn = np.empty((0, *mean.shape))
     if samples:
-        drawn = axes.back(draw(field, mean, std, samples, seed, tick)) + level
-    mean, std = axes.back(mean) + level, axes.deviations(std)
+
+        def fit(values: ndarray) -> ndarray:
+            return axes.to((axes.back(values) + level).clip(0, 1) - level)
+
+        drawn = axes.back(draw(field, mean, std, samples, seed, fit, tick)) + level
+    mean, std = within(axes.back(mean) + level, axes.deviations(std))
     if kept.any():  # to the last digit
         mean[kept] = y
         drawn[:, kept] = y
         std[kept] = 0
-    return Completed(mean.clip(0, 1), std.clip(0, 0.5), drawn.clip(0, 1))
+    return Completed(mean, std, drawn.clip(0, 1))
+
+
+def within(mean: Float[ndarray, "*n c"], std: Float[ndarray, "*n c"]) -> tuple[ndarray, ndarray]:
+    """Mean and deviation of y ~ Normal(mean, std) where what lies beyond black and white is black or white:
+
+    E yᵖ = ∫₀¹ yᵖ dN + P(y > 1),    p = 1, 2
+    """
+    from scipy.special import ndtr
+
+    std = np.maximum(std, 1e-9)
+    low, high = -mean / std, (1 - mean) / std
+    dense = np.exp(-0.5 * np.stack([low, high]) ** 2) / np.sqrt(2 * np.pi)
+    inside, above = ndtr(high) - ndtr(low), ndtr(-high)
+    first = mean * inside + std * (dense[0] - dense[1])
+    second = mean * first + std**2 * inside - std * dense[1]
+    found = first + above
+    return found.clip(0, 1), np.sqrt(np.maximum(second + above - found**2, 0))
 
 
 def check(shape: tuple[int, int], scale: int, samples: int, seed: int) -> None:
