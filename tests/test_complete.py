@@ -8,8 +8,10 @@ from scipy.special import ndtri
 
 import fillin
 from fillin.cli import main
+from fillin.completing.attention import heads_of
 from fillin.completing.axes import ColourAxes
 from fillin.completing.field import Field
+from fillin.completing.reading import read_part
 from fillin.completing.tiles import pieces
 from fillin.completing.verb import within
 from fillin.errors import FillinError, InputError
@@ -200,6 +202,23 @@ def test_files(photo, capsys):
     assert run(photo, "--keep", "0.4") == 2
     assert "exists; replace it with --force" in capsys.readouterr().err
     assert run(photo, "--keep", "0.4", "--force") == 0
+
+
+def test_where_heads_look(photo, surface, capsys):
+    """Weights of a softmax, on the points that the pixel is told from."""
+    part = read_part(photo, 0.4, None, None, None, 1, 0)
+    x, layers = heads_of(surface, part, (5, 5))
+    assert len(layers) == 8
+    for weights in layers:
+        assert weights.shape == (4, len(x))
+        np.testing.assert_allclose(weights.sum(1), 1, atol=1e-4)
+    with pytest.raises(InputError, match="no attention"):
+        heads_of(fillin.create("convcnp", dim_x=2, dim_y=3, size="small"), part, (5, 5))
+    assert run(photo, "--keep", "0.4", "--attend", "5,5") == 0
+    assert photo.with_name("photo.completed.attend.png").stat().st_size > 10_000
+    for bad in ("5", "a,b", "12,0"):
+        assert run(photo, "--keep", "0.4", "--force", "--attend", bad) == 2
+        assert "--attend" in capsys.readouterr().err
 
 
 def test_transparent_pixels_are_missing(tmp_path):

@@ -12,6 +12,7 @@ _EXAMPLES = """\
   fillin complete photo.png --hide bottom          from the other half; also top, left, right, hole
   fillin complete photo.png --know 'grid 4'        from every fourth pixel; 'coarse 4': from means of 4 × 4
   fillin complete small.png --scale 4              enlarged: four times as many pixels along each side
+  fillin complete photo.png --keep 0.1 --attend 20,31     and where each head looks from the pixel of row 20, column 31
   fillin complete digit.png --keep 0.2 --model runs/images-te-tnp -o digit.out.png
 
 Written are four pictures: NAME.png, what is expected (where the scale is 1, known pixels keep their colours to the last
@@ -34,6 +35,9 @@ def add(commands) -> None:
     command.add_argument("--samples", type=int, default=5, metavar="N", help="whole pictures drawn (default: 5)")
     command.add_argument(
         "--model", metavar="NAME|FOLDER", default="surface", help="weights or a run for 2-D places (default: surface)"
+    )
+    command.add_argument(
+        "--attend", metavar="ROW,COLUMN", help="draw where each head looks from this pixel: NAME.attend.png"
     )
     command.add_argument("--seed", type=int, default=0, help="of what is kept, and of samples (default: 0)")
     command.add_argument("-o", "--out", metavar="FILE", help="where to (default: NAME.completed.png)")
@@ -68,8 +72,9 @@ def _run(arguments: argparse.Namespace) -> None:
     )
     check(part.shape, arguments.scale, arguments.samples, arguments.seed)
     model = completer(arguments.model)
+    heads = _heads(arguments.attend, model, part)
     sources = [path, *([Path(arguments.mask)] if arguments.mask else [])]
-    outputs = Outputs.of(sources, arguments.out, arguments.samples > 0, arguments.force)
+    outputs = Outputs.of(sources, arguments.out, arguments.samples > 0, bool(arguments.attend), arguments.force)
     h, w = part.shape
     finer = f"; {arguments.scale} times as fine" if arguments.scale > 1 else ""
     say(f"{path.name}: {w} × {h}, {_known(part)} known{finer}")
@@ -84,7 +89,7 @@ def _run(arguments: argparse.Namespace) -> None:
         done = complete_points(
             part.x, part.y, part.shape, part.mask, arguments.scale, arguments.samples, model, arguments.seed, tick
         )
-    _write(part, done, outputs, f"{path.name}, completed by {arguments.model}")
+    _write(part, done, outputs, f"{path.name}, completed by {arguments.model}", heads)
     if part.hidden and arguments.scale == 1:
         say(_compared(part, done))
     say("wrote " + " ".join(str(path) for path in outputs.paths))
@@ -96,7 +101,16 @@ def _known(part) -> str:
     return f"{len(part.x):,} pixels ({len(part.x) / part.mask.size:.1%})"
 
 
-def _write(part, done, outputs, title: str) -> None:
+def _heads(attend: str | None, model, part):
+    """The picture of what heads look at, drawn before anything slow begins: not every model can."""
+    if attend is None:
+        return None
+    from fillin.completing.attention import attention_figure, parse_pixel
+
+    return attention_figure(model, part, parse_pixel(attend, part.shape))
+
+
+def _write(part, done, outputs, title: str, heads) -> None:
     """The completion first: it is what was asked for."""
     from fillin.completing.outputs import save_pixels
     from fillin.completing.sheet import bytes_of, sheet, side_by_side, uncertainty_figure
@@ -107,6 +121,8 @@ def _write(part, done, outputs, title: str) -> None:
         save_pixels(outputs.samples, side_by_side(done.samples), outputs.force)
     save(uncertainty_figure(done), outputs.std)
     save(sheet(part, done, title), outputs.sheet)
+    if heads is not None:
+        save(heads, outputs.attend)
 
 
 def _compared(part, done) -> str:

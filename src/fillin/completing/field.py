@@ -25,6 +25,7 @@ FILLER, OTHERS = 64, 2048  # known points of one context; a filler told more of 
 _NEAR = 2.0  # distances between known points: as far is no gap
 _PIECE, _LATENT = 2048, 256  # cells asked at once, and of a model with latents
 _TIES = 16  # points that may be as far away as the last of a context
+_WIDE = 0.65  # of a square that holds a context: wider is faster, and no worse on photographs
 _SIDE = 6  # of a tile in pixels, at least
 _STRIP = 1 << 15  # cells that are sorted into tiles at once
 Tick = Callable[[int], object]
@@ -71,7 +72,7 @@ class Field:
         """Rows of cells, the share of an answer in what is told of each, and the answer."""
         for field, own, part in self._layers(cells, blended):
             for rows, share, middle in field._pieces(cells[own], blended):
-                known = field._around(middle)
+                known = field.around(middle)
                 for start in range(0, len(rows), self._piece):
                     some = rows[start : start + self._piece]
                     told, made = field._ask(known, cells[own[some]])
@@ -108,10 +109,10 @@ class Field:
         return float(np.sqrt(np.prod(self.shape) / len(self.x)))
 
     def _ask(self, known: Int[ndarray, "k"], cells: Int[ndarray, "m 2"]):
-        xc, xt = self._told(self.x[known]), self._told(self.places(cells))
+        xc, xt = self.told(self.x[known]), self.told(self.places(cells))
         return ask(self.model, xc, self.y[:, known], xt, self.spread, self.noise)
 
-    def _told(self, x: Float[ndarray, "m 2"]) -> Float[ndarray, "m 2"]:
+    def told(self, x: Float[ndarray, "m 2"]) -> Float[ndarray, "m 2"]:
         """As `data.images.places` has it: the longer side from −2 to 2."""
         return (2 * x + 1 - np.array(self.shape)) * (2 / max(self.shape))
 
@@ -129,14 +130,14 @@ class Field:
 
     @cached_property
     def side(self) -> int:
-        """Of a tile in cells: as many known points lie in it as are a quarter of its context, were they spread."""
-        return self.scale * max(_SIDE, int(self.apart * np.sqrt(self.most) / 2))
+        """Of a tile in cells: it has two fifths of its context within, were that spread evenly."""
+        return self.scale * max(_SIDE, int(_WIDE * self.apart * np.sqrt(self.most)))
 
     @cached_property
     def _tree(self) -> KDTree | None:
         return KDTree(self.x) if len(self.x) > self.most else None
 
-    def _around(self, middle: Float[ndarray, "2"]) -> Int[ndarray, "k"]:
+    def around(self, middle: Float[ndarray, "2"]) -> Int[ndarray, "k"]:
         """The `most` nearest known points; of those equally far, as on a grid, the first ones."""
         if self._tree is None:
             return np.arange(len(self.x))

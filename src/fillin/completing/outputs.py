@@ -1,4 +1,4 @@
-"""Where a completion goes: four pictures beside one another, never over anything without leave, whole or not at all."""
+"""Where a completion goes: pictures beside one another, never over anything without leave, whole or not at all."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,24 +11,26 @@ from fillin.errors import InputError
 
 @dataclass(frozen=True)
 class Outputs:
-    """NAME.png, NAME.std.png, NAME.samples.png (where there are samples) and NAME.sheet.png."""
+    """NAME.png, NAME.std.png, NAME.samples.png and NAME.attend.png (where they are wanted) and NAME.sheet.png."""
 
     picture: Path
     std: Path
     samples: Path | None
     sheet: Path
+    attend: Path | None = None
     force: bool = False
 
     @classmethod
-    def of(cls, sources: list[Path], out: str | None, samples: bool, force: bool) -> "Outputs":
+    def of(cls, sources: list[Path], out: str | None, samples: bool, attend: bool, force: bool) -> "Outputs":
         """NAME.completed.png beside the input unless `out` says where; checked before anything slow begins."""
         if out is not None and not out.strip():
             raise InputError("-o: the name of the output is empty; name a file, or leave -o out")
         path = Path(out) if out else sources[0].with_name(f"{sources[0].stem}.completed.png")
         if path.suffix.lower() != ".png":
             raise InputError(f"-o {path}: pictures are written as PNG, which loses nothing; let its name end in .png")
-        std, drawn, sheet = (path.with_name(f"{path.stem}.{what}.png") for what in ("std", "samples", "sheet"))
-        made = cls(path, std, drawn if samples else None, sheet, force)
+        names = ("std", "samples", "sheet", "attend")
+        std, drawn, sheet, heads = (path.with_name(f"{path.stem}.{what}.png") for what in names)
+        made = cls(path, std, drawn if samples else None, sheet, heads if attend else None, force)
         for path in made.paths:
             if any(path.exists() and source.exists() and path.samefile(source) for source in sources):
                 raise InputError(f"-o {path} is the input, which is never touched; name another file")
@@ -42,7 +44,7 @@ class Outputs:
 
     @property
     def paths(self) -> list[Path]:
-        return [path for path in (self.picture, self.std, self.samples, self.sheet) if path is not None]
+        return [path for path in (self.picture, self.std, self.samples, self.sheet, self.attend) if path is not None]
 
 
 def save_pixels(path: Path, pixels: UInt8[ndarray, "h w c"], force: bool) -> None:

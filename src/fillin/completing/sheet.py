@@ -68,7 +68,7 @@ def sheet(part: Part, done: Completed, title: str) -> "Figure":
         for panel in axes.flat:
             panel.set_axis_off()
         share = f"{len(part.x) / np.prod(part.shape):.0%}"
-        _show(axes[0, 0], _known(part), f"known ({'coarser' if part.mask is None else share})")
+        _show(axes[0, 0], known_pixels(part), f"known ({'coarser' if part.mask is None else share})")
         _show(axes[0, 1], done.mean, f"completion, {w} × {h}")
         if part.hidden:
             _show(axes[0, 2], part.picture / 255, "the picture")
@@ -79,7 +79,7 @@ def sheet(part: Part, done: Completed, title: str) -> "Figure":
     return figure
 
 
-def _known(part: Part) -> Float[ndarray, "h w 3"]:
+def known_pixels(part: Part) -> Float[ndarray, "h w 3"]:
     """Known pixels on a flat ground; points that are no pixels as the coarse picture they are."""
     out = np.broadcast_to(np.array(UNKNOWN), (*part.shape, 3)).copy()
     if part.mask is not None:
