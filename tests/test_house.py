@@ -15,7 +15,7 @@ import fillin
 ROOT = Path(fillin.__file__).parent
 # each part may import those before it, and itself
 ORDER = [
-    "errors", "quantiles", "answer", "cells", "progress", "pretrained", "attention", "layers", "heads", "data",
+    "errors", "needs", "quantiles", "answer", "cells", "progress", "pretrained", "attention", "layers", "heads", "data",
     "models", "objectives", "sampling", "exporting", "plots", "train", "bench", "evaluate", "tables", "filling",
     "completing", "regressor", "studies", "cli",
 ]  # fmt: skip

@@ -184,7 +184,7 @@ def bounds_of(arguments: argparse.Namespace) -> dict[str, Any] | None:
     """By column; "" are all others."""
     if not arguments.bounds:
         return None
-    from fillin.filling.needs import need
+    from fillin.needs import need
 
     need("scipy")
     from fillin.filling.bounds import parse_bounds

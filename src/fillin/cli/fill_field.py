@@ -9,7 +9,7 @@ from fillin.cli.fill import bar, illustrate, speaker
 
 
 def run_field(arguments: argparse.Namespace, path: Path) -> None:
-    from fillin.filling.needs import need
+    from fillin.needs import need
 
     need("scipy")
     from fillin.filling.fields.files import open_field

@@ -10,8 +10,8 @@ from numpy import ndarray
 
 from fillin.errors import Words, option
 from fillin.filling.clock import DIGITS, FORMATS, SECOND, Clock, seconds_east
-from fillin.filling.needs import need
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Wrong, too_large
+from fillin.needs import need
 
 BLANK = frozenset(
     ["", "na", "n/a", "nan", "null", "none", "nil", "-", "--", "?", ".", "#n/a", "<na>", "missing", "nat"]

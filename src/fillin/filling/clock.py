@@ -73,7 +73,7 @@ class Clock:
 
     def read(self, text: str, what: str | Words) -> int:
         """One time, in the format of the column or as 2027-01-31 12:00."""
-        from fillin.filling.needs import need
+        from fillin.needs import need
 
         found = _OFFSET.search(text) if ":" in text else None
         body = text[: found.start()] if found else text

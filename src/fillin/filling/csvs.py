@@ -18,8 +18,8 @@ from numpy import ndarray
 
 from fillin.errors import InputError
 from fillin.filling.cells import read_cells
-from fillin.filling.needs import need
 from fillin.filling.sheet import Column, Sheet
+from fillin.needs import need
 
 _SEPARATORS = (",", ";", "\t", "|")
 _AT_ONCE = 20_000  # rows

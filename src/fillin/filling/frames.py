@@ -15,12 +15,12 @@ from fillin.errors import InputError, InputTypeError
 from fillin.filling.cells import read_cells, stands_for_blank
 from fillin.filling.clock import SECOND, Clock
 from fillin.filling.csvs import read_bytes
-from fillin.filling.needs import need
 from fillin.filling.places import New
 from fillin.filling.result import ENDINGS, result
 from fillin.filling.series import Filled
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet, Wrong, too_large
 from fillin.filling.understand import Seen
+from fillin.needs import need
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from fillin.errors import InputError, argument
 from fillin.filling.clock import SECOND, span
-from fillin.filling.needs import need
 from fillin.filling.notes import Note, listed, warn
 from fillin.filling.places import New, none, of_table, stepped
 from fillin.filling.series import Asked, Series, check_values, fill_all, series_of
 from fillin.filling.sheet import Sheet
 from fillin.filling.understand import Seen, understand
+from fillin.needs import need
 
 if TYPE_CHECKING:
     from fillin.filling.bounds import Bounds

@@ -8,11 +8,11 @@ from pathlib import Path
 from fillin.errors import InputError
 from fillin.filling.csvs import CsvFile
 from fillin.filling.frames import Frame
-from fillin.filling.needs import need
 from fillin.filling.places import New
 from fillin.filling.result import ENDINGS, result
 from fillin.filling.series import Filled
 from fillin.filling.understand import Seen
+from fillin.needs import need
 
 
 def is_zarr(path: Path) -> bool:

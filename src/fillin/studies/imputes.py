@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 import fillin
-from fillin.filling.needs import need
+from fillin.needs import need
 from fillin.studies.base import Cell, Report, Scale, Settings, Study, Told
 from fillin.studies.tables.data import Found, find
 from fillin.studies.tables.methods import OURS, digest

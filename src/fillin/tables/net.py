@@ -182,7 +182,7 @@ def _weighed(gate: Float[Tensor, "m n g"], mean: Float[Tensor, "m h n k"], guess
     """What the heads looked up, and the guess where there is one, each as much as a row trusts it."""
     if guess is not None:
         mean = torch.cat([mean, guess], 1)
-    share = gate[..., : mean.shape[1]].softmax(-1).transpose(1, 2)[..., None]  # [m h n 1]
+    share = gate[..., : mean.shape[1]].log_softmax(-1).exp().transpose(1, 2)[..., None]  # [m h n 1]
     return (share * mean).sum(1)
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Int64, UInt8
 from numpy import ndarray
 
 from fillin.errors import InputError
-from fillin.filling.needs import need
+from fillin.needs import need
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
 MOST = 1 << 26  # pixels of one picture

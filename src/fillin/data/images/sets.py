@@ -59,7 +59,7 @@ def read_images(source: str | os.PathLike = "digits", part: str = "train") -> Im
 
 @lru_cache(maxsize=4)
 def _digits(part: str) -> ImageSet:
-    from fillin.filling.needs import need
+    from fillin.needs import need
 
     found = need("sklearn.datasets").load_digits()
     pixels = np.round(found.images[..., None] * (255 / 16)).astype(np.uint8)

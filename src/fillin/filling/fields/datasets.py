@@ -16,9 +16,9 @@ from fillin.filling.fields.mask import Mask
 from fillin.filling.fields.paths import check_readable, put_folder
 from fillin.filling.fields.plan import IN_MEMORY, FieldPlan
 from fillin.filling.fields.variable import Variable
-from fillin.filling.needs import need
 from fillin.filling.result import ENDINGS
 from fillin.filling.write import put
+from fillin.needs import need
 
 NETCDF, ZARR = (".nc", ".nc4", ".cdf", ".netcdf"), (".zarr",)
 _KEPT = ("zlib", "complevel", "shuffle", "fletcher32", "chunksizes", "compressors", "compressor")  # of the encoding

@@ -11,7 +11,7 @@ from numpy import ndarray
 
 from fillin.filling.fields.block import Tick, fill_block
 from fillin.filling.fields.plan import FieldPlan, computed, lattice
-from fillin.filling.needs import need
+from fillin.needs import need
 
 if TYPE_CHECKING:
     from fillin.models import Process

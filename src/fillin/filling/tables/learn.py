@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from fillin.filling.needs import need
 from fillin.filling.series import Filled
 from fillin.filling.sheet import TEXT, Column
 from fillin.filling.tables.plan import TablePlan, numbers_of
+from fillin.needs import need
 
 if TYPE_CHECKING:
     from fillin.filling.bounds import Belief, Bounds

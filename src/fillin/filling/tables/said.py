@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 
 from fillin.errors import InputError, argument, option
-from fillin.filling.needs import need
 from fillin.filling.notes import Note, listed
 from fillin.filling.sheet import NUMBER, TEXT, Column, Sheet, Wrong
+from fillin.needs import need
 
 _WRITTEN = re.compile(r"[-+−$€£]*\s*\d[\d.,'\s]*\s*[%€$£]?")
 _FEW = 10  # different values of a column of codes

@@ -9,12 +9,12 @@ from numpy import ndarray
 
 from fillin.filling.csvs import CsvFile
 from fillin.filling.frames import Frame, as_series, back
-from fillin.filling.needs import need
 from fillin.filling.series import Filled
 from fillin.filling.sheet import TIME, Column
 from fillin.filling.tables.learn import Found, Labels
 from fillin.filling.tables.plan import DAY, TablePlan, endings, numbers_of
 from fillin.filling.write import put, written_as
+from fillin.needs import need
 
 
 def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, Found], force: bool) -> None:

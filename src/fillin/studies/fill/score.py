@@ -10,7 +10,7 @@ from scoringrules import crps_mixnorm
 
 from fillin.answer import Answer
 from fillin.data import bayes
-from fillin.filling.needs import need
+from fillin.needs import need
 from fillin.studies.base import Told
 from fillin.studies.fill.data import Case, DataSet, Prior
 from fillin.studies.fill.methods import METHODS, Fill

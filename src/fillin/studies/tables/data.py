@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from fillin.errors import InputError
-from fillin.filling.needs import need
+from fillin.needs import need
 
 if TYPE_CHECKING:
     from pandas import DataFrame

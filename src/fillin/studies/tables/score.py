@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.needs import need
+from fillin.needs import need
 from fillin.studies.tables.data import Case, Set
 from fillin.studies.tables.forecasts import LEVELS, Forecast, chances
 from fillin.studies.tables.methods import Method

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fillin.filling.needs import need
+from fillin.needs import need
 from fillin.studies.tables.data import Case
 from fillin.studies.tables.methods import METHODS
 from fillin.studies.tables.score import ask

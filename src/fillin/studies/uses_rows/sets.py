@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from fillin.filling.needs import need
+from fillin.needs import need
 from fillin.studies.base import Told
 from fillin.studies.tables.data import Case, Set
 from fillin.studies.uses_rows.corrupt import corrupted
