@@ -217,8 +217,10 @@ def test_nothing_is_filled_beyond_bounds(fill_table):
     assert (held["a_low"] <= held["a_filled"]).all()
     assert (held["a_filled"] <= held["a_high"]).all()
     assert (held["a_std"] < free["a_std"])[blank].all()
-    np.testing.assert_allclose(held["b_filled"], free["b_filled"])  # a bound that is far away changes nothing
-    np.testing.assert_allclose(held["b_std"], free["b_std"])
+    np.testing.assert_allclose(
+        held["b_filled"], free["b_filled"], rtol=1e-5
+    )  # a bound that is far away changes nothing
+    np.testing.assert_allclose(held["b_std"], free["b_std"], rtol=1e-5)
     code, said, _ = fill_table(table, "--bounds", "a=-0.1:0.1")
     assert code == 0, said
     np.testing.assert_allclose(pd.read_csv("data.filled.csv")["a_high"], held["a_high"], atol=1e-3)

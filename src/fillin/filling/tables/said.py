@@ -12,6 +12,7 @@ from fillin.filling.sheet import NUMBER, TEXT, Column, Sheet, Wrong
 from fillin.needs import need
 
 _WRITTEN = re.compile(r"[-+−$€£]*\s*\d[\d.,'\s]*\s*[%€$£]?")
+_PLAIN = re.compile(r"[-+]?\d+(\.\d*)?")
 _FEW = 10  # different values of a column of codes
 _ENOUGH = 2  # rows of each
 
@@ -81,7 +82,8 @@ def unread(columns: Collection[Column], said: Collection[str]) -> list[Note]:
         if column.kind != TEXT or column.name in said or column.blank.all():
             continue
         words = [str(cell).strip() for cell, blank in zip(column.cells(), column.blank, strict=True) if not blank]
-        if all(_WRITTEN.fullmatch(word) for word in words):
+        # plain numbers among classes are categories of a frame: someone said so
+        if all(_WRITTEN.fullmatch(word) for word in words) and not all(_PLAIN.fullmatch(word) for word in words):
             why = f"{column.name} has {words[0]!r}, which is read as a class; if it is a number, write it as 1234.5, "
             why += "without %, units and separators of thousands; if not, say "
             found.append(Note(why + option("classes", [column.name]), doubtful=True))

@@ -1,5 +1,6 @@
 """Pictures: lookup, corruption, deletion, and attention against distance."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -61,18 +62,21 @@ def draw(measured: Sequence[dict[str, Any]], folder: Path) -> dict[str, str]:
 def _lookup(tasks: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
     with style():
         names = [name for name in ABOUT if any(name in models for models in tasks.values())]
-        figure, [row] = panels(1, len(tasks), width=1.8 + 2.3 * len(tasks), height=2.6, sharey=True)
+        figure, [row] = panels(1, len(tasks), width=max(9.0, 1.8 + 2.3 * len(tasks)), height=3.2, sharey=True)
         for panel, (task, models) in zip(row, tasks.items(), strict=True):
             numbers = next(iter(models.values()))["chance"] == 0
             panel.axvline(
                 next(iter(models.values()))["chance"], color=INK, linewidth=0.7, linestyle=(0, (4, 3)), zorder=0
             )
             for key, (label, ink, mark) in reversed(_WHERE.items()):
-                at = [(models[n][key], y) for y, n in enumerate(names) if n in models and key in models[n]]
+                low = -1 if numbers else 0
+                every = [(models[n][key], y) for y, n in enumerate(names) if n in models and key in models[n]]
+                at = [(min(max(x, low), 1), y) for x, y in every if math.isfinite(x)]
+                # what is empty and not clipped has no bounds, and a layout needs them
                 hollow = key in ("corrupted", "unseen")
                 panel.plot(
-                    [max(x, -1) for x, _ in at], [y for _, y in at], mark, color=ink, markersize=5, label=label,
-                    markerfacecolor="white" if hollow else ink, clip_on=False,
+                    [x for x, _ in at], [y for _, y in at], mark, color=ink, markersize=5, label=label,
+                    markerfacecolor="white" if hollow else ink, clip_on=not at,
                 )  # fmt: skip
             panel.set_title(task)
             panel.set_xlabel("R²" if numbers else "accuracy")
@@ -82,7 +86,7 @@ def _lookup(tasks: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
             panel.grid(axis="y", color="#EEEEEE", linewidth=0.6)
         row[0].set_ylim(len(names) - 0.5, -0.5)
         handles, labels = row[0].get_legend_handles_labels()
-        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=len(labels))
+        figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=3)
     save(figure, path)
 
 
@@ -92,7 +96,9 @@ def _corruption(measured: Sequence[dict[str, Any]], path: Path) -> None:
     ours = by_set(measured, OURS)
     with style():
         measures = [measure for measure in (RMSE, ACCURACY) if any(one.measure is measure for one in ours)]
-        figure, [row] = panels(1, len(measures), width=1.0 + 4.0 * len(measures), height=0.9 + 0.28 * len(ours))
+        figure, [row] = panels(
+            1, len(measures), width=max(9.0, 1.0 + 4.0 * len(measures)), height=max(2.0, 0.9 + 0.28 * len(ours))
+        )
         for panel, measure in zip(row, measures, strict=True):
             names = [one.data for one in ours if one.measure is measure]
             for model, (mark, right, wrong) in marks.items():
