@@ -1,6 +1,7 @@
 """A table that was learnt: networks, the rows they look up, and how wide their answers are."""
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.tables.scaling import Scale
-from fillin.tables.ensemble import Members, RowNumbers, Widths, ask, calibrate, chances
+from fillin.tables.ensemble import RowNumbers, Widths, ask, calibrate, chances
 from fillin.tables.joint import Joint
 from fillin.tables.net import Layout, RowNet
 from fillin.tables.task import MOST, TableTask, Units
@@ -103,19 +104,21 @@ class Fitted:
             numbers = _numbered(values, reads)
         elif together:
             numbers = torch.arange(len(self.table), len(table)), torch.arange(len(table))
-        found: list[Told] = []
-        for said, scale, widths in zip(ask(self.net, asked, table, numbers), self.scales, self.widths, strict=True):
-            if isinstance(said, Members) and scale is not None:
-                found.append(Numbers(said.together(widths), scale))
-            elif isinstance(said, ndarray):
-                found.append(Classes(chances(said, widths)))
-        return found
+        return in_units(ask(self.net, asked, table, numbers), self.scales, self.widths)
 
     def seeing(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> "Fitted":
         """The same networks, with other rows to look at."""
         other = copy.copy(self)
         other.reads, other.tells, other.table = reads, tells, self._task(reads, tells)
         return other
+
+
+def in_units(said: Sequence, scales: Sequence[Scale | None], widths: Sequence[Widths]) -> list[Told]:
+    """What members say of each told column, taken together, in the units of the column; without a scale: classes."""
+    return [
+        Classes(chances(one, wide)) if scale is None else Numbers(one.together(wide), scale)
+        for one, scale, wide in zip(said, scales, widths, strict=True)
+    ]
 
 
 def _numbered(asked: Float[ndarray, "n d"], known: Float[ndarray, "k d"]) -> RowNumbers:

@@ -12,11 +12,11 @@ from fillin.data.tables.scaling import Scale
 from fillin.errors import InputError
 from fillin.models.columns import CLASSES
 from fillin.models.npt import NPT
-from fillin.tables.ensemble import Members, Widths, _join, chances
-from fillin.tables.fitted import Question
+from fillin.tables.ensemble import Widths, _join
+from fillin.tables.fitted import Question, in_units
 from fillin.tables.npt.table import OneTable
 from fillin.tables.npt.training import NPTPlan, answers, calibrate, train
-from fillin.tables.told import Classes, Numbers, Told
+from fillin.tables.told import Told
 from fillin.tables.training import Plan, Tick
 
 _TOGETHER = 1024  # rows that are asked for at a time
@@ -94,14 +94,7 @@ class NPTFitted:
         for rows in torch.arange(len(self.table), len(both)).split(_TOGETHER):
             seen = torch.cat([context, rows]) if together else context
             pieces.append(answers(self.net, both.asking(seen, rows), self._places))
-        told: list[Told] = []
-        for column, scale, widths in zip(zip(*pieces, strict=True), self.scales, self.widths, strict=True):
-            said = _join(column)
-            if isinstance(said, Members) and scale is not None:
-                told.append(Numbers(said.together(widths), scale))
-            elif isinstance(said, ndarray):
-                told.append(Classes(chances(said, widths)))
-        return told
+        return in_units([_join(column) for column in zip(*pieces, strict=True)], self.scales, self.widths)
 
     def seeing(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> "NPTFitted":
         """The same network, with other rows to look at."""
