@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from fillin.cli import main
 from fillin.data.images import PATTERNS, Images, Pattern, colours, pixels, places, read_images
 from fillin.errors import FillinError, InputError
 
@@ -198,3 +199,22 @@ def test_a_picture_that_is_too_large_is_not_unfolded(tmp_path, side):
     Image.new("1", (20_000, side)).save(tmp_path / "large.png")
     with pytest.raises(InputError, match=r"large.png .*pixels"):
         read_images(tmp_path / "large.png")
+
+
+def test_a_run_on_images_is_not_evaluated_on_curves(tmp_path, capsys):
+    tiny = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
+    words = [
+        "--steps",
+        "1",
+        "--data.batch",
+        "2",
+        "--keep.batches",
+        "1",
+        "--threads",
+        "1",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    assert main(["train", "images-te-tnp", *words, *tiny]) == 0
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "fillin complete" in capsys.readouterr().err
