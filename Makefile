@@ -59,7 +59,7 @@ studies: setup   ## the reports of docs/results/studies (an hour and a half; DAT
 	mkdir -p docs/results/fill; cp out/fill/*.png out/fill/results.json out/fill/report.md docs/results/fill
 	for study in tables imputes; do \
 	  $(BIN)/fillin study $$study --budget full $(if $(strip $(TABLES)),--data $(strip $(TABLES))) || exit 1; \
-	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study || true; done
+	  mkdir -p docs/results/$$study; cp $$(find out/$$study -maxdepth 1 -name '*.png') out/$$study/results.json out/$$study/report.md docs/results/$$study; done
 	$(BIN)/fillin study uses-rows --workers 1 $(if $(strip $(TABLES)),--data $(strip $(TABLES)))
 	mkdir -p docs/results/uses-rows
 	cp out/uses-rows/*.png out/uses-rows/results.json out/uses-rows/report.md docs/results/uses-rows
