@@ -24,7 +24,7 @@ from fillin.models import names
 
 GROUPS = {  # a process each
     "each task apart": ["cnp", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "lbanp", "istnp"],
-    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler"],
+    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler", "surface"],
 }
 DOCS = Path(__file__).parent.parent / "docs" / "export.md"
 REFUSED = ["convcnp", "convnp", "te-cmanp", "npt"]
@@ -73,9 +73,9 @@ def exported(pytestconfig, tmp_path):
 
 
 def small(name: str):
-    """Of one layer and two outputs; fillers are of one output."""
+    """Of one layer and two outputs; fillers are of one output, and of two input dimensions."""
     torch.manual_seed(0)
-    kind, dims = {"filler": ("filler", (1, 1))}.get(name, (name, (1, 2)))
+    kind, dims = {"filler": ("filler", (1, 1)), "surface": ("filler", (2, 2))}.get(name, (name, (1, 2)))
     layers = {"layers": 1} if "layers" in fillin.models.options_of(kind) else {}
     return tiny(kind, *dims, torch.float32, **layers).eval()
 
@@ -129,7 +129,7 @@ def units_do_not_matter(run, model) -> None:
 
 
 def test_every_model_is_in_a_group_or_refused():
-    assert sorted(REFUSED + [name for group in GROUPS.values() for name in group]) == sorted(names())
+    assert sorted(REFUSED + [name for group in GROUPS.values() for name in group]) == sorted([*names(), "surface"])
 
 
 @pytest.mark.parametrize("name", REFUSED)

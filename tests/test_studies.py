@@ -56,7 +56,7 @@ def swift(monkeypatch):
     monkeypatch.setattr(
         dimensions, "shifted", lambda *a, **k: {**measures.shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
     )
-    monkeypatch.setattr(conv_or_transformer, "SIZES", (40, 200))
+    monkeypatch.setattr(conv_or_transformer, "SIZES", (100, 1000))
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if not get(name).direct])  # `fill` has a file of its own
