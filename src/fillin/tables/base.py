@@ -22,10 +22,11 @@ from fillin.data.tables import Column, Scale, Schema
 from fillin.errors import InputError, choose
 from fillin.models.files import read_tensors, replace_file, write_tensors
 from fillin.progress import progress
-from fillin.tables.ensemble import Widths
 from fillin.tables.fitted import Fitted, Question
 from fillin.tables.npt import NPTFitted
+from fillin.tables.smooth import Settings
 from fillin.tables.training import Plan, enough_steps
+from fillin.tables.widths import Widths
 
 FORMAT = 1
 _MODELS: dict[str, type[Fitted] | type[NPTFitted]] = {"rows": Fitted, "npt": NPTFitted}
@@ -109,6 +110,8 @@ class TableEstimator(BaseEstimator):
         path, fitted = Path(path), self.fitted_
         tensors = {f"net.{name}": t.detach().contiguous() for name, t in fitted.net.state_dict().items()}
         tensors |= {"reads": torch.from_numpy(fitted.reads), "tells": torch.from_numpy(fitted.tells)}
+        for j, settings in enumerate(fitted.settings):
+            tensors |= {f"smooth.{j}.{name}": t for name, t in vars(settings).items()} if settings else {}
         about = {
             "format": FORMAT, "kind": type(self).__name__, "parameters": self._plain(), "own": self._own(),
             "schema": self.schema_.to_dict(), "told": Schema(self.told_).to_dict(),
@@ -155,6 +158,7 @@ class TableEstimator(BaseEstimator):
             weights = {k.removeprefix("net."): t for k, t in tensors.items() if k.startswith("net.")}
             fitted.net.load_state_dict(weights)
             fitted.widths = [Widths(**widths) for widths in about["widths"]]
+            fitted.guessing_by([_settings(tensors, f"smooth.{j}.") for j in range(len(tells))])
             made.fitted_ = fitted
             setattr(made, "n_features_in_", known.shape[1])  # noqa: B010 (scikit-learn's own attributes)
             if about["features"]:
@@ -163,3 +167,8 @@ class TableEstimator(BaseEstimator):
         except (KeyError, TypeError, RuntimeError) as error:
             raise InputError(f"load: the parts of {path} do not fit together: {error}") from error
         return made
+
+
+def _settings(tensors: dict[str, torch.Tensor], start: str) -> Settings | None:
+    found = {name.removeprefix(start): t for name, t in tensors.items() if name.startswith(start)}
+    return Settings(**found) if found else None

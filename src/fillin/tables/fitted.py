@@ -12,12 +12,15 @@ from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.tables.scaling import Scale
-from fillin.tables.ensemble import RowNumbers, Widths, ask, calibrate, chances
+from fillin.tables.ensemble import RowNumbers, ask, calibrate
 from fillin.tables.joint import Joint
 from fillin.tables.net import Layout, RowNet
+from fillin.tables.said import Members, Said
+from fillin.tables.smooth import Settings, Smooth
 from fillin.tables.task import MOST, TableTask, Units
 from fillin.tables.told import Classes, Numbers, Told
 from fillin.tables.training import Plan, Split, Tick, train
+from fillin.tables.widths import Widths
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Fitted:
         self.joint: Joint | None = None  # as the table says
         self.table = self._task(reads, tells)
         self.joint = self.table.joint
+        self.smooth: list[Smooth | None] = [None] * len(question.tells)  # of targets a process guesses, too
         self.net = RowNet(self.table.layout, **net_options)
         self.widths = [Widths() for _ in question.tells]
 
@@ -75,7 +79,14 @@ class Fitted:
             fitted = cls(question, reads, tells, scales, net_options)
             split = Split.of(question.labelled(tells), net_options["members"], plan.held_out)
             train(fitted.net, fitted.table, plan, split, question.weights, tick)
-            fitted.widths = calibrate(fitted.net, fitted.table, plan, split)
+            fitted.smooth = [
+                target and Smooth.learn(fitted.table.places, target, plan.steps) for target in fitted.table.targets
+            ]
+            guesses = [smooth and smooth.left_out(fitted.table.places) for smooth in fitted.smooth]
+            fitted.widths = calibrate(fitted.net, fitted.table, plan, split, guesses)
+            fitted.smooth = [  # what has no share is not asked
+                smooth if widths.guess else None for smooth, widths in zip(fitted.smooth, fitted.widths, strict=True)
+            ]
         return fitted
 
     def _task(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> TableTask:
@@ -104,21 +115,41 @@ class Fitted:
             numbers = _numbered(values, reads)
         elif together:
             numbers = torch.arange(len(self.table), len(table)), torch.arange(len(table))
-        return in_units(ask(self.net, asked, table, numbers), self.scales, self.widths)
+        guesses = [smooth and smooth.guess(asked.places) for smooth in self.smooth]
+        return in_units(ask(self.net, asked, table, numbers), self.scales, self.widths, guesses)
 
     def seeing(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> "Fitted":
         """The same networks, with other rows to look at."""
         other = copy.copy(self)
         other.reads, other.tells, other.table = reads, tells, self._task(reads, tells)
-        return other
+        return other.guessing_by(self.settings)
+
+    @property
+    def settings(self) -> list[Settings | None]:
+        """Of the processes."""
+        return [smooth and smooth.settings for smooth in self.smooth]
+
+    def guessing_by(self, settings: Sequence[Settings | None]) -> "Fitted":
+        """Itself, with processes of these settings on its rows."""
+        self.smooth = [
+            Smooth.given_all(self.table.places, target, found) if found and target else None
+            for target, found in zip(self.table.targets, settings, strict=True)
+        ]
+        return self
 
 
-def in_units(said: Sequence, scales: Sequence[Scale | None], widths: Sequence[Widths]) -> list[Told]:
-    """What members say of each told column, taken together, in the units of the column; without a scale: classes."""
-    return [
-        Classes(chances(one, wide)) if scale is None else Numbers(one.together(wide), scale)
-        for one, scale, wide in zip(said, scales, widths, strict=True)
-    ]
+def in_units(
+    said: Sequence[Said], scales: Sequence[Scale | None], widths: Sequence[Widths], guesses: Sequence[ndarray | None]
+) -> list[Told]:
+    """What members say of each told column, taken together with what is guessed, in the units of the column; without a
+    scale: classes."""
+    made: list[Told] = []
+    for one, scale, wide, guess in zip(said, scales, widths, guesses, strict=True):
+        if isinstance(one, Members) and scale is not None:
+            made.append(Numbers(wide.numbers(one, guess), scale))
+        elif isinstance(one, ndarray):
+            made.append(Classes(wide.chances(one, guess)))
+    return made
 
 
 def _numbered(asked: Float[ndarray, "n d"], known: Float[ndarray, "k d"]) -> RowNumbers:

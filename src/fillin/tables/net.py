@@ -20,6 +20,7 @@ from torch.nn.functional import dropout, one_hot, softplus
 from fillin.attention import attend
 from fillin.tables.members import Codes, Linears, Norms, Numbers
 
+NARROW = 5.0  # places of the last head begin NARROW² times as far apart as those of the first
 STEPS = 4  # where the distribution of a column is cut, so that shares above can be looked up
 
 
@@ -79,6 +80,8 @@ class RowNet(nn.Module):
         self.masked = nn.Parameter(torch.zeros(members, 1, d, token))
         self.encode = nn.ModuleList([Linears(members, len(number) + d * token, width), Linears(members, width, width)])
         self.place = Linears(members, width, heads * places)
+        with torch.no_grad():  # from a wide look to a narrow one: a rule is found by the one, a copy by the other
+            self.place.weight.mul_(torch.logspace(0, 2, heads, base=NARROW).repeat_interleave(places))
         self.gate = Linears(members, width, len(layout.tells) * (heads + 1))
         looked_up = sum(k or 2 + STEPS for k in layout.tells) + len(layout.tells) + places + 1
         found = width + heads * looked_up + 2 * len(layout.guesses)

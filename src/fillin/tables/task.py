@@ -7,10 +7,12 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 from torch import Tensor
+from torch.nn.functional import one_hot
 
 from fillin.answer import MOST_CLASSES as MOST
 from fillin.tables.joint import Joint
 from fillin.tables.net import Layout, Rows
+from fillin.tables.smooth import Target
 
 _FAR = 3.0  # deviations beyond which a number is drawn nearer
 
@@ -74,11 +76,34 @@ class TableTask:
     def __len__(self) -> int:
         return len(self.cells)
 
+    def double(self) -> "TableTask":
+        """The same in double precision."""
+        cells, unsure = (part.double() for part in self.guessed)
+        return replace(self, cells=self.cells.double(), held=self.held.double(), guessed=(cells, unsure))
+
     def followed_by(self, other: "TableTask") -> "TableTask":
         """The rows of both, of the same columns."""
         parts = {k: torch.cat([getattr(self, k), getattr(other, k)]) for k in ("cells", "seen", "held", "known")}
         cells, unsure = (torch.cat(two) for two in zip(self.guessed, other.guessed, strict=True))
         return replace(self, guessed=(cells, unsure), **parts)
+
+    @property
+    def places(self) -> Float[Tensor, "n f"]:
+        """Rows as points: numbers as they are completed, and a column for each class."""
+        coded = [
+            one_hot(torch.where(self.seen[:, i], self.cells[:, i], 0).long(), k) * self.seen[:, i, None]
+            for i, k in enumerate(self.layout.reads)
+            if k
+        ]
+        return torch.cat([self.guessed[0][:, self.layout.numbers], *coded], 1)
+
+    @property
+    def targets(self) -> list[Target | None]:
+        """Of told columns that are not read what they hold, each class a column."""
+        return [
+            Target(one_hot(y.long(), k) - 1 / k if k else y[:, None], known) if place < 0 else None
+            for y, known, k, place in zip(self.held.T, self.known.T, self.layout.tells, self.layout.shared, strict=True)
+        ]
 
     def rows(self, index: Int64[Tensor, "m k"]) -> Rows:
         """Some rows, others for each member."""

@@ -33,13 +33,11 @@ class Memory:
     def told(self, keep: Bool[ndarray, "m n"]) -> tuple[Float[ndarray, "m v"], Float[ndarray, "m"]]:
         """Of each asked row the probabilities of classes, or the mean of a number in standard units; and the unit in
         which a change of it is felt: 1, or its deviation."""
-        from fillin.tables.ensemble import chances
-
         net = self.fitted.net.eval()
         gone = torch.as_tensor(~keep).expand(len(net.trust), -1, -1)
         [found] = net.answer(self.asked, self.memory, gone)
         if self.classes is not None:
-            said = chances(found.probs.double().numpy(), self.fitted.widths[0])
+            said = self.fitted.widths[0].chances(found.probs.double().numpy())
             return said, np.ones(len(said))
         mean, variance = found.mean.double().numpy(), found.variance.double().numpy()
         return mean.mean(0)[:, None], np.sqrt((variance + mean**2).mean(0) - mean.mean(0) ** 2)

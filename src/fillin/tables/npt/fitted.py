@@ -12,12 +12,13 @@ from fillin.data.tables.scaling import Scale
 from fillin.errors import InputError
 from fillin.models.columns import CLASSES
 from fillin.models.npt import NPT
-from fillin.tables.ensemble import Widths, _join
 from fillin.tables.fitted import Question, in_units
 from fillin.tables.npt.table import OneTable
 from fillin.tables.npt.training import NPTPlan, answers, calibrate, train
+from fillin.tables.said import in_a_row
 from fillin.tables.told import Told
 from fillin.tables.training import Plan, Tick
+from fillin.tables.widths import Widths
 
 _TOGETHER = 1024  # rows that are asked for at a time
 _NET = {"width": 32, "heads": 2, "layers": 4, "hidden": 64, "components": 5}
@@ -94,13 +95,22 @@ class NPTFitted:
         for rows in torch.arange(len(self.table), len(both)).split(_TOGETHER):
             seen = torch.cat([context, rows]) if together else context
             pieces.append(answers(self.net, both.asking(seen, rows), self._places))
-        return in_units([_join(column) for column in zip(*pieces, strict=True)], self.scales, self.widths)
+        said = [in_a_row(column) for column in zip(*pieces, strict=True)]
+        return in_units(said, self.scales, self.widths, self.settings)
 
     def seeing(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> "NPTFitted":
         """The same network, with other rows to look at."""
         other = copy.copy(self)
         other.reads, other.tells, other.table = reads, tells, self._task(reads, tells)
         return other
+
+    @property
+    def settings(self) -> list[None]:
+        """Of processes beside it: there are none."""
+        return [None] * len(self.scales)
+
+    def guessing_by(self, settings: list[Any]) -> None:
+        """As there are none, nothing."""
 
 
 def _check(question: Question) -> None:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Int64
-from numpy import ndarray
 from torch import Tensor
 
 from fillin.cells import Cells
 from fillin.models.npt import NPT
 from fillin.objectives import masked_reconstruction
-from fillin.tables.ensemble import Members, Widths, _numpy, _temper, _widths
 from fillin.tables.npt.table import OneTable
+from fillin.tables.said import Members, Said, said_by
 from fillin.tables.training import Plan, Tick, rate_at
+from fillin.tables.widths import HeldOut, Widths, widths_of
 
 Rows = Int64[Tensor, "_"]
 
@@ -90,22 +90,21 @@ def calibrate(net: NPT, table: OneTable, plan: NPTPlan, rows: Rows, out: Rows, c
         values, asked = (part[:, task.context :].numpy() for part in (task.values.double(), task.asked))
         for j, said in zip(own, answers(net, task, own), strict=True):
             y, there = values[..., j], asked[..., j]
+            found[j] = widths_of(said, HeldOut(y, there, out[None].numpy()))
             if isinstance(said, Members):
-                one = _widths(said, y, there, out[None].numpy()).one * math.exp(1 / math.sqrt(max(1, there.sum())))
+                one = found[j].one * math.exp(1 / math.sqrt(max(1, there.sum())))
                 found[j] = Widths(one, one)
-            else:
-                found[j] = _temper(said, y, there)
     return [found[j] for j in columns]
 
 
 @torch.no_grad()
-def answers(net: NPT, task: Cells, columns: list[int]) -> list[Members | ndarray]:
+def answers(net: NPT, task: Cells, columns: list[int]) -> list[Said]:
     """What is said of each of the columns in the rows that ask: mixtures, or probabilities [1 n k]."""
     if not columns:
         return []
     net.eval()
     found, first = net.fill(task), task.context or 0
-    each = [_numpy(found.column(j, int(task.classes[0, j]))) for j in columns]
+    each = [said_by(found.column(j, int(task.classes[0, j]))) for j in columns]
     return [
         Members(said.weights[:, first:], said.means[:, first:], said.deviations[:, first:])
         if isinstance(said, Members)
