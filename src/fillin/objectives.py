@@ -9,11 +9,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fillin.cells import Cells
-from fillin.data.images import Labelled
+from fillin.data.images import Labelled, Lesson
 from fillin.data.task import Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, Observed, joint_log_prob
 from fillin.models.base import LatentProcess, Process
+from fillin.models.by_example import ByExample
 from fillin.models.classifier import PixelClassifier
 from fillin.models.npt import NPT
 from fillin.models.points import check_values, per_entry
@@ -81,6 +82,13 @@ def classification(
     return found - span_penalty * model.openness(*batch.images.shape[1:3]) if span_penalty else found
 
 
+def by_example(model: ByExample, lesson: Lesson, smoothing: float = 0.0) -> Float[Tensor, "b"]:
+    """(1 − s) ln p(label | images and labels that are shown) + s · mean over classes of ln p, per image asked about."""
+    each = model(*lesson.inputs).log_softmax(-1)
+    found = (1 - smoothing) * each.gather(2, lesson.answers[..., None])[..., 0] + smoothing * each.mean(2)
+    return found.mean(1)
+
+
 def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
     """Σ_i ln p(y_i | context, y_1 … y_{i−1}) per valid target, for any model: each target joins the context in turn.
 
@@ -137,4 +145,5 @@ OBJECTIVES = {
     "observed-and-clean": Aim(observed_and_clean),
     "masked-reconstruction": Aim(masked_reconstruction, Cells),
     "classification": Aim(classification, Labelled, options={"smoothing": 0.0, "span_penalty": 0.0}),
+    "by-example": Aim(by_example, Lesson, options={"smoothing": 0.0}),
 }

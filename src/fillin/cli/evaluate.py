@@ -13,6 +13,7 @@ _EXAMPLES = """\
   fillin evaluate runs/te-tnp --autoregressive         the joint likelihood too, target after target
   fillin evaluate runs/te-tnp --json - | jq '.rows[0].scores.gap'
   fillin evaluate runs/classify-digits                 a classifier: accuracy, calibration, mistakes, spans
+  fillin evaluate runs/fewshot-digits                  classes held out, beside the nearest centroid
 
 Settings: the training distribution, the same shifted, other functions, and fixed numbers of context points, on tasks
 that neither training nor validation has seen. Pictures go to RUN/evaluation; of a model with learned windows (span=)
@@ -57,15 +58,15 @@ def run(arguments: argparse.Namespace) -> None:
     from fillin.bench.measure import threads
     from fillin.bench.report import prepare, report, write
     from fillin.bench.show import progress
+    from fillin.cli.evaluate_images import asked_of, run_on_images
     from fillin.evaluate import measure, settings, subject
-    from fillin.evaluate.classes import classified
 
-    if (found := classified(arguments.folder, arguments.source)) is not None:
-        _run_classes(arguments, found)
+    if (images := asked_of(arguments.folder, arguments.source)) is not None:
+        run_on_images(arguments, images, folder_of(arguments))
         return
     about = subject(arguments.folder, arguments.function, arguments.protocol)
     asked = settings(about, arguments.functions, arguments.shift, arguments.contexts)
-    folder = _folder(arguments)
+    folder = folder_of(arguments)
     if arguments.json:
         prepare(arguments.json)
     stepwise = max(1, arguments.batches // 8) if arguments.autoregressive else 0
@@ -87,52 +88,7 @@ def run(arguments: argparse.Namespace) -> None:
         write({**content, "model": config, "data": about.data, "pictures": [str(p) for p in pictures]}, arguments.json)
 
 
-def _run_classes(arguments: argparse.Namespace, about) -> None:
-    import torch
-
-    from fillin.bench.measure import threads
-    from fillin.bench.report import prepare, report, write
-    from fillin.evaluate.classes import draw, judge
-
-    folder = _folder(arguments)
-    if arguments.json:
-        prepare(arguments.json)
-    number = arguments.threads or torch.get_num_threads()
-    with threads(number):
-        scores = judge(about)
-    pictures = draw(folder, about.model, scores)
-    if arguments.json != "-":
-        _show_classes(arguments.folder, scores, pictures)
-    if arguments.json:
-        content = report("evaluate", [scores], arguments.command_line, arguments.seed, {"threads": number})
-        told = {"model": {**about.model.config, "kind": about.model.kind}, "data": {"source": about.stream.source}}
-        write({**content, **told, "pictures": [str(p) for p in pictures]}, arguments.json)
-
-
-def _show_classes(name: str, scores, pictures) -> None:
-    from rich.table import Table
-
-    out = console()
-    table = Table(title=f"{name}: {scores.images:,} images", caption="± one standard error; likelihood in nats.")
-    for column in ("accuracy, %", "log-likelihood", "calibration error, %"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_row(
-        f"{100 * scores.accuracy:.2f} ± {100 * scores.accuracy_error:.2f}",
-        f"{scores.log_likelihood:.3f} ± {scores.standard_error:.3f}", f"{100 * scores.calibration_error:.2f}",
-    )  # fmt: skip
-    out.print(table)
-    layers = Table(caption="σ: from the narrowest head to the widest; an image is 1 wide and 1 high.")
-    for column in ("layer", "σ", "pairs inside, %"):
-        layers.add_column(column, justify="right", no_wrap=True)
-    for number, layer in enumerate(scores.layers, 1):
-        each = [value for head in layer.sigma or () for value in head]
-        sigma = f"{min(each):.3g} – {max(each):.3g}" if each else "no window"
-        layers.add_row(str(number), sigma, f"{100 * layer.share:.1f}")
-    out.print(layers)
-    out.print("pictures: " + " ".join(str(path) for path in pictures), highlight=False, soft_wrap=True)
-
-
-def _folder(arguments: argparse.Namespace):
+def folder_of(arguments: argparse.Namespace):
     """Where pictures go, made before anything slow begins."""
     from pathlib import Path
 

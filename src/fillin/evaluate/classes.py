@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fillin.data.images import LabelledImages
 from fillin.errors import InputError
-from fillin.models import CLASSIFIERS, PixelClassifier, load
+from fillin.models import PixelClassifier, load
+from fillin.models.registry import entry_of
 from fillin.plots import panels, save, spans, style, windows
 from fillin.pretrained import locate
 from fillin.train import open_run
@@ -58,7 +59,7 @@ def classified(folder: str | os.PathLike, source: str | None = None) -> Classifi
     path = locate(folder)
     if (path / "recipe.yaml").exists():
         recipe = open_run(path).recipe
-        if recipe["model"]["name"] not in CLASSIFIERS:
+        if entry_of(recipe["model"]["name"]).build is not PixelClassifier:
             return None
         if not (path / "best").exists():
             raise InputError(f"{path} has no weights yet; go on with: fillin train --resume {path}")
@@ -92,12 +93,12 @@ def judge(about: Classified, most: int = 0, batch: int = 64, tick: Callable[[], 
         labels.append(truth)
         tick()
     height, width, _ = found.shape
-    return _scores(torch.cat(logits)[:number].log_softmax(-1), torch.cat(labels)[:number], [
+    return scores_of(torch.cat(logits)[:number].log_softmax(-1), torch.cat(labels)[:number], [
         Layer(None if one.sigma is None else one.sigma.tolist(), one.share) for one in model.spans(height, width)
     ])  # fmt: skip
 
 
-def _scores(each: Float[Tensor, "n k"], labels: Int64[Tensor, "n"], layers: list[Layer]) -> ClassScores:
+def scores_of(each: Float[Tensor, "n k"], labels: Int64[Tensor, "n"], layers: list[Layer]) -> ClassScores:
     """From ln p of every class."""
     n, classes = each.shape
     surest, taken = each.max(1)
@@ -106,24 +107,25 @@ def _scores(each: Float[Tensor, "n k"], labels: Int64[Tensor, "n"], layers: list
     confidence = surest.exp().double()
     bins = (confidence * _BINS).long().clamp(max=_BINS - 1)
     gaps = torch.zeros(_BINS, dtype=torch.float64).index_add_(0, bins, right - confidence)
-    confusion = torch.zeros(classes * classes, dtype=torch.long)
-    confusion.index_add_(0, labels * classes + taken, torch.ones_like(labels))
+    mistakes = torch.zeros(classes * classes, dtype=torch.long)
+    mistakes.index_add_(0, labels * classes + taken, torch.ones_like(labels))
     return ClassScores(
         n, accuracy, math.sqrt(accuracy * (1 - accuracy) / n), float(likely.mean()),
         float(likely.std(unbiased=False)) / math.sqrt(n), float(gaps.abs().sum()) / n,
-        confusion.view(classes, classes).tolist(), layers,
+        mistakes.view(classes, classes).tolist(), layers,
     )  # fmt: skip
 
 
 def draw(folder: Path, model: PixelClassifier, scores: ClassScores) -> list[Path]:
     """What is taken for what, and the learned windows where there are some; where each picture is."""
-    made = [_confusion(folder / "confusion.png", scores)]
+    made = [confusion(folder / "confusion.png", scores)]
     if spans(model):
         made.append(save(windows(model), folder / "windows.png"))
     return made
 
 
-def _confusion(path: Path, scores: ClassScores) -> Path:
+def confusion(path: Path, scores: ClassScores) -> Path:
+    """A picture of what is taken for what."""
     counts = torch.tensor(scores.confusion)
     shares = counts / counts.sum(1, keepdim=True).clamp_min(1)
     side = len(counts)

@@ -24,7 +24,42 @@ class Reach(NamedTuple):
     share: float
 
 
-class PixelClassifier(nn.Module):
+def check_dropout(name: str, dropout: float) -> None:
+    """An error of the model `name` where it is no share below 1."""
+    if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
+        raise InputError(f"{name}: dropout must be a number from 0 to below 1, got {dropout!r}")
+
+
+class Classifier(nn.Module):
+    """Images to classes: `dim_x` colours of a pixel come in, logits of `dim_y` classes come out."""
+
+    kind = "classes"
+    equivariant = False  # to moving what an image shows
+
+    def __init__(self, dim_x: int, dim_y: int):
+        super().__init__()
+        self.config: dict[str, Any] = {}  # how `create` made it
+        self.dim_x, self.dim_y = dim_x, dim_y
+
+    @property
+    def _name(self) -> str:
+        return self.config.get("model", type(self).__name__)
+
+    def _check(self, images: Tensor, shape: str = "b h w") -> None:
+        """An error where images are no numbers with a point, or not of the axes `shape` and one for colours."""
+        if not isinstance(images, Tensor) or not images.is_floating_point():
+            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise InputTypeError(
+                f"{self._name}: images must be numbers with a point, got {kind}; see data.images.colours"
+            )
+        if images.ndim != len(shape.split()) + 1 or images.shape[-1] != self.dim_x:
+            raise InputError(
+                f"{self._name}: images must be [{shape} {self.dim_x}], with as many colours as the model was made for "
+                f"(dim_x={self.dim_x}), got {list(images.shape)}"
+            )
+
+
+class PixelClassifier(Classifier):
     """logits = W · readout(blocks(E · colours)): every pixel is a token that knows nothing but its colours, and where
     pixels are enters through the score of a pair and its window alone.
 
@@ -38,7 +73,6 @@ class PixelClassifier(nn.Module):
     torch.Size([4, 10])
     """
 
-    kind = "classes"
     equivariant = True  # it sees displacements alone
 
     def __init__(
@@ -57,15 +91,13 @@ class PixelClassifier(nn.Module):
         reduce: Sequence[int] = (),
         backend: str = "auto",
     ):
-        super().__init__()
+        super().__init__(dim_x, dim_y)
         if dims not in (1, 2):
             raise InputError(f"classifier: dims must be 1 (a row of pixels) or 2, got {dims!r}")
-        if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
-            raise InputError(f"classifier: dropout must be a number from 0 to below 1, got {dropout!r}")
+        check_dropout("classifier", dropout)
         if not isinstance(reduce, Sequence) or any(type(r) is not int or not 1 <= r < layers for r in reduce):
             raise InputError(f"classifier: reduce counts blocks, from 1 to below layers={layers}, got {reduce!r}")
-        self.config: dict[str, Any] = {}  # how `create` made it
-        self.dim_x, self.dim_y, self.dims, self.reduce = dim_x, dim_y, dims, frozenset(reduce)
+        self.dims, self.reduce = dims, frozenset(reduce)
         self.last = choose("readout", readout, ["mean", "last"]) == "last"
         choose("positions", positions, [*_POSITIONS, *(name for name in SCORES if name not in _POSITIONS)])
         head_dim = max(1, width // heads)
@@ -139,18 +171,6 @@ class PixelClassifier(nn.Module):
         """Means of 2 × 2 neighbours, of a row of two; at an odd edge of those that there are."""
         step = [min(2, size) for size in grid.shape[1:3]]
         return avg_pool2d(grid.permute(0, 3, 1, 2), step, step, ceil_mode=True).permute(0, 2, 3, 1)
-
-    def _check(self, images: Tensor) -> None:
-        if not isinstance(images, Tensor) or not images.is_floating_point():
-            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise InputTypeError(
-                f"classifier: images must be numbers with a point, got {kind}; see data.images.colours"
-            )
-        if images.ndim != 4 or images.shape[3] != self.dim_x:
-            raise InputError(
-                f"classifier: images must be [b h w {self.dim_x}], with as many colours as the model was made for "
-                f"(dim_x={self.dim_x}), got {list(images.shape)}"
-            )
 
 
 def _score(positions: str, heads: int, head_dim: int, dims: int) -> Score:

@@ -16,16 +16,17 @@ from torch import Tensor
 
 from fillin.errors import InputError
 from fillin.models.base import Process
-from fillin.models.classifier import PixelClassifier
+from fillin.models.by_example import ByExample
+from fillin.models.classifier import Classifier, PixelClassifier
 from fillin.models.registry import create
 from fillin.pretrained import locate
 
 FORMAT = 1
-Model = TypeVar("Model", Process, PixelClassifier)
+Model = TypeVar("Model", Process, PixelClassifier, ByExample)
 _OLD = 3600.0  # seconds: on a shared disk the numbers of another machine's processes say nothing, their age does
 
 
-def save(model: Process | PixelClassifier, folder: str | os.PathLike) -> Path:
+def save(model: Process | Classifier, folder: str | os.PathLike) -> Path:
     """Write the model to a folder. Each file is written beside its place and renamed, so none is ever half-written."""
     folder = Path(folder)
     if not getattr(model, "config", None):
@@ -52,7 +53,7 @@ def load(folder: str | os.PathLike) -> Process: ...
 def load(folder: str | os.PathLike, kind: type[Model]) -> Model: ...
 def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
     """The model that `save` wrote there, the best of a run, or pretrained weights by name, with their dtype. Where it
-    must be a Process, or a PixelClassifier, `kind` says so."""
+    must be a Process, or a kind of classifier, `kind` says so."""
     path = locate(folder)
     path = (path / "best" if (path / "recipe.yaml").exists() else path) / "model.safetensors"
     config, weights = read_tensors(path, "fillin", "model")

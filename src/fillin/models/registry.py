@@ -9,7 +9,8 @@ from fillin.errors import InputError, UnknownName, choose
 from fillin.heads import HEADS
 from fillin.models.anp import ANP, CANP
 from fillin.models.base import Process
-from fillin.models.classifier import PixelClassifier
+from fillin.models.by_example import ByExample, Matching, NPTImages
+from fillin.models.classifier import Classifier, PixelClassifier
 from fillin.models.cnp import CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.filler import Filler
@@ -27,7 +28,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 @dataclass(frozen=True)
 class Entry:
-    build: type[Process] | type[PixelClassifier]
+    build: type[Process] | type[Classifier]
     line: str
     paper: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -60,7 +61,7 @@ REGISTRY: dict[str, Entry] = {
     "te-cmanp": Entry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
 }
 
-# What is no process: images go in, classes come out. "base" is that of document 004.
+# What is no process: images go in, classes come out. "base" of `classifier` is that of document 004.
 CLASSIFIERS: dict[str, Entry] = {
     "classifier": Entry(
         PixelClassifier, "images to classes: pixels with learned positions and windows", "Alfons 2022",
@@ -69,6 +70,18 @@ CLASSIFIERS: dict[str, Entry] = {
             "base": {"width": 64, "heads": 8, "layers": 6, "hidden": 128},
             "1m": {"width": 160, "heads": 10, "layers": 6, "hidden": 320},
         },
+    ),
+    "npt-images": Entry(
+        NPTImages, "images to classes: attention between images whose labels are known", "Kossen et al. 2021",
+        sizes={
+            "small": {"width": 64, "heads": 4, "layers": 1, "hidden": 128},
+            "base": {"width": 128, "heads": 8, "layers": 2, "hidden": 256},
+            "1m": {"width": 192, "heads": 12, "layers": 3, "hidden": 384},
+        },
+    ),
+    "matching": Entry(
+        Matching, "few-shot: an image is of a class as far as it is like those shown of it", "Vinyals et al. 2016",
+        sizes={"small": {"width": 32}, "base": {"width": 64}, "1m": {"width": 448}},
     ),
 }  # fmt: skip
 
@@ -93,7 +106,7 @@ def options_of(name: str, head: str | None = None) -> dict[str, Any]:
     entry = entry_of(name)
     found: dict[str, Any] = {}
     for ancestor in reversed(entry.build.__mro__):  # constructors pass **options upwards
-        if issubclass(ancestor, Process | PixelClassifier):
+        if issubclass(ancestor, Process | Classifier):
             found |= _keywords(ancestor)
     unused = _GIVEN if name in CLASSIFIERS or entry.options.get("equivariant") else (*_GIVEN, *_OF_PLACES)
     found = {k: v for k, v in found.items() if k not in unused}
@@ -143,8 +156,12 @@ def create(  # pyright: ignore[reportOverlappingOverload]
     name: Literal["classifier"], dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any
 ) -> PixelClassifier: ...
 @overload
+def create(  # pyright: ignore[reportOverlappingOverload]
+    name: Literal["npt-images", "matching"], dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any
+) -> ByExample: ...
+@overload
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process: ...
-def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process | PixelClassifier:
+def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process | Classifier:
     """A new model with random weights: `create("te-tnp", dim_x=2, size="small", score="mlp")`; of a classifier dim_x
     are the colours of a pixel, dim_y the classes.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fillin.errors import InputError
-from fillin.models import PixelClassifier, Process
+from fillin.models import Classifier, Process
 from fillin.models.files import load, save, sync, write_tensors
 
 _FILES = ("model.safetensors", "trainer.safetensors")
@@ -36,7 +36,7 @@ class State(NamedTuple):
     recipe: str  # a digest of what must not change on the way
 
 
-def write(folder: Path, model: Process | PixelClassifier, optimiser: Optimizer, state: State) -> None:
+def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state: State) -> None:
     """Replace the checkpoint in `folder`; the one before stays until the new one is whole."""
     new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
     try:
@@ -79,7 +79,7 @@ def peek(folder: Path) -> State:
     return _about(folder)[0]
 
 
-def read(folder: Path, model: Process | PixelClassifier, optimiser: Optimizer | None, recipe: str) -> State:
+def read(folder: Path, model: Process | Classifier, optimiser: Optimizer | None, recipe: str) -> State:
     """Load weights and optimiser from `folder`, or say what is wrong with it and leave it alone."""
     state, about = _about(folder)
     try:

@@ -22,11 +22,11 @@ from jsonargparse import ArgumentParser
 from fillin.cells import Cells
 from fillin.data.broad import Broad
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
-from fillin.data.images import Images, Labelled, LabelledImages
+from fillin.data.images import Datapoints, FewShot, Images, Labelled, LabelledImages, Lesson
 from fillin.data.tables import Synthetic
 from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
-from fillin.models import CLASSIFIERS, PixelClassifier, Process, create, load
+from fillin.models import CLASSIFIERS, Classifier, Process, create, load
 from fillin.models.registry import entry_of, options_of
 from fillin.objectives import OBJECTIVES
 from fillin.train.settings import brief, flat, flow, lists, nested, pairs, parse
@@ -83,12 +83,18 @@ class Keep:
 SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
 DATA: dict[str, Any] = {
     "curves": curves, "broad": Broad, "synthetic": Synthetic, "images": Images, "labelled-images": LabelledImages,
+    "datapoints": Datapoints, "few-shot": FewShot,
 }  # fmt: skip
 # what goes together because its batches are no tasks of points
 _APART = {
-    Cells: ("tables (data.name=synthetic), masked-reconstruction and the model npt", "synthetic", ["npt"]),
+    Cells: ("tables (data.name=synthetic), masked-reconstruction and the model npt", ["synthetic"], ["npt"]),
     Labelled: (
-        "labelled images (data.name=labelled-images), classification and a classifier", "labelled-images", CLASSIFIERS
+        "labelled images (data.name=labelled-images), classification and a classifier", ["labelled-images"],
+        ["classifier"],
+    ),
+    Lesson: (
+        "data sets of images (data.name=datapoints or few-shot), by-example and the model npt-images or matching",
+        ["datapoints", "few-shot"], ["npt-images", "matching"],
     ),
 }  # fmt: skip
 CHOICES = {
@@ -160,7 +166,7 @@ def curves_of(recipe: Recipe, seed: int | None = None) -> Curves:
     return stream
 
 
-def model_of(recipe: Recipe, stream: Stream) -> Process | PixelClassifier:
+def model_of(recipe: Recipe, stream: Stream) -> Process | Classifier:
     """A new model of a recipe, its weights random."""
     options = {k: v for k, v in recipe["model"].items() if k not in ("name", "size")}
     try:
@@ -169,7 +175,7 @@ def model_of(recipe: Recipe, stream: Stream) -> Process | PixelClassifier:
         raise InputError(f"recipe: no {recipe['model']['name']} can be built of {options}: {error}") from error
 
 
-def start_from(recipe: Recipe, model: Process | PixelClassifier) -> None:
+def start_from(recipe: Recipe, model: Process | Classifier) -> None:
     """Give a new model the weights that `start` names; they must be of the same model."""
     if recipe["start"] is None:
         return
@@ -279,9 +285,10 @@ def _check(recipe: Recipe, where: str) -> Recipe:
 def _check_kinds(recipe: Recipe, where: str) -> None:
     """Data, objective and model take batches of the same kind."""
     data, objective, model = (recipe[section]["name"] for section in ("data", "objective", "model"))
-    for batch, (together, source, models) in _APART.items():
-        apart = data == source or OBJECTIVES[objective].batch is batch or (batch is Labelled and model in models)
-        whole = data == source and OBJECTIVES[objective].batch is batch and model in models
+    for batch, (together, sources, models) in _APART.items():
+        alone = model in models and model in CLASSIFIERS  # npt, a process, takes tasks of points as well
+        apart = data in sources or OBJECTIVES[objective].batch is batch or alone
+        whole = data in sources and OBJECTIVES[objective].batch is batch and model in models
         if apart and not whole:
             raise InputError(f"{where}: {together} go together; this has {data}, {objective} and {model}")
 

@@ -1,12 +1,14 @@
 """Images as sets of points: where a pixel is, and its colour."""
 
+from fillin.data.images.fewshot import FewShot
 from fillin.data.images.labelled import Labelled, LabelledImages
+from fillin.data.images.lessons import Datapoints, Lesson
 from fillin.data.images.patterns import PATTERNS, Pattern
 from fillin.data.images.places import colours, pixels, places
 from fillin.data.images.sets import ImageSet, read_images
 from fillin.data.images.stream import Images
 
 __all__ = [
-    "PATTERNS", "ImageSet", "Images", "Labelled", "LabelledImages", "Pattern", "colours", "pixels", "places",
-    "read_images",
+    "PATTERNS", "Datapoints", "FewShot", "ImageSet", "Images", "Labelled", "LabelledImages", "Lesson", "Pattern",
+    "colours", "pixels", "places", "read_images",
 ]  # fmt: skip

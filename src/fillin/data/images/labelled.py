@@ -72,7 +72,7 @@ class LabelledImages:
     @cached_property
     def images(self) -> ImageSet:
         """Those of this part, no more than `limit` for training."""
-        found = _labelled(self.source, self.part)
+        found = labelled(self.source, self.part)
         if self.limit > len(found) and self.part == "train":
             raise InputError(f"labelled-images: limit is {self.limit:,}, and {self.source} has {len(found):,} images")
         if not self.limit or self.part != "train":
@@ -88,7 +88,7 @@ class LabelledImages:
     @cached_property
     def dim_y(self) -> int:
         """What comes out: how many classes there are, those for training that `limit` leaves out among them."""
-        train, test = (_labels(_labelled(self.source, part)) for part in ("train", "test"))
+        train, test = (_labels(labelled(self.source, part)) for part in ("train", "test"))
         classes = int(train.max()) + 1
         if classes < 2:
             raise InputError(f"labelled-images: {self.source} has one class alone; there is nothing to tell apart")
@@ -105,7 +105,7 @@ class LabelledImages:
         rows = self._rows(step)
         batch = colours(found.pixels[rows])
         if self.part == "train":
-            batch = _moved(batch, self.shift, self.flip, generator(self.seed, step))
+            batch = moved(batch, self.shift, self.flip, generator(self.seed, step))
         return Labelled(batch, torch.from_numpy(_labels(found)[rows]))
 
     def _rows(self, step: int) -> Int64[ndarray, "b"]:
@@ -122,7 +122,7 @@ class LabelledImages:
         return replace(self, seed=seed, part="test")
 
 
-def _labelled(source: str, part: str) -> ImageSet:
+def labelled(source: str, part: str) -> ImageSet:
     found = read_images(source, part)
     if found.labels is None:
         raise InputError(
@@ -139,7 +139,7 @@ def _labels(found: ImageSet) -> Int64[ndarray, "n"]:
     return found.labels
 
 
-def _moved(
+def moved(
     images: Float[Tensor, "b h w c"], shift: int, flip: bool, numbers: torch.Generator
 ) -> Float[Tensor, "b h w c"]:
     """Each image moved by whole pixels and, half of them, mirrored."""

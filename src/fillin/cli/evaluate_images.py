@@ -1,0 +1,89 @@
+"""`fillin evaluate` of what tells images apart: one image at a time, or from others that are shown."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from fillin.cli.options import console
+
+
+def asked_of(folder: str, source: str | None) -> Any:
+    """A classifier, or a model that is shown images, with what it is asked; None where it is neither."""
+    from fillin.evaluate.classes import classified
+    from fillin.evaluate.lessons import taught
+
+    return classified(folder, source) or taught(folder, source)
+
+
+def run_on_images(arguments: argparse.Namespace, about: Any, folder: Path) -> None:
+    """Scores, pictures, a table; `about` is what `asked_of` found."""
+    import torch
+
+    from fillin.bench.measure import threads
+    from fillin.bench.report import prepare, report, write
+    from fillin.evaluate import classes, lessons
+
+    if arguments.json:
+        prepare(arguments.json)
+    number = arguments.threads or torch.get_num_threads()
+    with threads(number):
+        if isinstance(about, lessons.Taught):
+            scores = lessons.judge(about)
+            pictures = lessons.draw(folder, about, scores)
+        else:
+            scores = classes.judge(about)
+            pictures = classes.draw(folder, about.model, scores)
+    if arguments.json != "-":
+        (_show_lessons if isinstance(about, lessons.Taught) else _show_classes)(arguments.folder, scores)
+        console().print("pictures: " + " ".join(str(path) for path in pictures), highlight=False, soft_wrap=True)
+    if arguments.json:
+        content = report("evaluate", [scores], arguments.command_line, arguments.seed, {"threads": number})
+        told = {"model": {**about.model.config, "kind": about.model.kind}, "data": {"source": about.stream.source}}
+        write({**content, **told, "pictures": [str(p) for p in pictures]}, arguments.json)
+
+
+def _show_classes(name: str, scores) -> None:
+    from rich.table import Table
+
+    out = console()
+    table = Table(title=f"{name}: {scores.images:,} images", caption="± one standard error; likelihood in nats.")
+    for column in ("accuracy, %", "log-likelihood", "calibration error, %"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_row(*_told(scores))
+    out.print(table)
+    layers = Table(caption="σ: from the narrowest head to the widest; an image is 1 wide and 1 high.")
+    for column in ("layer", "σ", "pairs inside, %"):
+        layers.add_column(column, justify="right", no_wrap=True)
+    for number, layer in enumerate(scores.layers, 1):
+        each = [value for head in layer.sigma or () for value in head]
+        sigma = f"{min(each):.3g} – {max(each):.3g}" if each else "no window"
+        layers.add_row(str(number), sigma, f"{100 * layer.share:.1f}")
+    out.print(layers)
+
+
+def _show_lessons(name: str, scores) -> None:
+    from rich.table import Table
+
+    table = Table(
+        title=f"{name}: {scores.found.images:,} images in {scores.tasks:,} data sets, {scores.shown:,} shown in each",
+        caption="± one standard error; likelihood in nats. Shuffled: the shown labels dealt out anew. Nearest "
+        "centroid: the class whose shown images have the nearest mean.",
+    )
+    table.add_column("", no_wrap=True)
+    for column in ("accuracy, %", "log-likelihood", "calibration error, %"):
+        table.add_column(column, justify="right", no_wrap=True)
+    table.add_row("the model", *_told(scores.found))
+    for label, value in (
+        ("shown labels shuffled", scores.shuffled),
+        ("nearest centroid, pixels", scores.centroid_pixels),
+        ("nearest centroid, its embedding", scores.centroid_embedding),
+    ):
+        table.add_row(label, f"{100 * value:.2f}", "", "")
+    console().print(table)
+
+
+def _told(scores) -> tuple[str, str, str]:
+    return (
+        f"{100 * scores.accuracy:.2f} ± {100 * scores.accuracy_error:.2f}",
+        f"{scores.log_likelihood:.3f} ± {scores.standard_error:.3f}", f"{100 * scores.calibration_error:.2f}",
+    )  # fmt: skip
