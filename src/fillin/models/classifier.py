@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-from fillin.attention import SCORES, Block, Relative, Score, Span, make_score
+from fillin.attention import SCORES, Block, Relative, Score, Sinusoid, Span, make_score
 from fillin.errors import InputError, InputTypeError, choose
 from fillin.models.tnp import make_span
 
 # as document 004 calls them: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
+_SLOWEST = 10  # times side²: how many times as fast as the slowest sinusoid the fastest is
 
 
 class Reach(NamedTuple):
@@ -67,7 +68,8 @@ class PixelClassifier(Classifier):
     row, line after line (`dims=1`). `positions` is "siren" or "sinusoid", or any other score of a displacement: "rbf",
     "fourier" … `span` is the starting σ of a window per layer and head, or all arguments of `Span`: {init: 0.3,
     threshold: 0} does not cut. `readout` is the mean over tokens, or the last of them. After each block that `reduce`
-    counts, four pixels (of a row two) become one, their mean.
+    counts, four pixels (of a row two) become one, their mean. `side` is how many pixels are along a side of what it
+    will see: a sinusoid has a radian a pixel, and along one row a SIREN sees Δ in lines of the image.
 
     >>> PixelClassifier(dim_x=3, dim_y=10, layers=2, span=0.2, reduce=[1])(torch.rand(4, 8, 8, 3)).shape
     torch.Size([4, 10])
@@ -89,6 +91,7 @@ class PixelClassifier(Classifier):
         span: float | dict | None = None,
         readout: str = "mean",
         reduce: Sequence[int] = (),
+        side: int = 32,
         backend: str = "auto",
     ):
         super().__init__(dim_x, dim_y)
@@ -98,6 +101,8 @@ class PixelClassifier(Classifier):
         if not isinstance(reduce, Sequence) or any(type(r) is not int or not 1 <= r < layers for r in reduce):
             raise InputError(f"classifier: reduce counts blocks, from 1 to below layers={layers}, got {reduce!r}")
         self.dims, self.reduce = dims, frozenset(reduce)
+        if type(side) is not int or side < 1:
+            raise InputError(f"classifier: side is a whole number of pixels, at least 1, got {side!r}")
         self.last = choose("readout", readout, ["mean", "last"]) == "last"
         choose("positions", positions, [*_POSITIONS, *(name for name in SCORES if name not in _POSITIONS)])
         head_dim = max(1, width // heads)
@@ -105,7 +110,7 @@ class PixelClassifier(Classifier):
         self.blocks: Iterable[Any] = nn.ModuleList(
             Block(
                 width, heads, head_dim, hidden=hidden, dropout=dropout, backend=backend,
-                score=_score(positions, heads, head_dim, dims), span=make_span(span, heads, dims),
+                score=_score(positions, heads, head_dim, dims, side), span=make_span(span, heads, dims),
             )
             for _ in range(layers)
         )  # fmt: skip
@@ -173,22 +178,31 @@ class PixelClassifier(Classifier):
         return avg_pool2d(grid.permute(0, 3, 1, 2), step, step, ceil_mode=True).permute(0, 2, 3, 1)
 
 
-def _score(positions: str, heads: int, head_dim: int, dims: int) -> Score:
+def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
+    """The score, its positions in units that tell pixels apart.
+
+    Document 004's SIREN lost to its sinusoids in one row: these had Δ in pixels, and it from −1 to 1, where neighbours
+    among side² pixels, and pixels one line apart, are all but the same to a network that starts smooth.
+    """
     score = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims)
-    if isinstance(score, Relative) and not score.folds:
-        score.positions = _Once(score.positions)
+    if isinstance(score, Relative) and isinstance(score.positions, Sinusoid):
+        score.positions = Sinusoid(score.channels, dims, base=_SLOWEST * side**2)
+        score.positions.omega.mul_(side ** (3 - dims))  # a radian a pixel: in one row there are side² of them
+    elif isinstance(score, Relative):
+        score.positions = _Once(score.positions, float(side) if dims == 1 else 1.0)
     return score
 
 
 class _Once(nn.Module):
-    """Features of displacements, which all images of a batch share: made once, not for each of them."""
+    """Features of displacements, which all images of a batch share: made once, not for each of them. Δ = 1 is `units`
+    to them."""
 
-    def __init__(self, features: nn.Module):
+    def __init__(self, features: nn.Module, units: float):
         super().__init__()
-        self.features = features
+        self.features, self.units = features, units
 
     def forward(self, delta: Float[Tensor, "*b n m dx"]) -> Float[Tensor, "*_ n m f"]:
-        return self.features(delta[:1] if delta.ndim == 4 else delta)
+        return self.features(self.units * (delta[:1] if delta.ndim == 4 else delta))
 
 
 def _displacements(x: Float[Tensor, "rows columns dx"]) -> tuple[Float[Tensor, "1 dx 1 m"], Float[Tensor, "m"]]:
