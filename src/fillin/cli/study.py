@@ -17,7 +17,7 @@ _EXAMPLES = """\
   fillin study fill --data DIR --masks 3      pretrained weights against what is fitted, on curves and fields in DIR
   fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
   fillin study uses-rows --data DIR           whether these are told from other rows: lookup, corruption, deletion
-  fillin study positions-and-span             learned positions and windows on pixels; full with --data: on images in DIR
+  fillin study positions-and-span             learned positions and windows on pixels; --budget full --data DIR: larger
 
 A study is a folder of runs. Stop it at any time, and call it again to go on.
 """
