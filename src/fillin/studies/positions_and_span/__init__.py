@@ -53,7 +53,7 @@ def configured(data: Path | None = None, masks: int | None = None) -> Study:
     """The study with the images of a folder at full budget, and another number of seeds than its budgets have."""
     sources = find(data)
     quick, full = masks or QUICK, masks or FULL
-    what = "10,000 images of each set, 1,500 steps of 16" if sources else "digits, 3,000 steps of 16"
+    what = "10,000 images of each set, 600 steps of 16" if sources else "digits, 3,000 steps of 16"
     return Study(
         name="positions-and-span",
         line="learned positions and learned windows, on pixels",
@@ -64,7 +64,7 @@ def configured(data: Path | None = None, masks: int | None = None) -> Study:
         recipe={"data.name": "labelled-images", "model.name": "classifier", "objective.name": "classification"},
         variants=partial(variants, sources),
         quick=Scale({"budget.steps": 600}, quick, f"quick: digits, 600 steps of 16, {quick} seeds."),
-        full=Scale({"budget.steps": 1500 if sources else 3000}, full, f"full: {what}, {full} seeds."),
+        full=Scale({"budget.steps": 600 if sources else 3000}, full, f"full: {what}, {full} seeds."),
         measure=measure,
         report=report,
     )
