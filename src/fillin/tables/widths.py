@@ -14,8 +14,8 @@ counting more), the square error (1 − w)² A + w² B + 2 w (1 − w) C is leas
 
     w = (A − C) / (A + B − 2 C)
 
-and t is found with each member moved there; averaging then takes away (1 − w)² of V. Of classes, chances are mixed, at
-the w that is likeliest.
+and t is found with each member moved there; averaging then takes away (1 − w)² of V. Where rows are not likelier with
+it, w is 0. Of classes, chances are mixed, at the w that is likeliest, where it is so by more than chance.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ from fillin.tables.said import Members, Said, log_odds, log_softmax
 
 _FEWEST = 5  # cells that tell how wide
 _PAIRS = 10  # of members, that tell how far they disagree
-_GUESSED = 20  # cells that tell how good a guess is
+_GUESSED, _LABELLED = 20, 100  # cells that tell how good a guess at a number is, and rows with a class
+_SHARES, _HEATS = (0.2, 0.4, 0.6, 0.8, 0.95), (2.0, 4.0, 8.0, 16.0)  # of a process that guesses classes
 _MOST_AVERAGED = 0.75  # of an error that averaging takes away
 
 
@@ -81,23 +82,27 @@ def widths_of(said: Said, held: HeldOut) -> Widths:
 def _of_numbers(said: Members, held: HeldOut) -> Widths:
     apart, pairs = _disagreement(said.mean, held)
     apart *= (1 - 1 / len(held.value)) * (pairs >= _PAIRS)
-    share = 0.0 if held.guess is None or held.there.sum() < _GUESSED else _share(said, held, apart)
-    centre = said.mean if held.guess is None else (1 - share) * said.mean + share * held.guess[..., 0]
-    one = _factor(said, centre, held)
+    share, (one, fit) = 0.0, _factor(said, said.mean, held)
+    if held.guess is not None and held.there.sum() >= _GUESSED:
+        wanted = _share(said, held, apart)
+        moved, better = _factor(said, (1 - wanted) * said.mean + wanted * held.guess[..., 0], held)
+        if better > fit:  # mixtures may be of values that many rows have, which moving would spoil
+            share, one = wanted, moved
     within = one**2 * float(said.variance[held.there].mean())
     ratio = min(_MOST_AVERAGED, (1 - share) ** 2 * apart / within) if within > 0 else 0.0
     return Widths(one, one * float(np.sqrt(1 - ratio)), share)
 
 
-def _factor(said: Members, centre: Float[ndarray, "m v"], held: HeldOut) -> float:
-    """t: how much wider, moved there, each member is likeliest."""
+def _factor(said: Members, centre: Float[ndarray, "m v"], held: HeldOut) -> tuple[float, float]:
+    """t: how much wider, moved there, each member is likeliest; and its mean ln p."""
     factors = np.exp(np.linspace(np.log(0.4), np.log(3.0), 45))
     fits = []
     for t in factors:
         scaled = said.scaled(t, said.mean, centre)
         log = Answer(scaled.weights, scaled.means, scaled.deviations).log_prob(held.value)
-        fits.append(np.clip(log[held.there], -20, None).mean())
-    return float(factors[int(np.argmax(fits))])
+        fits.append(float(np.clip(log[held.there], -20, None).mean()))
+    best = int(np.argmax(fits))
+    return float(factors[best]), fits[best]
 
 
 def _disagreement(mean: Float[ndarray, "m v"], held: HeldOut) -> tuple[float, int]:
@@ -126,9 +131,21 @@ def _of_classes(said: Float[ndarray, "m v k"], held: HeldOut) -> Widths:
     here = np.arange(len(codes)), codes
     factors = np.exp(np.linspace(np.log(0.15), np.log(2.0), 41))
     one = float(factors[int(np.argmax([log_softmax(t * odds)[here].mean() for t in factors]))])
-    alone = Widths(one, one)
-    if held.guess is None or len(codes) < _GUESSED:
+    alone, rows = Widths(one, one), held.rows[held.there]
+    if held.guess is None or len(np.unique(rows)) < _LABELLED:
         return alone
     chances, guess = np.exp(log_softmax(one * odds)), held.guess[held.there]
-    mixed = [Widths(one, one, w, heat) for w in np.linspace(0, 1, 21).tolist() for heat in (1.0, 2.0, 4.0, 8.0, 16.0)]
-    return max(mixed, key=lambda each: np.log(np.maximum(each._mixed(chances, guess)[here], 1e-12)).mean())
+
+    def log_chance(each: Widths) -> Float[ndarray, "c"]:
+        return log_odds(each._mixed(chances, guess))[here]
+
+    mixed = [Widths(one, one, w, heat) for w in _SHARES for heat in _HEATS]
+    best = max(mixed, key=lambda each: log_chance(each).mean())
+    return best if _surely(log_chance(best) - log_chance(alone), rows) else alone
+
+
+def _surely(gain: Float[ndarray, "c"], rows: Int[ndarray, "c"]) -> bool:
+    """Whether a gain is more than two standard errors, cells of one row counting once."""
+    _, number = np.unique(rows, return_inverse=True)
+    each = np.bincount(number, gain) / np.bincount(number)
+    return float(each.mean()) > 2 * float(each.std()) / len(each) ** 0.5

@@ -16,7 +16,7 @@ ORDERS = ("least looked at first", "at random", "most looked at first")
 
 
 class Memory:
-    """Answers of fitted networks to asked rows, each of which sees rows of its own."""
+    """Answers of fitted networks (not of the process beside them) to asked rows, each of which sees rows of its own."""
 
     def __init__(self, model: Any, case: Case):
         self.fitted, self.case = model.fitted_, case

@@ -12,12 +12,8 @@ from fillin.studies.tables.forecasts import whole
 from fillin.studies.tables.methods import METHODS, OURS, Method
 from fillin.studies.tables.score import ask
 
-NEAR = f"{OURS}, narrow start"
-START = 25.0
 MODELS = {
-    OURS: "TableRegressor, TableClassifier: Gaussian attention between rows, over places that are learnt",
-    NEAR: f"the same networks, trained in the same way, with places that begin {START:.0f} times as far apart: a row "
-    "looks at few from the first step on",
+    OURS: "TableRegressor, TableClassifier: attention between rows, over places that are learnt, beside a process",
     "npt": "TableRegressor(model='npt'), TableClassifier(model='npt'): attention between datapoints and between "
     "attributes in turn",
 }
@@ -29,14 +25,7 @@ def fit(name: str, case: Case, seed: int, members: int, steps: int) -> Any:
     """An estimator that has learnt the rows of a case."""
     kind = fillin.TableClassifier if case.classes else fillin.TableRegressor
     options: dict[str, Any] = {"members": members, "steps": steps, "random_state": seed}
-    model = kind(**options, model="npt" if name == "npt" else "rows")
-    if name != NEAR:
-        return model.fit(case.X, case.y)
-    from fillin.studies.uses_rows.narrow import learn
-
-    begun = model.set_params(steps=1).fit(case.X, case.y).fitted_  # what is read and what is told
-    model.fitted_ = learn(begun, START, seed, steps)
-    return model
+    return kind(**options, model="npt" if name == "npt" else "rows").fit(case.X, case.y)
 
 
 class Looking:
