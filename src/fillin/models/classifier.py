@@ -181,8 +181,8 @@ class PixelClassifier(Classifier):
 def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
     """The score, its positions in units that tell pixels apart.
 
-    Document 004's SIREN lost to its sinusoids in one row: these had Δ in pixels, and it from −1 to 1, where neighbours
-    among side² pixels, and pixels one line apart, are all but the same to a network that starts smooth.
+    Document 004's SIREN lost to its sinusoids in one row. These had Δ in pixels, and it from −1 to 1, where neighbours
+    among side² pixels, and pixels one line apart, are all but the same to a network that starts smooth: likely why.
     """
     score = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims)
     if isinstance(score, Relative) and isinstance(score.positions, Sinusoid):

@@ -86,8 +86,8 @@ def _about() -> list[str]:
         "below 0.1; a continuous one lowers the window so that it ends there at nothing.",
         "",
         f"Tests are Welch's t over seeds, one-sided as in the thesis: H₁, the first is higher, is taken to hold where "
-        f"p is below {SURE}, and the opposite where it is above {1 - SURE}. Weights are those after the last step: "
-        "nothing was chosen by the images that are asked for.",
+        f"p is below {SURE}, and the opposite where it is above {1 - SURE}. Weights are those after the last step. "
+        "Settings that all ways share (rate, steps, units of positions) were found on the digits that are asked for.",
         "",
         "Costs are medians over rounds in which each way runs once, on one thread, of the same classifier with the "
         "same weights. Full attention in torch is the fused kernel where positions fold into queries and keys "
