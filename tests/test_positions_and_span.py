@@ -11,7 +11,7 @@ from places import built
 import fillin
 from fillin.errors import InputError
 from fillin.studies import Scale, get, open_work, work_on
-from fillin.studies.positions_and_span import costs, find
+from fillin.studies.positions_and_span import costs
 from fillin.studies.positions_and_span.findings import findings
 from fillin.studies.positions_and_span.measure import computed
 from fillin.studies.positions_and_span.results import Group, compare, compared, grouped
@@ -58,7 +58,7 @@ def test_everything_that_is_asked_is_there_in_both_dimensions():
 
 def test_images_are_found_in_a_folder_and_used_at_full_budget_alone(tmp_path):
     with pytest.raises(InputError, match="holds none of fashion_mnist"):
-        find(tmp_path)
+        get(NAME, tmp_path)
     (tmp_path / "fashion_mnist").mkdir()
     study = get(NAME, tmp_path, 3)
     assert study.full.seeds == study.quick.seeds == 3

@@ -219,7 +219,7 @@ def test_the_study_ends_in_a_report_that_says_where_rows_matter(tmp_path, monkey
     work_on(work)
     page = write(work, ["fillin", "study", "uses-rows"]).read_text()
     for part in (
-        "goes with them", "finds the rule", "gradient boosting, which cannot look", "diabetes",
+        "goes with them", "the rule: R² or accuracy", "gradient boosting, which cannot look", "diabetes",
         "the smallest share of the rows", "Attention against distance", "## Lookup", "(lookup.png)", "(deletion.png)",
         "(corruption.png)", "(kept.png)", "(attention.png)", "Sets of UCI are left out: no --data DIR.",
     ):  # fmt: skip

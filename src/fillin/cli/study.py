@@ -17,6 +17,7 @@ _EXAMPLES = """\
   fillin study fill --data DIR --masks 3      pretrained weights against what is fitted, on curves and fields in DIR
   fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
   fillin study uses-rows --data DIR           whether these are told from other rows: lookup, corruption, deletion
+  fillin study images                         images completed by NP, ANP, ConvCNP and TE-TNP; --data DIR as below
   fillin study positions-and-span             learned positions and windows on pixels; --budget full --data DIR: larger
 
 A study is a folder of runs. Stop it at any time, and call it again to go on.
@@ -34,12 +35,12 @@ def add(commands) -> None:
         "--data",
         metavar="DIR",
         help="curves/*.csv, fields/*.nc of `fill`; NAME/data.csv.gz of `tables`, `uses-rows`; "
-        "fashion_mnist and cifar10 of `positions-and-span`",
+        "mnist, fashion_mnist and cifar10 of `images` and `positions-and-span`",
     )
     command.add_argument(
         "--masks", type=positive, metavar="N",
         help="`fill`: of each kind (3, full: 20); splits of `tables` (2, full: 10) and `uses-rows` (1, full: 3); "
-        "seeds of `positions-and-span` (3, full: 5)",
+        "seeds of `images` (1) and `positions-and-span` (3, full: 5)",
     )  # fmt: skip
     command.set_defaults(run=run)
 

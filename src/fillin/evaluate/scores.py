@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from torch.distributions import Distribution, OneHotCategorical
 
 from fillin import objectives
 from fillin.data import Curves, Limit, Task, bayes, known
+from fillin.data.images import Images
 from fillin.errors import InputError
 from fillin.evaluate import metrics
 from fillin.heads import Keep, LatentMixture, joint_log_prob
@@ -20,6 +21,7 @@ from fillin.models.points import per_entry
 # Added to the seed: training uses seeds from 0 and validation from 2³¹. Below 2³² in all, since numpy cuts seeds into
 # words of 32 bits, and what is longer meets the words of another (seed, step).
 UNSEEN = 3 * 2**30
+_Stream = TypeVar("_Stream", bound=Curves | Images)
 _MOVED = 0.02  # nats: a limit that moves by more when its settings are doubled is none yet
 _PROBE = 4  # every so many batches it is asked whether it does
 
@@ -74,7 +76,7 @@ class _Batch(NamedTuple):
 @torch.no_grad()
 def evaluate(
     model: Process,
-    stream: Curves,
+    stream: Curves | Images,
     batches: int = 40,
     seed: int = 0,
     *,
@@ -84,7 +86,8 @@ def evaluate(
 ) -> Scores:
     """The scores of a model on `batches` batches of a stream; which tasks is up to `seed`, not to the stream's.
 
-    The limit averages over so many `settings` of the hyperparameters; it takes most of the time, and 0 leaves it out. A
+    The limit averages over so many `settings` of the hyperparameters; it takes most of the time, and 0 leaves it out
+    (of images nobody knows it). A
     marginal model has no joint likelihood but that of each target given those before: on the first `autoregressive`
     batches, one pass a target. `tick` is called after each batch.
     """
@@ -94,6 +97,8 @@ def evaluate(
             f"evaluate: batches must be at least 1, settings and autoregressive at least 0, got {batches}, {settings} "
             f"and {autoregressive}"
         )
+    if settings and not isinstance(stream, Curves):
+        raise InputError("evaluate: nobody knows the limit of images; say settings=0")
     if autoregressive and model.kind != "marginal":
         raise InputError(f"evaluate: the model is {model.kind}, its own likelihood is joint; drop autoregressive")
     stream = unseen(stream, seed)
@@ -109,14 +114,14 @@ def evaluate(
     return _summary(found)
 
 
-def unseen(stream: Curves, seed: int) -> Curves:
+def unseen(stream: _Stream, seed: int) -> _Stream:
     """The same distribution over tasks, and none of those of training or validation."""
     if not 0 <= seed < 2**30:
         raise InputError(f"evaluate: seed must be between 0 and 2³⁰, got {seed}")
     return replace(stream, seed=seed + UNSEEN)
 
 
-def fits(model: Process, stream: Curves) -> None:
+def fits(model: Process, stream: Curves | Images) -> None:
     """An error unless the model takes what the stream gives."""
     if model.dim_x not in (None, stream.dim_x) or model.dim_y != stream.dim_y:
         raise InputError(
@@ -125,7 +130,7 @@ def fits(model: Process, stream: Curves) -> None:
         )
 
 
-def _batch(model: Process, stream: Curves, step: int, settings: int, stepwise: bool) -> _Batch:
+def _batch(model: Process, stream: Curves | Images, step: int, settings: int, stepwise: bool) -> _Batch:
     task = stream.task(step).to(next(model.parameters()).device)
     keep = per_entry(task.mask_t, task.yt)
     y = torch.where(keep, task.yt, 0)
@@ -142,15 +147,16 @@ def _batch(model: Process, stream: Curves, step: int, settings: int, stepwise: b
         marginal = torch.where(keep, metrics.log_density(parts, y), 0).sum((1, 2)) / count
     if not marginal.isfinite().all():
         raise InputError(f"evaluate: batch {step}: the likelihood is no number; the model diverged, take older weights")
+    curves = stream if settings and isinstance(stream, Curves) else None
     return _Batch(
         marginal=marginal.double().cpu(),
         joint=_joint(model, task, prediction, keep, count, stepwise),
         squared=per_entry_mean((prediction.mean - y).double().square()).cpu(),
         crps=None if parts is None else per_entry_mean(metrics.crps(parts, y).to(y.device)).cpu(),
         pit=None if parts is None else metrics.pit(parts, y)[keep].cpu(),
-        limit=bayes(stream, step, settings) if settings else None,
-        coarse=bayes(stream, step, settings // 2) if settings > 1 and step % _PROBE == 0 else None,
-        known=known(stream, step) if settings else None,
+        limit=None if curves is None else bayes(curves, step, settings),
+        coarse=bayes(curves, step, settings // 2) if curves is not None and step % _PROBE == 0 else None,
+        known=None if curves is None else known(curves, step),
         targets=int(keep.any(-1).sum()),
     )
 

@@ -8,7 +8,7 @@ from fillin.studies.base import Cell, Report, Scale, Study, Work, open_work, wor
 
 STUDIES = (
     "te-scores", "sizes", "conv-or-transformer", "attention-helps", "dimensions", "fill", "tables", "imputes",
-    "uses-rows", "positions-and-span",
+    "uses-rows", "images", "positions-and-span",
 )  # fmt: skip
 
 __all__ = ["STUDIES", "Cell", "Report", "Scale", "Study", "Work", "get", "open_work", "work_on"]

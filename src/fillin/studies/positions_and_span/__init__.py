@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from fillin.errors import InputError
 from fillin.studies.base import Scale, Settings, Study
+from fillin.studies.image_sets import find
 from fillin.studies.positions_and_span.measure import measure
 from fillin.studies.positions_and_span.report import report
 from fillin.studies.positions_and_span.variants import DIGITS, IMAGES, PENALTIES, REDUCE, WAYS, Way, named
 
 QUICK, FULL = 3, 5  # seeds
-SOURCES = {"fashion_mnist": "fashion_mnist", "cifar10": "cifar10/cifar10_batch1_plus_test.npz"}  # below --data
+SOURCES = ("fashion_mnist", "cifar10")  # below --data
 
 
 def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]:
@@ -39,19 +39,9 @@ def _settings(way: Way, small: bool) -> Settings:
     }  # fmt: skip
 
 
-def find(data: Path | None) -> dict[str, Path]:
-    """The sets of images there are in a folder."""
-    if data is None:
-        return {}
-    found = {name: data / place for name, place in SOURCES.items() if (data / place).exists()}
-    if not found:
-        raise InputError(f"{data} holds none of {', '.join(SOURCES.values())}; --data is the folder that they are in")
-    return found
-
-
 def configured(data: Path | None = None, masks: int | None = None) -> Study:
     """The study with the images of a folder at full budget, and another number of seeds than its budgets have."""
-    sources = find(data)
+    sources = find(data, SOURCES)
     quick, full = masks or QUICK, masks or FULL
     what = "10,000 images of each set, 600 steps of 16" if sources else "digits, 3,000 steps of 16"
     return Study(

@@ -1,0 +1,59 @@
+"""S4, on images: NP, ANP, ConvCNP and TE-TNP complete them from any part, at any resolution, after Kim et al. 2019.
+
+A cell is one model, trained on tasks of every kind, and asked for each kind apart: one set of weights for all.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from fillin.studies.base import Scale, Settings, Study
+from fillin.studies.image_sets import find
+from fillin.studies.images.kinds import measure
+from fillin.studies.images.report import report
+
+MODELS: dict[str, Settings] = {
+    "np": {"model.name": "np", "objective.name": "elbo"},
+    "anp": {"model.name": "anp", "objective.name": "elbo"},
+    "convcnp": {"model.name": "convcnp", "model.network": "cnn", "model.depth": 4},
+    "te-tnp": {"model.name": "te-tnp"},
+}
+
+
+def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]:
+    """Every model on every set: digits, or at full budget those of a folder."""
+    sets = {"digits": "digits"} if quick or not sources else {name: str(path) for name, path in sources.items()}
+    return {
+        f"{name}, {model}": {"data.source": place, **own, **_grid(model, name)}
+        for name, place in sets.items()
+        for model, own in MODELS.items()
+    }
+
+
+def _grid(model: str, name: str) -> Settings:
+    """Convolutions have one point of their grid a pixel. An image is four wide."""
+    return {"model.points_per_unit": {"digits": 2.0, "cifar10": 8.0}.get(name, 7.0)} if model == "convcnp" else {}
+
+
+def configured(data: Path | None = None, masks: int | None = None) -> Study:
+    """The study with the images of a folder at full budget, and another number of seeds than its budgets have."""
+    sources, seeds = find(data), masks or 1
+    what = ", ".join(sources) if sources else "digits"
+    return Study(
+        name="images",
+        line="images completed from any part of them, at any resolution",
+        question="An image is a function from places to colours, of which some pixels are known: a few, a half, a "
+        "block, a coarse picture. NP squeezes them into one vector, ANP looks at them from each pixel, ConvCNP and "
+        "TE-TNP see displacements alone. Which tells the others best, with one set of weights for every kind of "
+        "question? Log-likelihood per pixel in nats, of colours from −½ to ½, higher is better; all pixels are asked "
+        "for, those that are known as well.",
+        recipe={"data.name": "images", "data.patterns": "every", "model.size": "small", "model.floor": 0.02},
+        variants=partial(variants, sources),
+        quick=Scale({"budget.time": "150s"}, seeds, f"quick: digits, 150 seconds each on one thread, seeds: {seeds}."),
+        full=Scale({"budget.time": "40m"}, seeds, f"full: {what}, 40 minutes each on one thread, seeds: {seeds}."),
+        measure=measure,
+        report=report,
+    )
+
+
+STUDY = configured()
