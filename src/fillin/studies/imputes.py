@@ -116,12 +116,12 @@ def report(found: Found, cells: Sequence[Cell], folder: Path) -> Report:
     more = []
     for one in MEASURES:
         methods = [OURS] if one is COVERED else list(METHODS)
-        more += [f"## {one.title.capitalize()}", "", *table(*by_method(each, one, methods)), ""]
+        more += [f"## {one.title[0].upper()}{one.title[1:]}", "", *table(*by_method(each, one, methods)), ""]
     masks = max((len(splits) for methods in each.of.values() for splits in methods.values()), default=0)
     made = (
-        f"{len(each.of)} sets of numbers, {HIDDEN:.0%} of the cells hidden at random, {masks} masks, all methods at "
+        f"{len(each.of)} sets of numbers, {HIDDEN:.0%} of the cells hidden at random, masks: {masks}, all methods at "
         "their defaults, on one thread; columns are in deviations of what is known of them. ± is the standard error "
-        "over masks. Seconds are processor time of fitting and filling."
+        "over masks (0 where there is one), of ranks over sets. Seconds are processor time of fitting and filling."
     )
     ranks = [[name, f"{mean.value:.2f} ± {mean.error:.2f}"] for name, mean in each.ranks(RMSE).items()]
     return Report(findings(each), ["average rank", RMSE.title], ranks, more=more, made=made)
