@@ -191,6 +191,24 @@ def test_saved_and_loaded_it_is_the_same(kind, tmp_path):
         (TableImputer if kind is TableRegressor else TableRegressor).load(tmp_path / "deep" / "model.safetensors")
 
 
+def test_values_that_may_not_be_written_to_are_saved(tmp_path):
+    """As pandas gives them."""
+    X, y = numbers()
+    y.flags.writeable = False
+    model = TableRegressor(members=1, steps=2).fit(X, y)
+    assert TableRegressor.load(model.save(tmp_path / "model.safetensors")).predict(X).shape == y.shape
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, lambda columns: np.array([*columns.values()], object).T])
+def test_a_class_that_is_new_stays_what_it_is(make):
+    soil = ["clay", "loam", "sand"] * 8
+    imputer = TableImputer(members=1, steps=2).fit(make({"soil": soil, "depth": [1.0, 2.0, 3.0] * 8}))
+    found = imputer.transform(make({"soil": ["peat", "clay", None], "depth": [1.0, None, 2.0]}))
+    assert found[:2, 0].tolist() == ["peat", "clay"]
+    assert found[2, 0] in soil
+    assert found[1, 1] > 0
+
+
 def test_pipelines_folds_and_clones():
     X, y = numbers()
     scores = cross_val_score(make_pipeline(StandardScaler(), TableRegressor(**QUICK)), X, y, cv=2)

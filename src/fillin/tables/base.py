@@ -109,7 +109,7 @@ class TableEstimator(BaseEstimator):
         check_is_fitted(self)
         path, fitted = Path(path), self.fitted_
         tensors = {f"net.{name}": t.detach().contiguous() for name, t in fitted.net.state_dict().items()}
-        tensors |= {"reads": torch.from_numpy(fitted.reads), "tells": torch.from_numpy(fitted.tells)}
+        tensors |= {"reads": torch.tensor(fitted.reads), "tells": torch.tensor(fitted.tells)}  # some are read-only
         for j, settings in enumerate(fitted.settings):
             tensors |= {f"smooth.{j}.{name}": t for name, t in vars(settings).items()} if settings else {}
         about = {

@@ -205,11 +205,19 @@ class TableImputer(TransformerMixin, TableEstimator):
         return filled, unsure
 
     def transform(self, X) -> ndarray:
-        """As an array: of numbers, or of objects where columns hold classes or dates."""
+        """As an array: of numbers, or of objects where columns hold classes or dates. A class that was not there at fit
+        stays what it is."""
         filled, _ = self.fill(X)
         if all(column.kind == "number" for column in self.schema_.columns):
             return filled
-        columns = [column.decode(filled[:, j]).astype(object) for j, column in enumerate(self.schema_.columns)]
+        columns = []
+        for j, column in enumerate(self.schema_.columns):
+            found = column.decode(filled[:, j]).astype(object)
+            new = np.array([value is None for value in found])
+            if new.any():
+                own = X[column.name] if hasattr(X, "columns") else np.asarray(X, dtype=object)[:, j]
+                found[new] = np.asarray(own, dtype=object)[new]
+            columns.append(found)
         return np.stack(columns, 1)
 
     def get_feature_names_out(self, input_features=None) -> ndarray:
