@@ -217,7 +217,7 @@ def test_every_cell_of_every_scale_is_a_valid_recipe(tmp_path):
     for name in STUDIES:
         for quick in (True, False):
             cells = open_work(get(name), tmp_path / name / str(quick), quick).cells()
-            assert len({cell.folder for cell in cells}) == len(cells) >= 4
+            assert len({cell.folder for cell in cells}) == len(cells) >= 8
 
 
 def test_the_command_lists_studies_and_names_the_nearest(capsys):

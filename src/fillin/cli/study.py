@@ -40,7 +40,7 @@ def add(commands) -> None:
     command.add_argument(
         "--masks", type=positive, metavar="N",
         help="`fill`: of each kind (3, full: 20); splits of `tables` (2, full: 10) and `uses-rows` (1, full: 3); "
-        "seeds of `images` (1) and `positions-and-span` (3, full: 5)",
+        "seeds of `images` (2) and `positions-and-span` (3, full: 5)",
     )  # fmt: skip
     command.set_defaults(run=run)
 

@@ -19,6 +19,8 @@ MODELS: dict[str, Settings] = {
     "te-tnp": {"model.name": "te-tnp"},
 }
 
+SEEDS = 2
+
 
 def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]:
     """Every model on every set: digits, or at full budget those of a folder."""
@@ -37,7 +39,7 @@ def _grid(model: str, name: str) -> Settings:
 
 def configured(data: Path | None = None, masks: int | None = None) -> Study:
     """The study with the images of a folder at full budget, and another number of seeds than its budgets have."""
-    sources, seeds = find(data), masks or 1
+    sources, seeds = find(data), masks or SEEDS
     what = ", ".join(sources) if sources else "digits"
     return Study(
         name="images",

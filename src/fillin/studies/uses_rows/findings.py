@@ -53,7 +53,7 @@ def _lookup(tasks: dict[str, dict[str, dict[str, Any]]]) -> list[str]:
 
 
 def _finds(tasks: dict[str, dict[str, dict[str, Any]]], name: str) -> str:
-    each = [models[name]["seen"] > 0.8 for models in tasks.values() if name in models]
+    each = [models[name]["seen"] > 0.9 for models in tasks.values() if name in models]
     return "finds the rule" if all(each) else "finds the rule in some" if any(each) else "does not find the rule"
 
 
