@@ -124,3 +124,26 @@ def test_it_is_kept_and_looks_at_the_rows_that_are_shown(tmp_path):
         np.testing.assert_array_equal(one, two)
     other = model.fitted_.seeing(x, 2 * y.mean() - y[:, None]).smooth[0]
     np.testing.assert_allclose(other.guess(other.x)[:, 0], -smooth.guess(smooth.x)[:, 0], atol=1e-6)
+
+
+def with_errors(error: np.ndarray) -> tuple[Members, HeldOut]:
+    """A member that says its errors are standard normal, and what they are."""
+    ones = np.ones((1, len(error), 1))
+    return Members(ones, 0 * ones, ones), HeldOut(error[None], ones[..., 0] > 0, np.arange(len(error))[None])
+
+
+def test_errors_that_are_now_and_then_large_have_a_tail():
+    random = np.random.default_rng(0)
+    error = random.normal(size=2_000) * np.where(random.random(2_000) < 0.1, 3.0, 0.5)
+    said, held = with_errors(error)
+    widths = widths_of(said, held)
+    assert widths.tail > 0
+    told = widths.numbers(said, None)
+    inside = np.abs(told.cdf(error[:, None])[:, 0] - 0.5) < np.array([[0.25], [0.475]])
+    np.testing.assert_allclose(inside.mean(1), [0.5, 0.95], atol=0.03)
+
+
+def test_errors_that_are_normal_have_none():
+    widths = widths_of(*with_errors(0.7 * np.random.default_rng(0).normal(size=2_000)))
+    assert widths.tail == 0
+    assert widths.all == pytest.approx(0.7, rel=0.05)

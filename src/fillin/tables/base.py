@@ -117,7 +117,7 @@ class TableEstimator(BaseEstimator):
             "schema": self.schema_.to_dict(), "told": Schema(self.told_).to_dict(),
             "question": vars(fitted.question), "net": fitted.net_options,
             "scales": [None if scale is None else scale.to_dict() for scale in fitted.scales],
-            "widths": [vars(widths) for widths in fitted.widths],
+            "widths": [vars(widths) for widths in fitted.widths], "blanks": fitted.most_blanks,
             "features": [str(name) for name in getattr(self, "feature_names_in_", [])],
         }  # fmt: skip
         tensors = {name: t.contiguous() for name, t in tensors.items()}
@@ -159,6 +159,7 @@ class TableEstimator(BaseEstimator):
             fitted.net.load_state_dict(weights)
             fitted.widths = [Widths(**widths) for widths in about["widths"]]
             fitted.guessing_by([_settings(tensors, f"smooth.{j}.") for j in range(len(tells))])
+            fitted.leave_blanks(int(about.get("blanks", 0)))
             made.fitted_ = fitted
             setattr(made, "n_features_in_", known.shape[1])  # noqa: B010 (scikit-learn's own attributes)
             if about["features"]:

@@ -1,6 +1,7 @@
 """Members of one network are asked together, about rows of a table and those that they held out."""
 
 import copy
+import math
 
 import torch
 from jaxtyping import Float, Int64
@@ -10,11 +11,12 @@ from torch import Tensor
 from fillin.tables.net import RowNet, same_rows
 from fillin.tables.said import Said, in_a_row, said_by
 from fillin.tables.task import TableTask
-from fillin.tables.training import Plan, Split
+from fillin.tables.training import DEAREST, Plan, Split
 from fillin.tables.widths import HeldOut, Widths, widths_of
 
 _PAIRS = 1 << 25  # of rows that are asked for at a time and rows that are looked at, over members and heads
 _MEMORY = 8_192  # rows that are looked at
+BLANKED = 128  # rows of each member that say whether to complete blanks
 
 RowNumbers = tuple[Int64[Tensor, "n"], Int64[Tensor, "k"]]  # of asked rows and of those of a table: the same, the same
 
@@ -62,3 +64,26 @@ def calibrate(
         )
         for j, (found, guess) in enumerate(zip(told, guesses, strict=True))
     ]
+
+
+@torch.no_grad()
+def gain_of_completing(
+    net: RowNet, table: TableTask, split: Split, rows: Int64[Tensor, "r"], completed: TableTask
+) -> float:
+    """How much likelier members find what these rows hold, of those that they held out, where each is completed several
+    times over (one after the other) than where it is asked for as it is."""
+    draws, out = len(completed) // len(rows), split.out[:, :BLANKED]
+    place = torch.zeros(len(table), dtype=torch.long)
+    place[rows] = torch.arange(len(rows))
+    blanked = torch.zeros(len(table), dtype=torch.bool)
+    blanked[rows] = True
+    memory = net.remember(table.rows(split.train[:, :_MEMORY]))
+    as_it_is = net.answer(table.rows(out), memory)
+    each = net.answer(completed.rows((place[out][..., None] * draws + torch.arange(draws)).flatten(1)), memory)
+    gain = 0.0
+    for j, (one, many) in enumerate(zip(as_it_is, each, strict=True)):
+        value, there = table.held[out][..., j], table.known[out][..., j] & blanked[out]
+        mixed = many.log_prob(value.repeat_interleave(draws, 1)).unflatten(1, (-1, draws)).logsumexp(-1)
+        more = (mixed - math.log(draws)).clamp_min(-DEAREST) - one.log_prob(value).clamp_min(-DEAREST)
+        gain += float(more[there].sum())
+    return gain

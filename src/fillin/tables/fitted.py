@@ -12,7 +12,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.tables.scaling import Scale
-from fillin.tables.ensemble import RowNumbers, ask, calibrate
+from fillin.tables.blanks import Blanks, put_back
+from fillin.tables.ensemble import BLANKED, RowNumbers, ask, calibrate, gain_of_completing
 from fillin.tables.joint import Joint
 from fillin.tables.net import Layout, RowNet
 from fillin.tables.said import Members, Said
@@ -21,6 +22,8 @@ from fillin.tables.task import MOST, TableTask, Units
 from fillin.tables.told import Classes, Numbers, Told
 from fillin.tables.training import Plan, Split, Tick, train
 from fillin.tables.widths import Widths
+
+_BLANKED, _DRAWS = 10, 8  # held-out rows with blanks that say whether to complete them, and how often each is
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class Fitted:
         self.question, self.reads, self.tells = question, reads, tells
         self.scales, self.net_options = scales, net_options
         self.units = Units.of(reads, question.reads)
+        self.blanks = Blanks.of(reads, self.units.scale, np.array(question.reads) > 0)
         self.joint: Joint | None = None  # as the table says
         self.table = self._task(reads, tells)
         self.joint = self.table.joint
@@ -84,10 +88,26 @@ class Fitted:
             ]
             guesses = [smooth and smooth.left_out(fitted.table.places) for smooth in fitted.smooth]
             fitted.widths = calibrate(fitted.net, fitted.table, plan, split, guesses)
+            fitted.leave_blanks(fitted._blanks_left(split))
             fitted.smooth = [  # what has no share is not asked
                 smooth if widths.guess else None for smooth, widths in zip(fitted.smooth, fitted.widths, strict=True)
             ]
         return fitted
+
+    def _blanks_left(self, split: Split) -> int:
+        """How many blanks of a row are left to the networks: all where cells were hidden from them, else none, or as
+        many as rows have, where these are likelier so."""
+        if max(self.question.shared) >= 0:
+            return self.reads.shape[1]
+        rows = split.out[:, :BLANKED].unique()
+        rows = rows[np.isnan(self.reads[rows]).any(1)]
+        if len(rows) < _BLANKED:
+            return 0
+        completed = self.blanks.completed(self.reads[rows], _DRAWS)
+        told = np.full((completed.shape[0] * completed.shape[1], len(self.question.tells)), np.nan)
+        task = self._task(completed.reshape(len(told), -1), told)
+        gain = gain_of_completing(self.net, self.table, split, rows, task)
+        return 0 if gain >= 0 else self.blanks.most
 
     def _task(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> TableTask:
         codes = tuple(min(k, MOST) for k in self.question.tells)
@@ -103,6 +123,14 @@ class Fitted:
 
     def tell(self, values: Float[ndarray, "n d"], together: bool = False) -> list[Told]:
         """What belongs in the told columns; `together`: rows also look at the others that are asked for."""
+        lost = self.blanks.lost(values)
+        if not lost.any():
+            return self._tell(values, together)
+        completed = self.blanks.completed(values[lost])
+        every = np.concatenate([values[~lost], completed.reshape(-1, values.shape[1])])
+        return [put_back(told, lost, completed.shape[1]) for told in self._tell(every, together)]
+
+    def _tell(self, values: Float[ndarray, "n d"], together: bool) -> list[Told]:
         held = np.full((len(values), len(self.question.tells)), np.nan)
         for j, place in enumerate(self.question.shared):
             if place >= 0:
@@ -123,6 +151,14 @@ class Fitted:
         other = copy.copy(self)
         other.reads, other.tells, other.table = reads, tells, self._task(reads, tells)
         return other.guessing_by(self.settings)
+
+    @property
+    def most_blanks(self) -> int:
+        """Of a row that networks are asked about as it is; one with more is completed."""
+        return self.blanks.most
+
+    def leave_blanks(self, most: int) -> None:
+        self.blanks = self.blanks.up_to(most)
 
     @property
     def settings(self) -> list[Settings | None]:

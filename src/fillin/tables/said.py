@@ -26,13 +26,25 @@ class Members:
     def variance(self) -> Float[ndarray, "m n"]:
         return (self.weights * (self.deviations**2 + (self.means - self.mean[..., None]) ** 2)).sum(-1)
 
-    def scaled(self, factor: float, about: Float[ndarray, "m n"], to: Float[ndarray, "m n"]) -> "Members":
-        """Narrower or wider about its own mean, which is moved."""
-        return Members(self.weights, to[..., None] + factor * (self.means - about[..., None]), factor * self.deviations)
+    def tailed(self, share: float, times: float) -> "Members":
+        """With that share of each in a part about its mean that is so many times as wide as all of it."""
+        if not share:
+            return self
+        mean, wide = self.mean[..., None], times * np.sqrt(self.variance)[..., None]
+        rare = np.full_like(mean, share)
+        parts = ((self.weights * (1 - share), rare), (self.means, mean), (self.deviations, wide))
+        return Members(*(np.concatenate(two, -1) for two in parts))
 
-    def around(self, centre: Float[ndarray, "n"], factor: float) -> Answer:
+    def scaled(self, factor: float | ndarray, to: Float[ndarray, "m n"]) -> "Members":
+        """Narrower or wider about its own mean, which is moved; by one factor, or one for each row."""
+        factor = np.asarray(factor)[..., None]
+        return Members(
+            self.weights, to[..., None] + factor * (self.means - self.mean[..., None]), factor * self.deviations
+        )
+
+    def around(self, centre: Float[ndarray, "n"], factor: float | ndarray) -> Answer:
         """All as one mixture, each moved there."""
-        moved = self.scaled(factor, self.mean, np.broadcast_to(centre, self.mean.shape))
+        moved = self.scaled(factor, np.broadcast_to(centre, self.mean.shape))
         joined = [np.moveaxis(part, 0, 1).reshape(part.shape[1], 1, -1) for part in
                   (moved.weights / len(moved.weights), moved.means, moved.deviations)]  # fmt: skip
         return Joined(*joined)

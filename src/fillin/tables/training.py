@@ -14,7 +14,7 @@ from fillin.tables.net import RowNet, same_rows
 from fillin.tables.task import TableTask
 
 Tick = Callable[[int], object]  # so many more steps are done
-_DEAREST = 20.0  # nats that one cell may cost
+DEAREST = 20.0  # nats that one cell may cost
 _HEATS = tuple(0.15 * 10 ** (i / 15) for i in range(16))  # inverse temperatures, 0.15 … 1.5
 
 
@@ -122,7 +122,7 @@ def score(
         means = []
         for heat in heats:
             at = found if heat == 1 else Categorical(logits=heat * found.logits, validate_args=False)
-            each = at.log_prob(value).clamp_min(-_DEAREST)
+            each = at.log_prob(value).clamp_min(-DEAREST)
             means.append(torch.where(there, each, 0).sum(1) / there.sum(1).clamp_min(1))
         total = total + weights[j] * torch.stack(means).amax(0)
     return total

@@ -15,7 +15,11 @@ counting more), the square error (1 − w)² A + w² B + 2 w (1 − w) C is leas
     w = (A − C) / (A + B − 2 C)
 
 and t is found with each member moved there; averaging then takes away (1 − w)² of V. Where rows are not likelier with
-it, w is 0. Of classes, chances are mixed, at the w that is likeliest, where it is so by more than chance.
+it, w is 0. Beyond where it has rows a process is less sure than it was of any, and the answer is as many times wider.
+
+One factor does not do for errors that are mostly small and now and then large: where rows are clearly likelier so, a
+share of every answer is in one part that is several times as wide. Of classes, chances are mixed, at the w that is
+likeliest, where it is so by more than chance.
 """
 
 from dataclasses import dataclass
@@ -31,25 +35,33 @@ _FEWEST = 5  # cells that tell how wide
 _PAIRS = 10  # of members, that tell how far they disagree
 _GUESSED, _LABELLED = 20, 100  # cells that tell how good a guess at a number is, and rows with a class
 _SHARES, _HEATS = (0.2, 0.4, 0.6, 0.8, 0.95), (2.0, 4.0, 8.0, 16.0)  # of a process that guesses classes
+_TAILS, _TIMES = (0.05, 0.1, 0.2), (2.0, 4.0)  # shares of what is wide, and how wide
+_CLEARLY = 2.0  # nats, over all rows
 _MOST_AVERAGED = 0.75  # of an error that averaging takes away
 
 
 @dataclass(frozen=True)
 class Widths:
     """Of one told column: a factor of the deviations of one member, and one for the mean of all. Of classes the first
-    is an inverse temperature. `guess` is the share of a process in the answer, `heat` (of classes) how sure it is."""
+    is an inverse temperature. `guess` is the share of a process in the answer, `heat` (of classes) how sure it is;
+    `reach` is its largest deviation where it has rows (0: it does not matter); `tail` the share of what is `times` as
+    wide."""
 
     one: float = 1.0
     all: float = 1.0
     guess: float = 0.0
     heat: float = 1.0
+    reach: float = 0.0
+    tail: float = 0.0
+    times: float = 1.0
 
     def numbers(self, said: Members, guess: Float[ndarray, "n g"] | None) -> Answer:
         """All as one, in standard units; of the guess the first column is its mean."""
-        centre = said.mean.mean(0)
+        centre, factor = said.mean.mean(0), self.all
         if guess is not None:
             centre = (1 - self.guess) * centre + self.guess * guess[:, 0]
-        return said.around(centre, self.all)
+            factor = factor * np.maximum(1.0, guess[:, 1] / self.reach if self.reach else 0.0)
+        return said.tailed(self.tail, self.times).around(centre, factor)
 
     def chances(self, said: Float[ndarray, "m n k"], guess: Float[ndarray, "n g"] | None = None):
         """The mean of the members' probabilities, each at the temperature that fits, and the share of the guess."""
@@ -82,23 +94,36 @@ def widths_of(said: Said, held: HeldOut) -> Widths:
 def _of_numbers(said: Members, held: HeldOut) -> Widths:
     apart, pairs = _disagreement(said.mean, held)
     apart *= (1 - 1 / len(held.value)) * (pairs >= _PAIRS)
-    share, (one, fit) = 0.0, _factor(said, said.mean, held)
+    share, reach, centre, (one, fit) = 0.0, 0.0, said.mean, _factor(said, said.mean, held)
     if held.guess is not None and held.there.sum() >= _GUESSED:
         wanted = _share(said, held, apart)
-        moved, better = _factor(said, (1 - wanted) * said.mean + wanted * held.guess[..., 0], held)
+        there = (1 - wanted) * said.mean + wanted * held.guess[..., 0]
+        moved, better = _factor(said, there, held)
         if better > fit:  # mixtures may be of values that many rows have, which moving would spoil
-            share, one = wanted, moved
-    within = one**2 * float(said.variance[held.there].mean())
+            share, one, fit, centre = wanted, moved, better, there
+            reach = float(held.guess[..., 1][held.there].max())
+    one, tail, times = _tail(said, centre, held, one, fit)
+    within = one**2 * float(said.tailed(tail, times).variance[held.there].mean())
     ratio = min(_MOST_AVERAGED, (1 - share) ** 2 * apart / within) if within > 0 else 0.0
-    return Widths(one, one * float(np.sqrt(1 - ratio)), share)
+    return Widths(one, one * float(np.sqrt(1 - ratio)), share, reach=reach, tail=tail, times=times)
+
+
+def _tail(
+    said: Members, centre: Float[ndarray, "m v"], held: HeldOut, one: float, fit: float
+) -> tuple[float, float, float]:
+    """t, and the share and width of a wide part with which rows are likeliest, where they clearly are."""
+    each = [(*_factor(said.tailed(share, times), centre, held), share, times) for share in _TAILS for times in _TIMES]
+    factor, better, share, times = max(each, key=lambda found: found[1])
+    rows = len(np.unique(held.rows[held.there]))
+    return (factor, share, times) if rows * (better - fit) > _CLEARLY else (one, 0.0, 1.0)
 
 
 def _factor(said: Members, centre: Float[ndarray, "m v"], held: HeldOut) -> tuple[float, float]:
     """t: how much wider, moved there, each member is likeliest; and its mean ln p."""
-    factors = np.exp(np.linspace(np.log(0.4), np.log(3.0), 45))
+    factors = np.exp(np.linspace(np.log(0.2), np.log(3.0), 61))
     fits = []
     for t in factors:
-        scaled = said.scaled(t, said.mean, centre)
+        scaled = said.scaled(t, centre)
         log = Answer(scaled.weights, scaled.means, scaled.deviations).log_prob(held.value)
         fits.append(float(np.clip(log[held.there], -20, None).mean()))
     best = int(np.argmax(fits))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LARGE = ("kin40k", "protein")  # where a Gaussian process on all rows does not fit
-SPLITS = 5  # random 90/10 splits of a set that brings none
+FOLDS, LABELLED = 10, 5  # of a set that brings no splits: tenths, each held out once; and draws of few labels
+MANY = 1_000  # rows, above which half of the tenths say enough
 FEW = 20  # labels, of the sets with few
 
 
@@ -64,19 +65,21 @@ class Set:
         """Of each split, which rows are held out; of classes in their proportions, so that none is without."""
         if self.folder is not None:
             return _read_masks(self.folder / "test_mask.csv.gz", len(self.rows[1]))
-        from sklearn.model_selection import ShuffleSplit, StratifiedShuffleSplit
+        from sklearn.model_selection import KFold, StratifiedKFold, StratifiedShuffleSplit
 
         X, y, classes = self.rows
-        sizes: dict[str, Any] = {"train_size": self.few} if self.few else {"test_size": 0.1}
-        splitter = (StratifiedShuffleSplit if classes else ShuffleSplit)(SPLITS, random_state=0, **sizes)
-        masks = np.zeros((len(y), SPLITS), bool)
-        for number, (_, test) in enumerate(splitter.split(X, y)):
-            masks[test, number] = True
-        return masks
+        tenths = StratifiedKFold if classes else KFold
+        splitter: Any = tenths(FOLDS, shuffle=True, random_state=0)
+        if self.few:
+            splitter = StratifiedShuffleSplit(LABELLED, train_size=self.few, random_state=0)
+        held_out = [test for _, test in splitter.split(X, y)][: self.splits]
+        return np.stack([np.isin(np.arange(len(y)), test) for test in held_out], 1)
 
     @property
     def splits(self) -> int:
-        return SPLITS if self.folder is None else self.masks.shape[1]
+        if self.folder is not None:
+            return self.masks.shape[1]
+        return LABELLED if self.few else FOLDS if len(self.rows[1]) <= MANY else FOLDS // 2
 
     @property
     def group(self) -> str:

@@ -41,7 +41,7 @@ class Method:
 
 LEARNING = (  # the files that decide what ours says of a table
     *(f"tables/{name}.py" for name in ("members", "net", "joint", "smooth", "task", "training")),
-    *(f"tables/{name}.py" for name in ("said", "widths", "ensemble", "fitted")),
+    *(f"tables/{name}.py" for name in ("said", "widths", "blanks", "ensemble", "fitted")),
     *(f"data/tables/{name}.py" for name in ("schema", "scaling", "values")),
 )
 

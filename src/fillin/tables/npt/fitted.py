@@ -109,6 +109,14 @@ class NPTFitted:
         """Of processes beside it: there are none."""
         return [None] * len(self.scales)
 
+    @property
+    def most_blanks(self) -> int:
+        """Of a row that it is asked about as it is: any number."""
+        return self.reads.shape[1]
+
+    def leave_blanks(self, most: int) -> None:
+        """It always does."""
+
     def guessing_by(self, settings: list[Any]) -> None:
         """As there are none, nothing."""
 
