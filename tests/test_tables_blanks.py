@@ -1,4 +1,4 @@
-"""Blanks that a row has where it is asked about: bands widen by what is not known, and a blank may itself say something."""
+"""Blanks in what is read: bands widen by what is not known, and a blank may itself say something."""
 
 import numpy as np
 import pytest
