@@ -232,3 +232,37 @@ def test_numbers_that_cannot_be_read_are_doubted(cell):
     with pytest.warns(FillinWarning, match="p has .*, which is read as a class; if it is a number, write it as 1234.5"):
         fillin.fill(table)
     fillin.fill(table, classes="p")
+
+
+def with_classes(order: dict, remarks: bool = False) -> pd.DataFrame:
+    """Rows with a class that some lack, and a column that may order them; or remarks, which are of no class."""
+    random = np.random.default_rng(0)
+    words = np.where(random.random(40) < 0.2, None, random.choice(["clay", "sand"], 40))
+    if remarks:
+        words = np.array([f"it rained on day {i}" if i % 3 else None for i in range(40)], object)
+    y = np.where(random.random(40) < 0.2, np.nan, random.normal(size=40))
+    return pd.DataFrame({**order, "soil": words, "y": y})
+
+
+DAYS = pd.Series(pd.date_range("2021-03-01", periods=40))
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        ({"sample": np.arange(1, 41)}, "'sample' only names the rows"),
+        ({"sown": DAYS.mask(DAYS.index == 7)}, "'sown' is not there in every row"),
+        ({"sown": DAYS.dt.floor("5D")}, "'sown' is not there in every row, or the same in some"),
+    ],
+)
+def test_where_classes_are_missing_what_hardly_orders_the_rows_makes_no_series(order, said, fill_table):
+    code, line, out = fill_table(with_classes(order))
+    assert code == 0, line
+    assert said in line
+    assert out is not None
+    assert b"soil_filled" in out
+
+
+def test_remarks_and_columns_that_do_order_rows_leave_a_series_a_series():
+    assert "soil_filled" not in fillin.fill(with_classes({"day": DAYS}))
+    assert "soil_filled" not in fillin.fill(with_classes({"sample": np.arange(1, 41)}, remarks=True))

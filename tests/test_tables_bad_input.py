@@ -9,6 +9,7 @@ import polars
 import pyarrow
 import pytest
 
+import fillin
 from fillin.data.tables import Column, Scale, Schema, Table
 from fillin.errors import FillinError
 
@@ -131,3 +132,15 @@ def test_without_narwhals_a_frame_says_what_to_install(monkeypatch):
     with pytest.raises(FillinError, match=r"narwhals.*pip install 'fillin\[fill\]'"):
         Schema.infer(AB)
     assert Schema.infer(np.zeros((1, 1))).names == ["x0"]  # arrays need nothing else
+
+
+def test_words_to_predict_are_for_the_classifier():
+    with pytest.raises(FillinError, match="y holds words, such as 'a'; for classes use TableClassifier"):
+        fillin.TableRegressor().fit(np.zeros((4, 1)), ["a", "b", "a", "b"])
+
+
+def test_a_table_that_was_saved_is_no_folder_of_a_model(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"")
+    with pytest.raises(FillinError, match=r"is a file, and models are folders.*fillin.TableRegressor.load"):
+        fillin.load(path)

@@ -18,6 +18,7 @@ from fillin.filling.unread import almost, check_units
 
 KINDS = ("series", "table")
 _ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$|^(Unnamed: \d+|__index_level_\d+__)?$")  # or as pandas saves an index
+_AGAIN = 4  # times that a class is there, on average
 _PLACES = ("time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat")
 
 
@@ -150,6 +151,8 @@ def ordering(
     names the rows counts where `ids` may, or where there is but one more column."""
     groups = _groups(sheet, ()) if groups is None else groups
     free = [column for column in sheet.columns.values() if column.name not in taken]
+    if not ids and any(_class_with_blanks(column) for column in free):  # which no series can fill
+        free = [column for column in free if not hardly_orders(column)]
     times = [column for column in free if column.kind == TIME]
     if times:  # a date tells more than a time of day
         return min(times, key=lambda column: column.clock is not None and column.clock.hours)
@@ -158,6 +161,21 @@ def ordering(
     ordered = [column for column in complete if _disorder(column, groups) is None]
     best = min(ordered, key=_rank) if ordered else None
     return _gappy(free, groups, best) or best
+
+
+def _class_with_blanks(column: Column) -> bool:
+    """Words of which there are few, again and again, and not in every row; remarks differ, or are mostly blank."""
+    known = [cell for cell, blank in zip(column.cells(), column.blank, strict=True) if not blank]
+    return column.kind == TEXT and len(column.blank) > len(known) >= max(
+        _AGAIN * len(set(known)), len(column.blank) / 2
+    )
+
+
+def hardly_orders(column: Column) -> bool:
+    """A time that rows lack or share, or what numbers them, by whatever name."""
+    if column.kind == TIME:
+        return bool(column.blank.any()) or len(np.unique(column.places)) < len(column.places)
+    return column.counts and not says_place(column)
 
 
 def _complete(columns: Iterable[Column]) -> list[Column]:
@@ -204,7 +222,10 @@ def nearly(sheet: Sheet, taken: Collection[str], groups: list[Group] | None = No
 
 def no_order(sheet: Sheet, near: tuple[Column, int] | None, names: Column | None = None) -> str:
     """What is said of a table; of `names` that they only tell its rows apart."""
-    but = "no column" if names is None else f"'{names.name}' only names the rows, and no other column"
+    but = "no column"
+    if names is not None:
+        does = "is not there in every row, or the same in some" if names.kind == TIME else "only names the rows"
+        but = f"'{names.name}' {does}, and no other column"
     breaks = f" (the order of '{near[0].name}' breaks in {sheet.line(near[1])})" if near else ""
     return f"{but} has times, or numbers that only rise or only fall{breaks}"
 

@@ -55,6 +55,11 @@ def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
     """The model that `save` wrote there, the best of a run, or pretrained weights by name, with their dtype. Where it
     must be a Process, or a kind of classifier, `kind` says so."""
     path = locate(folder)
+    if path.is_file():
+        raise InputError(
+            f"load: {path} is a file, and models are folders; what TableRegressor, TableClassifier or TableImputer "
+            "saved is read by their own load: fillin.TableRegressor.load(…)"
+        )
     path = (path / "best" if (path / "recipe.yaml").exists() else path) / "model.safetensors"
     config, weights = read_tensors(path, "fillin", "model")
     if not isinstance(config, dict) or config.get("format") != FORMAT:

@@ -52,6 +52,8 @@ class TableRegressor(RegressorMixin, TableEstimator):
         if y is None:
             raise InputError("requires y to be passed, but the target y is None")
         options: dict[str, Any] = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "dtype": np.float64}
+        for word in (value for value in np.asarray(y).ravel()[:1] if isinstance(value, str)):
+            raise InputError(f"y holds words, such as '{word}'; for classes use TableClassifier")
         y = np.asarray(check_array(y, input_name="y", **options))
         check_consistent_length(reads, y)
         if y.ndim > 2:

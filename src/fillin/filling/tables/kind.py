@@ -8,7 +8,16 @@ import numpy as np
 from fillin.errors import InputError, Words, choose, option
 from fillin.filling.notes import Note
 from fillin.filling.sheet import Column, Sheet
-from fillin.filling.understand import KINDS, names_rows, nearly, no_order, ordered_by, ordering, says_place
+from fillin.filling.understand import (
+    KINDS,
+    hardly_orders,
+    names_rows,
+    nearly,
+    no_order,
+    ordered_by,
+    ordering,
+    says_place,
+)
 
 _FEW = 0.1  # of the steps of a column that orders rows almost
 _YEARS = 1500, 2500
@@ -42,7 +51,8 @@ def guessed(sheet: Sheet, y: Sequence[str]) -> Note:
     what seems to name them may be years."""
     near = nearly(sheet, y)
     near = near if near is not None and (says_place(near[0]) or _almost(near[0])) else None
-    names = next((column for column in sheet.columns.values() if names_rows(column) and _steps(column) == 0), None)
+    named = (column for column in sheet.columns.values() if names_rows(column) and _steps(column) == 0)
+    names = next(named, None) or next((column for column in sheet.columns.values() if hardly_orders(column)), None)
     said = no_order(sheet, near, names) + ": taken as a table. If a column orders the rows, say which: "
     words: Words = said + ordered_by(near[0].name if near else names.name if names else "COLUMN")
     return Note(words, doubtful=near is not None or (names is not None and _years(names)))

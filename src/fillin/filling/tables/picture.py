@@ -64,6 +64,12 @@ def _numbers(axis: "Axes", column: Column, found: Filled) -> None:
     axis.vlines(_moments(at) if column.kind == TIME else at, 1.6 * low, 0.6 * low, colors=colours, linewidth=1.0)
     axis.set_ylim(bottom=2 * low)
     axis.set_ylabel("rows")
+    if column.kind == TIME:
+        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+        few_dates = AutoDateLocator(maxticks=5)  # or their words run into each other
+        axis.xaxis.set_major_locator(few_dates)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(few_dates))
 
 
 def _classes(axis: "Axes", column: Column, found: Labels) -> None:

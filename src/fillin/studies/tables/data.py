@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 LARGE = ("kin40k", "protein")  # where a Gaussian process on all rows does not fit
-FOLDS, LABELLED = 10, 5  # of a set that brings no splits: tenths, each held out once; and draws of few labels
-MANY = 1_000  # rows, above which half of the tenths say enough
+FOLDS, DRAWS = 10, 5  # of a set that brings no splits: tenths, each held out once; and draws, of few labels
+MANY = 1_000  # rows, from which on a tenth is drawn that often, too
 FEW = 20  # labels, of the sets with few
 
 
@@ -65,21 +65,20 @@ class Set:
         """Of each split, which rows are held out; of classes in their proportions, so that none is without."""
         if self.folder is not None:
             return _read_masks(self.folder / "test_mask.csv.gz", len(self.rows[1]))
-        from sklearn.model_selection import KFold, StratifiedKFold, StratifiedShuffleSplit
+        from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
         X, y, classes = self.rows
-        tenths = StratifiedKFold if classes else KFold
-        splitter: Any = tenths(FOLDS, shuffle=True, random_state=0)
-        if self.few:
-            splitter = StratifiedShuffleSplit(LABELLED, train_size=self.few, random_state=0)
-        held_out = [test for _, test in splitter.split(X, y)][: self.splits]
-        return np.stack([np.isin(np.arange(len(y)), test) for test in held_out], 1)
+        sizes: dict[str, Any] = {"train_size": self.few} if self.few else {"test_size": 0.1}
+        splitter = (StratifiedShuffleSplit if classes else ShuffleSplit)(DRAWS, random_state=0, **sizes)
+        if self.splits == FOLDS:
+            splitter = (StratifiedKFold if classes else KFold)(FOLDS, shuffle=True, random_state=0)
+        return np.stack([np.isin(np.arange(len(y)), test) for _, test in splitter.split(X, y)], 1)
 
     @property
     def splits(self) -> int:
         if self.folder is not None:
             return self.masks.shape[1]
-        return LABELLED if self.few else FOLDS if len(self.rows[1]) <= MANY else FOLDS // 2
+        return DRAWS if self.few or len(self.rows[1]) > MANY else FOLDS
 
     @property
     def group(self) -> str:

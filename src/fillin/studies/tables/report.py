@@ -100,7 +100,7 @@ def _made(measured: Sequence[dict[str, Any]]) -> str:
     spent = sum(one["seconds"] for one in measured)
     return (
         f"{len(sets)} sets, up to {splits} splits each, the same for every method: the given masks, of scikit-learn's "
-        "sets tenths, each held out once, classes in their proportions. Fitting and predicting took "
-        f"{spent / 60:.0f} minutes in all, each on one thread, cross-validation apart. ± is the standard error over "
-        "splits, of ranks over sets."
+        "sets tenths, each held out once (of digits five that are drawn), classes in their proportions. Fitting and "
+        f"predicting took {spent / 60:.0f} minutes in all, each on one thread, cross-validation apart. ± is the "
+        "standard error over splits, of ranks over sets."
     )
