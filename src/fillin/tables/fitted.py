@@ -100,10 +100,10 @@ class Fitted:
         if max(self.question.shared) >= 0:
             return self.reads.shape[1]
         rows = split.out[:, :BLANKED].unique()
-        rows = rows[np.isnan(self.reads[rows]).any(1)]
+        rows = rows[np.isnan(self.reads[rows.numpy()]).any(1)]
         if len(rows) < _BLANKED:
             return 0
-        completed = self.blanks.completed(self.reads[rows], _DRAWS)
+        completed = self.blanks.completed(self.reads[rows.numpy()], _DRAWS)
         told = np.full((completed.shape[0] * completed.shape[1], len(self.question.tells)), np.nan)
         task = self._task(completed.reshape(len(told), -1), told)
         gain = gain_of_completing(self.net, self.table, split, rows, task)
