@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fillin.attention import SIREN, Laplace, MultiHeadAttention, attend, over_keys
+from fillin.attention import Laplace, MultiHeadAttention, attend, over_keys
 from fillin.errors import choose
 from fillin.layers import mlp
 from fillin.models.base import LatentProcess, Process
@@ -18,18 +18,15 @@ class CrossAttention(nn.Module):
     """r(x) = Σ_j w_j r_j with weights from the places alone:
 
     laplace    softmax(−‖x − x_j‖₁/ℓ)
-    dot        softmax(f(x)·f(x_j)/√d), f an MLP, or sines, which tell places apart that are near each other
+    dot        softmax(f(x)·f(x_j)/√d), f an MLP
     multihead  the same with several heads and projections
     """
 
-    def __init__(self, kind: str, places: str, dim_x: int, width: int, heads: int):
+    def __init__(self, kind: str, dim_x: int, width: int, heads: int):
         super().__init__()
         self.kind = choose("cross", kind, ["laplace", "dot", "multihead"])
         self.laplace = Laplace(1, dim_x, init=0.2) if kind == "laplace" else None
-        self.embed = None
-        if kind != "laplace":
-            sines = choose("places", places, ["mlp", "siren"]) == "siren"
-            self.embed = SIREN(dim_x, width, width) if sines else mlp(dim_x, width, width)
+        self.embed = None if kind == "laplace" else mlp(dim_x, width, width)
         self.heads = MultiHeadAttention(width, heads) if kind == "multihead" else None
 
     def forward(self, r: Float[Tensor, "b n c"], context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
@@ -55,14 +52,13 @@ class CANP(Process):
         layers: int = 5,
         hidden: int | None = None,
         cross: str = "multihead",
-        places: str = "mlp",
         self_attention: int = 1,
         head: str = "gaussian",
         **head_options,
     ):
         super().__init__(dim_x, dim_y, width, head, **head_options)
         self.path = PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
-        self.cross = CrossAttention(cross, places, dim_x, width, heads)
+        self.cross = CrossAttention(cross, dim_x, width, heads)
         self.decoder = nn.Sequential(mlp(width + dim_x, width, width, _DECODER - 1), nn.ReLU())
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
@@ -84,7 +80,6 @@ class ANP(LatentProcess):
         layers: int = 5,
         hidden: int | None = None,
         cross: str = "multihead",
-        places: str = "mlp",
         self_attention: int = 1,
         dim_z: int | None = None,
         samples: int = 16,
@@ -96,7 +91,7 @@ class ANP(LatentProcess):
         dim_z = dim_z or width
         self.samples, self.seed = samples, seed
         self.path = PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
-        self.cross = CrossAttention(cross, places, dim_x, width, heads)
+        self.cross = CrossAttention(cross, dim_x, width, heads)
         self.latent = LatentPath(
             PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden), width, dim_z
         )
