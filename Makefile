@@ -14,7 +14,7 @@ setup: $(STAMP)  ## a virtual environment with everything in it
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade -c constraints.txt pip
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,images,study,export]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,images,play,study,export]'
 	@touch $(STAMP)
 
 demo: setup      ## fill the gaps of a real series and a real field, and compare with what was hidden
