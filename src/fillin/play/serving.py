@@ -1,0 +1,76 @@
+"""The server: one address on this machine, a browser that opens it, and an end that leaves nothing behind."""
+
+import socket
+import threading
+from contextlib import closing
+from time import sleep
+from typing import Any
+
+from fillin.errors import InputError, argument
+from fillin.needs import need
+
+HOST = "127.0.0.1"
+_GRACE = 1  # seconds that answers under way have at the end
+
+
+def serve(port: int | None = None, browser: bool = True, say: Any = print) -> None:
+    """Serve the page until Ctrl-C. Without a port a free one is taken."""
+    for module in ("fastapi", "uvicorn", "PIL", "sklearn", "pandas"):
+        need(module)
+    from fillin.play.choices import CHOICES, check_weights
+    from fillin.play.images import WEIGHTS
+
+    check_weights([WEIGHTS, *(choice.weights for choice in CHOICES.values() if choice.weights)])
+    with closing(_listen(port)) as listening:
+        _run(listening, browser, say)
+
+
+def _listen(port: int | None) -> socket.socket:
+    """A socket of this machine alone; a port that is taken is said."""
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((HOST, port or 0))
+        listening.listen(128)
+    except (OSError, OverflowError) as error:
+        listening.close()
+        why = getattr(error, "strerror", None) or error
+        raise InputError(
+            argument("port") + f" {port} cannot be used ({why}); choose another, or leave it out for a free one"
+        ) from error
+    return listening
+
+
+def _run(listening: socket.socket, browser: bool, say: Any) -> None:
+    import uvicorn
+
+    from fillin.play.app import create_app
+
+    port = listening.getsockname()[1]
+    address = f"http://{HOST}:{port}"
+    config = uvicorn.Config(
+        create_app(port), log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE, lifespan="on",
+        server_header=False, h11_max_incomplete_event_size=65_536, limit_concurrency=128, timeout_keep_alive=30,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    say(f"fillin play: {address} (Ctrl-C ends it)")
+    threading.Thread(target=_warm, daemon=True).start()
+    if browser:
+        threading.Thread(target=_open, args=(server, address), daemon=True).start()
+    server.run(sockets=[listening])
+
+
+def _warm() -> None:
+    """What the first drag would wait for."""
+    from fillin.play.choices import CHOICES, model_of
+
+    for name in CHOICES:
+        model_of(name)
+
+
+def _open(server: Any, address: str) -> None:
+    import webbrowser
+
+    while not server.started and not server.should_exit:
+        sleep(0.05)
+    webbrowser.open(address)
