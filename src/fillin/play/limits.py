@@ -22,6 +22,6 @@ ROWS, COLUMNS, CELLS = 1_000, 30, 10_000  # of a table
 TABLES = 4  # tables that are remembered, so that their cells can be asked about
 
 SCATTERED = 20_000  # points in the plane
-PAIRS = 60_000_000  # pairs inside the window up to which the kernel is run: about a second
-DENSE = 1_500  # points up to which a window as a bias is run: it stores every pair of every head, several times
-FUSED = 5_000  # points up to which torch's own attention is run
+PAIRS = 20_000_000  # pairs inside the window up to which the kernel is run
+DENSE = 1_200  # points up to which a window as a bias is run: it stores every pair of every head, several times
+FUSED = 4_000  # points up to which torch's own attention is run

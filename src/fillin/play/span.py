@@ -93,16 +93,14 @@ async def learn(asked: LearnAsked, request: Request) -> Learnt:
 
 
 def _measure(asked: SpanAsked) -> SpanTold:
-    import os
-
-    from fillin.bench.measure import costs, threads
+    from fillin.bench.measure import costs
     from fillin.bench.span import BIAS, FUSED, NATIVE, Inputs, inside, places, radius, window
 
     _check_kernel()
     x, r = places("scattered", 2, asked.points, asked.seed), radius(asked.share, 2)
     span, share, every = window(r, 2), inside(x, r, 1024), asked.points**2
     within = round(share * every)
-    data, number = Inputs(x, asked.seed), os.cpu_count() or 1
+    data = Inputs(x, asked.seed)
     small = {NATIVE: within <= limits.PAIRS, BIAS: asked.points <= limits.DENSE, FUSED: asked.points <= limits.FUSED}
     runs = {NATIVE: data.attend("native", span), BIAS: data.bias(span), FUSED: data.fused()}
     about = {
@@ -110,25 +108,24 @@ def _measure(asked: SpanAsked) -> SpanTold:
         BIAS: (every, "dense: the same window added to the logits of every pair"),
         FUSED: (every, "torch's own attention, without any window"),
     }
-    with threads(number):
-        found = costs({name: run for name, run in runs.items() if small[name]}, rounds=2)
-        told = []
-        for name, (pairs, words) in about.items():
-            if name in found:
-                seconds, size = found[name].seconds, found[name].bytes
-            else:
-                once = _once(name)
-                times = pairs / once[2]
-                seconds, size = once[0] * times, None if once[1] is None else int(once[1] * _growth(name, times))
-            told.append(
-                Cost(
-                    name=name, milliseconds=round(1e3 * seconds, 3), megabytes=None if size is None else round(size / 1e6, 2),
-                    measured=name in found, pairs=pairs, about=words,
-                )  # fmt: skip
-            )
+    found = costs({name: run for name, run in runs.items() if small[name]}, rounds=1)
+    told = []
+    for name, (pairs, words) in about.items():
+        if name in found:
+            seconds, size = found[name].seconds, found[name].bytes
+        else:
+            once = _once(name)
+            times = pairs / once[2]
+            seconds, size = once[0] * times, None if once[1] is None else int(once[1] * _growth(name, times))
+        told.append(
+            Cost(
+                name=name, milliseconds=round(1e3 * seconds, 3), megabytes=None if size is None else round(size / 1e6, 2),
+                measured=name in found, pairs=pairs, about=words,
+            )  # fmt: skip
+        )
     sigma = r / math.sqrt(-2 * math.log(span.threshold))
     return SpanTold(
-        radius=round(r, 5), sigma=round(sigma, 5), inside=round(share, 6), costs=told, machine=f"{number} threads"
+        radius=round(r, 5), sigma=round(sigma, 5), inside=round(share, 6), costs=told, machine="one thread"
     )
 
 
@@ -149,7 +146,7 @@ def _once(name: str) -> tuple[float, int | None, int]:
     number = limits.DENSE if name == BIAS else 2 * _BASE
     data, span = Inputs(places("scattered", 2, number)), window(radius(share, 2), 2)
     run = {NATIVE: lambda: data.attend("native", span), BIAS: lambda: data.bias(span), FUSED: data.fused}[name]()
-    found = costs({name: run}, rounds=2)[name]
+    found = costs({name: run}, rounds=1)[name]
     return found.seconds, found.bytes, round(number**2 * (share if name == NATIVE else 1.0))
 
 
@@ -168,7 +165,7 @@ def _learn(asked: LearnAsked) -> Learnt:
     half = asked.points // 2
     told, v = truth[:, half:], seen[:, None, :half, None]
     xk, xq = x[:, :half].contiguous(), x[:, half:].contiguous()
-    span = Span(2, 1, init=0.25, covariance="isotropic")
+    span = Span(2, 1, init=0.02, covariance="isotropic")
     optimiser = torch.optim.Adam(span.parameters(), lr=_RATE)
     radii, errors = [], []
     for _ in range(_STEPS):
