@@ -8,8 +8,8 @@ _EXAMPLES = """\
   fillin play                        on a free port; opens the browser
   fillin play --port 8000 --no-browser
 
-The page: curves that follow the points you drag, pictures, tables, and what a window saves. It is served to this machine
-alone, and asks nothing of any other. /openapi.json describes the JSON API behind it: docs/play.md.
+The page: curves that follow the points you drag, pictures, tables, and what a window saves. It is served to this
+machine alone, and asks nothing of any other. /openapi.json describes the JSON API behind it: docs/play.md.
 """
 
 

@@ -39,8 +39,8 @@ def create_app(port: int | None = None) -> Guard:
         app.state.lanes.close()
 
     app = FastAPI(
-        title="fillin play", version=fillin.__version__, description=_ABOUT, docs_url=None, redoc_url=None, lifespan=life,
-        responses=_PROBLEMS,
+        title="fillin play", version=fillin.__version__, description=_ABOUT, docs_url=None, redoc_url=None,
+        lifespan=life, responses=_PROBLEMS,
     )  # fmt: skip
     app.state.lanes, app.state.tables = Lanes(), tables.Memory()
     for tool in _TOOLS:

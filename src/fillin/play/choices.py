@@ -13,32 +13,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Choice:
-    """`weights` are those of that name that ship (None: nothing is learned), `every`: whole functions are drawn at every
-    so many places, and joined by a line."""
+    """`weights` are those of that name that ship (None: nothing is learned)."""
 
     title: str
     weights: str | None
     equivariant: bool
-    every: int
     about: str
 
 
 CHOICES = {
     "te-tnp": Choice(
-        "TE-TNP", "te-tnp-nd-kernels", True, 1,
+        "TE-TNP", "te-tnp-kernels", True,
         "A transformer that compares displacements: it knows how far apart places are, never where they are.",
     ),
     "anp": Choice(
-        "ANP", "anp-kernels", False, 1,
+        "ANP", "anp-kernels", False,
         "The attentive neural process: its tokens carry their place, and one latent variable makes one function.",
     ),
     "convcnp": Choice(
-        "ConvCNP", "convcnp-kernels", True, 4,
-        "Convolutions on a grid that moves with the data. It has no attention.",
+        "ConvCNP", "convcnp-kernels", True, "Convolutions on a grid that moves with the data. It has no attention."
     ),
     "gp": Choice(
-        "Exact GP", None, True, 1,
-        "A Gaussian process with an RBF kernel, its length, scale and noise the likeliest of a grid. Nothing is learned.",
+        "Exact GP", None, True,
+        "A Gaussian process with an RBF kernel, its length, scale and noise the likeliest of a grid. No network.",
     ),
 }  # fmt: skip
 
@@ -58,8 +55,8 @@ def check_weights(names: list[str]) -> None:
     missing = sorted({*names} - {*pretrained.names()})
     if missing:
         raise InputError(
-            f"weights that fillin play needs are not there: {', '.join(missing)}; they come with the package, so install "
-            "it anew: pip install --force-reinstall 'fillin[play]'"
+            f"weights that fillin play needs are not there: {', '.join(missing)}; they come with the package, so "
+            "install it anew: pip install --force-reinstall 'fillin[play]'"
         )
 
 
@@ -78,22 +75,27 @@ def model_of(name: str) -> Any:
 
 
 def tell(name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, seed: int = 0) -> Told:
-    """What the model says at xt. Functions are drawn by the seed: a point that moves a little moves them a little."""
+    """What the model says at xt. Functions are drawn by the seed: a point that moves a little moves them a little.
+
+    A latent makes a whole function, and a Gaussian process draws them. Others tell each place on its own: they are
+    drawn at few places, from coarse to fine, each given those before it, and all between differ from their mean by as
+    many deviations as the drawn ones beside them.
+    """
     import torch
 
     from fillin.heads import LatentMixture
-    from fillin.sampling import sample
+    from fillin.sampling import functions_between
 
-    model, places = model_of(name), xt[:, :: CHOICES[name].every]
+    model = model_of(name)
     with torch.inference_mode(), torch.random.fork_rng(devices=[]):
         found = model(xc, yc, xt)
         torch.manual_seed(seed)
         if not samples:
-            functions = xt.new_empty(0, places.shape[1])
+            functions = xt.new_empty(0, 1, xt.shape[1], 1)
         elif isinstance(found, LatentMixture):
-            functions = found.given.mean[:samples, 0, :, 0]  # what one latent makes of it, without the noise
-        elif CHOICES[name].every == 1:
-            functions = found.sample(torch.Size([samples]))[:, 0, :, 0]
+            functions = found.given.mean[:samples]  # what each latent makes of it, without the noise
+        elif CHOICES[name].weights is None:
+            functions = model.draw(samples, xc, yc, xt)
         else:
-            functions = sample(model, xc, yc, places, samples, order="coarse")[:, 0, :, 0]
-        return Told(found.mean[0, :, 0], found.stddev[0, :, 0], functions)
+            functions = functions_between(model, xc, yc, xt, samples, prediction=found)
+        return Told(found.mean[0, :, 0], found.stddev[0, :, 0], functions[:, 0, :, 0])

@@ -33,10 +33,10 @@ with torch.inference_mode():
     torch.manual_seed({seed})
 '''
 _DRAWS = {
-    "te-tnp": "    functions = prediction.sample(torch.Size([{samples}]))[:, 0, :, 0]",
-    "gp": "    functions = prediction.sample(torch.Size([{samples}]))[:, 0, :, 0]",
-    "anp": "    functions = prediction.given.mean[:{samples}, 0, :, 0]  # one for each latent, without the noise",
-    "convcnp": '    functions = fillin.sample(model, xc, yc, xt[:, ::{every}], {samples}, order="coarse")[:, 0, :, 0]',
+    "te-tnp": "functions_between(model, xc, yc, xt, {samples})",
+    "convcnp": "functions_between(model, xc, yc, xt, {samples})",
+    "anp": "prediction.given.mean[:{samples}]  # one for each latent, without the noise",
+    "gp": "model.draw({samples}, xc, yc, xt)",
 }
 _TAIL = """\
 mean, std = (t[0, :, 0].double() for t in (prediction.mean, prediction.stddev))
@@ -48,7 +48,7 @@ for x, m, s in zip(xt[0, :, 0].double().tolist(), mean.tolist(), std.tolist()):
     table.writerow([x * x1 + x0, *(y * y1 + y0 for y in band)])
 """
 _FUNCTIONS = """\
-for y in functions.double().tolist():  # whole functions{where}
+for y in functions[:, 0, :, 0].double().tolist():  # whole functions, a line each
     print("# sample", *(round(v * y1 + y0, 6) for v in y), file=sys.stderr)
 """
 
@@ -61,10 +61,11 @@ def code_of(asked: "CurveAsked") -> str:
         points=[list(point) for point in asked.points], shift=asked.shift, low=asked.window[0], high=asked.window[1],
         places=asked.places, model=made, seed=asked.seed, **units.model_dump(),
     )  # fmt: skip
+    draws = _DRAWS[asked.model].format(samples=asked.samples)
     if choice.weights is None:
         text = text.replace("import fillin\n", "from fillin.play.gp import ExactGP\n")
     if not asked.samples:
         return text.replace(f"    torch.manual_seed({asked.seed})\n", "") + _TAIL
-    where = "" if choice.every == 1 else f", at every {choice.every}th place"
-    draws = _DRAWS[asked.model].format(samples=asked.samples, every=choice.every)
-    return text + draws + "\n" + _TAIL + _FUNCTIONS.format(where=where)
+    if "functions_between" in draws:
+        text = text.replace("import fillin\n", "import fillin\nfrom fillin.sampling import functions_between\n")
+    return f"{text}    functions = {draws}\n{_TAIL}{_FUNCTIONS}"

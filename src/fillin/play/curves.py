@@ -23,7 +23,7 @@ Model = Literal["te-tnp", "anp", "convcnp", "gp"]
 
 
 class Units(Asked):
-    """What is 0 and what is 1 to the models, in the units of the points: they know x about −2 … 2 and y about −1 … 1."""
+    """What is 0 and what is 1 to the models, in units of the points: they know x about −2 … 2, y about −1 … 1."""
 
     x0: Number = 0.0
     x1: Positive = 1.0
@@ -63,8 +63,8 @@ class AttentionAsked(Curve):
 
 
 class CurveTold(BaseModel):
-    """Along x: the mean, bands that hold 50 % and 95 %, and whole functions at `sample_x`. Where everything was moved,
-    `unmoved` is the mean that the model gives without it, and `change` the largest difference."""
+    """Along x: the mean, bands that hold 50 % and 95 %, and whole functions. Where everything was moved, `unmoved` is
+    the mean that the model gives without it, and `change` the largest difference."""
 
     x: list[float]
     mean: list[float]
@@ -72,7 +72,6 @@ class CurveTold(BaseModel):
     high50: list[float]
     low95: list[float]
     high95: list[float]
-    sample_x: list[float]
     samples: list[list[float]]
     unmoved: list[float] | None
     change: float | None
@@ -129,7 +128,9 @@ def tensors(asked: Curve) -> "tuple[Tensor, Tensor]":
     units = asked.units
     x, y = (points[..., :1] - units.x0) / units.x1, (points[..., 1:] - units.y0) / units.y1
     if max(x.abs().max(), y.abs().max()) > 1e4 if x.numel() else False:
-        raise InputError("points: some lie beyond 10,000 in the model's units; choose units in which they are about one")
+        raise InputError(
+            "points: some lie beyond 10,000 in the model's units; choose units in which they are about one"
+        )
     return x.float() + asked.shift, y.float()
 
 
@@ -140,7 +141,9 @@ def _predict(asked: CurveAsked, deadline: Deadline) -> CurveTold:
     xc, yc = tensors(asked)
     low, high = ((end - units.x0) / units.x1 for end in asked.window)
     if max(abs(low), abs(high)) > 1e3 or high - low < 1e-6:
-        raise InputError("window: it must lie within −1,000 … 1,000 in the model's units, and be wider than a millionth")
+        raise InputError(
+            "window: it must lie within −1,000 … 1,000 in the model's units, and be wider than a millionth"
+        )
     if asked.model == "convcnp" and (extent := _extent(xc, low, high)) > 200:
         raise InputError(f"the grid of a ConvCNP would span {extent:.0f} units, more than 200; bring the points nearer")
     home = torch.linspace(low, high, asked.places).view(1, -1, 1)
@@ -160,7 +163,7 @@ def _predict(asked: CurveAsked, deadline: Deadline) -> CurveTold:
     (low50, high50), (low95, high95) = band(FIFTY), band(NINETY_FIVE)
     return CurveTold(
         x=listed(x), mean=of_y(told.mean), low50=low50, high50=high50, low95=low95, high95=high95,
-        sample_x=listed(x[:: CHOICES[asked.model].every]), samples=[of_y(one) for one in told.functions],
+        samples=[of_y(one) for one in told.functions],
         unmoved=None if unmoved is None else of_y(unmoved), change=_change(told, unmoved, units),
         milliseconds=round(1e3 * (perf_counter() - start), 2),
     )  # fmt: skip
@@ -195,7 +198,8 @@ def _attention(asked: AttentionAsked) -> AttentionTold:
         return _told(slopes[..., 0], "no attention here: how much the mean moves with each point, ∂mean/∂y")
     with watch() as seen, torch.inference_mode():
         model(xc, yc, at)
-    last = [one.weights for one in seen if one.weights.shape[2:] == (1, xc.shape[1])][-1]
+    to_points = [one.weights for one in seen if one.weights.shape[2:] == (1, xc.shape[1]) and one.weights.shape[1] > 1]
+    last = to_points[-1]  # what has one head is a mean over the points
     return _told(last[0, :, 0], f"weights of the last attention to the points, {last.shape[1]} heads")
 
 

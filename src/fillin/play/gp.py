@@ -1,7 +1,6 @@
 """The exact Gaussian process that the learned models of curves are seen beside."""
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -16,7 +15,6 @@ _SCALES = 0.25, 0.5, 1.0, 2.0
 _NOISES = 0.005, 0.02, 0.08, 0.3
 
 
-@dataclass(frozen=True)
 class ExactGP:
     """y = f(x) + noise, f ~ GP(0, scale² exp(−½ r²/length²)): length, scale and noise are those of a grid under which
     what is known is likeliest, and the rest is algebra (Rasmussen & Williams, 2.22–2.24, 2.30).
@@ -29,7 +27,7 @@ class ExactGP:
     (torch.Size([1, 3, 1]), True)
     """
 
-    kernel: RBF = RBF()
+    kernel = RBF()
 
     def __call__(
         self, xc: Float[Tensor, "1 nc 1"], yc: Float[Tensor, "1 nc 1"], xt: Float[Tensor, "1 nt 1"]
@@ -38,6 +36,12 @@ class ExactGP:
         covariance.diagonal().add_(noise**2)
         normal = MultivariateNormal(mean[None], covariance[None], validate_args=False)
         return JointGaussian(normal, (xt.shape[1], 1), None)
+
+    def draw(self, n: int, xc: Tensor, yc: Tensor, xt: Tensor) -> Float[Tensor, "n 1 nt 1"]:
+        """n functions, without the noise, from torch's random state."""
+        mean, covariance, _ = self.function(xc, yc, xt)
+        normal = torch.randn(n, len(mean), dtype=mean.dtype)
+        return (mean + normal @ torch.linalg.cholesky(covariance).mT)[:, None, :, None]
 
     def function(self, xc: Tensor, yc: Tensor, xt: Tensor) -> tuple[Tensor, Tensor, float]:
         """Mean [nt] and covariance [nt nt] of f itself at xt, and the noise around it."""

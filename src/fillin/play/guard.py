@@ -5,8 +5,8 @@ told apart by Host (a name that resolves to this machine is none of ours) and by
 """
 
 import json
-from collections.abc import Iterable
 
+from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -31,10 +31,6 @@ _HOSTS = ("127.0.0.1", "localhost")
 _SAFE = ("GET", "HEAD")
 
 
-class TooLarge(Exception):
-    """More bytes came than may."""
-
-
 class Guard:
     """An ASGI application around another."""
 
@@ -52,19 +48,7 @@ class Guard:
         if refused is not None:
             await answer(guarded, *refused)
             return
-        started = False
-
-        async def watched(message: Message) -> None:
-            nonlocal started
-            started = True
-            await guarded(message)
-
-        try:
-            await self.app(scope, _bounded(receive, _most(scope["path"])), watched)
-        except TooLarge as error:
-            if started:
-                raise
-            await answer(guarded, 413, str(error))
+        await self.app(scope, _bounded(receive, _most(scope["path"])), guarded)
 
     def refuse(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
         """The status and the reason, or None where all is well."""
@@ -86,7 +70,7 @@ class Guard:
         if not length.isdecimal() or len(length) > 15:
             return 400, "Content-Length is no number; leave it to the client"
         if int(length) > _most(path):
-            return 413, _too_large(path)
+            return 413, f"the body has more than {_most(path) // limits.MEGABYTE} MB; send less"
         return None
 
 
@@ -96,10 +80,6 @@ def _names(port: int | None) -> tuple[str, ...]:
 
 def _most(path: str) -> int:
     return limits.UPLOAD if path in UPLOADS else limits.BODY
-
-
-def _too_large(path: str) -> str:
-    return f"the body has more than {_most(path) // limits.MEGABYTE} MB; send less"
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
@@ -112,7 +92,7 @@ def _bounded(receive: Receive, most: int) -> Receive:
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
             if seen > most:
-                raise TooLarge(f"the body has more than {most // limits.MEGABYTE} MB; send less")
+                raise HTTPException(413, f"the body has more than {most // limits.MEGABYTE} MB; send less")
         return message
 
     return counted
@@ -129,9 +109,9 @@ def _with_headers(send: Send) -> Send:
     return sending
 
 
-async def answer(send: Send, status: int, detail: str, more: Iterable[tuple[bytes, bytes]] = ()) -> None:
+async def answer(send: Send, status: int, detail: str) -> None:
     """A refusal as every other error is answered."""
     body = json.dumps({"detail": detail}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *more]
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -3,7 +3,7 @@
 import base64
 import io
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -53,7 +53,7 @@ class PartAsked(Asked):
 
     picture: Pixels
     pattern: Literal["few", "half", "coarse", "painted"] = "few"
-    painted: Annotated[list[Known], Field(max_length=limits.SIDE**2)] = []
+    painted: Annotated[list[Known], Field(max_length=limits.SIDE**2, default_factory=list)]
     seed: Seed = 0
 
 
@@ -93,7 +93,7 @@ class Completed(BaseModel):
 
 
 class Heads(BaseModel):
-    """The known points (row, column) that the pixel is told from, and for each layer the weight of each head on each."""
+    """The known points (row, column) that a pixel is told from, and for each layer the weight of each head on each."""
 
     points: list[tuple[float, float]]
     layers: list[list[list[float]]]
@@ -110,7 +110,9 @@ async def examples() -> list[Picture]:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/png", "image/jpeg")},
+            "content": {
+                kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/png", "image/jpeg")
+            },
         }
     },
 )
@@ -139,7 +141,7 @@ async def attention(asked: HeadsAsked, request: Request) -> Heads:
 def _examples() -> list[Picture]:
     from sklearn.datasets import load_digits, load_sample_image
 
-    digits = load_digits()
+    digits: Any = load_digits()
     first = {int(label): image for label, image in zip(digits.target[::-1], digits.images[::-1], strict=True)}
     made = [
         Picture(name=f"digit-{label}", title=f"Digit {label}", picture=_pixels((image[..., None] * 255 / 16).round()))

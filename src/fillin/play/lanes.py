@@ -35,7 +35,9 @@ class Deadline:
 
     def __call__(self, done: int = 0) -> None:
         if self.left < 0:
-            raise TooLong(f"this took more than {self.seconds:g} s and was stopped; ask for less: fewer points or pixels")
+            raise TooLong(
+                f"this took more than {self.seconds:g} s and was stopped; ask for less: fewer points or pixels"
+            )
 
 
 class Lane:

@@ -4,10 +4,13 @@ import socket
 import threading
 from contextlib import closing
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fillin.errors import InputError, argument
 from fillin.needs import need
+
+if TYPE_CHECKING:
+    import uvicorn
 
 HOST = "127.0.0.1"
 _GRACE = 1  # seconds that answers under way have at the end
@@ -21,12 +24,18 @@ def serve(port: int | None = None, browser: bool = True, say: Any = print) -> No
     from fillin.play.images import WEIGHTS
 
     check_weights([WEIGHTS, *(choice.weights for choice in CHOICES.values() if choice.weights)])
-    with closing(_listen(port)) as listening:
-        _run(listening, browser, say)
+    with closing(listen(port)) as listening:
+        address = f"http://{HOST}:{listening.getsockname()[1]}"
+        server = server_on(listening)
+        say(f"fillin play: {address} (Ctrl-C ends it)")
+        threading.Thread(target=_warm, daemon=True).start()
+        if browser:
+            threading.Thread(target=_open, args=(server, address), daemon=True).start()
+        server.run(sockets=[listening])
 
 
-def _listen(port: int | None) -> socket.socket:
-    """A socket of this machine alone; a port that is taken is said."""
+def listen(port: int | None) -> socket.socket:
+    """A socket of this machine alone, on a free port where none is named; one that is taken is said."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -41,23 +50,18 @@ def _listen(port: int | None) -> socket.socket:
     return listening
 
 
-def _run(listening: socket.socket, browser: bool, say: Any) -> None:
+def server_on(listening: socket.socket) -> "uvicorn.Server":
+    """What answers there."""
     import uvicorn
 
     from fillin.play.app import create_app
 
-    port = listening.getsockname()[1]
-    address = f"http://{HOST}:{port}"
-    config = uvicorn.Config(
-        create_app(port), log_level="warning", access_log=False, timeout_graceful_shutdown=_GRACE, lifespan="on",
-        server_header=False, h11_max_incomplete_event_size=65_536, limit_concurrency=128, timeout_keep_alive=30,
+    return uvicorn.Server(
+        uvicorn.Config(
+            create_app(listening.getsockname()[1]), log_level="warning", access_log=False, lifespan="on",
+            timeout_graceful_shutdown=_GRACE, server_header=False, limit_concurrency=128, timeout_keep_alive=30,
+        )
     )  # fmt: skip
-    server = uvicorn.Server(config)
-    say(f"fillin play: {address} (Ctrl-C ends it)")
-    threading.Thread(target=_warm, daemon=True).start()
-    if browser:
-        threading.Thread(target=_open, args=(server, address), daemon=True).start()
-    server.run(sockets=[listening])
 
 
 def _warm() -> None:
@@ -68,7 +72,7 @@ def _warm() -> None:
         model_of(name)
 
 
-def _open(server: Any, address: str) -> None:
+def _open(server: "uvicorn.Server", address: str) -> None:
     import webbrowser
 
     while not server.started and not server.should_exit:

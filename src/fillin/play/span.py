@@ -119,14 +119,16 @@ def _measure(asked: SpanAsked) -> SpanTold:
             seconds, size = once[0] * times, None if once[1] is None else int(once[1] * _growth(name, times))
         told.append(
             Cost(
-                name=name, milliseconds=round(1e3 * seconds, 3), megabytes=None if size is None else round(size / 1e6, 2),
-                measured=name in found, pairs=pairs, about=words,
-            )  # fmt: skip
+                name=name,
+                milliseconds=round(1e3 * seconds, 3),
+                megabytes=None if size is None else round(size / 1e6, 2),
+                measured=name in found,
+                pairs=pairs,
+                about=words,
+            )
         )
     sigma = r / math.sqrt(-2 * math.log(span.threshold))
-    return SpanTold(
-        radius=round(r, 5), sigma=round(sigma, 5), inside=round(share, 6), costs=told, machine="one thread"
-    )
+    return SpanTold(radius=round(r, 5), sigma=round(sigma, 5), inside=round(share, 6), costs=told, machine="one thread")
 
 
 def _growth(name: str, times: float) -> float:
@@ -183,4 +185,6 @@ def _check_kernel() -> None:
     from fillin.attention import native
 
     if not native.available():
-        raise InputError("fillin was installed without a C++ compiler, so there is no kernel; install one, and fillin anew")
+        raise InputError(
+            "fillin was installed without a C++ compiler, so there is no kernel; install one, and fillin anew"
+        )

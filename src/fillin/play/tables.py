@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from fillin.tables import TableImputer
 
 router = APIRouter(prefix="/api/tables", tags=["tables"])
-_MEMBERS, _STEPS = 4, 120  # networks and steps: `fillin fill` takes 8 and 500, and minutes
+_MEMBERS, _STEPS = 3, 70  # networks and steps: `fillin fill` takes 8 and 500, and a minute
+_USUAL = 5_000  # cells; of more, fewer steps
 _SHARE = 0.12  # of the cells of the example that are left blank
 _TOP = 20  # rows that a cell was told from
 
@@ -111,7 +112,10 @@ async def example() -> str:
 @router.post(
     "",
     openapi_extra={
-        "requestBody": {"required": True, "content": {"text/csv": {"schema": {"type": "string", "maxLength": limits.UPLOAD}}}}
+        "requestBody": {
+            "required": True,
+            "content": {"text/csv": {"schema": {"type": "string", "maxLength": limits.UPLOAD}}},
+        }
     },
 )
 async def fill(request: Request) -> Filled:
@@ -156,7 +160,7 @@ def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
     with warnings.catch_warnings(action="ignore"):
         plan = plan_table(file.sheet, kind="table")
         deadline()
-        model = imputer(plan, Size(_MEMBERS, _STEPS)) if plan.fills else None
+        model = imputer(plan, Size(_MEMBERS, round(_STEPS * min(1, _USUAL / (rows * columns))))) if plan.fills else None
         found = fill_table(plan, model) if plan.places else {}
     name = hashlib.sha256(body).hexdigest()[:16]
     memory.put(name, Remembered(plan, model, found))
@@ -164,7 +168,9 @@ def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
     cells = [
         cell
         for column in plan.all_fills
-        for cell in _cells(names.index(column.name), column, found[column.name], added_cells(column, found[column.name]))
+        for cell in _cells(
+            names.index(column.name), column, found[column.name], added_cells(column, found[column.name])
+        )
     ]
     words = {"number": "number", "time": "date", "text": "class"}
     texts = [[str(text).strip() for text in column.cells()] for column in file.sheet.columns.values()]

@@ -176,17 +176,11 @@ def model_of(recipe: Recipe, stream: Stream) -> Process | Classifier:
 
 
 def start_from(recipe: Recipe, model: Process | Classifier) -> None:
-    """Give a new model the weights that `start` names. They must be of the same model; a joint one may also begin with
-    all but the head of its marginal brother."""
+    """Give a new model the weights that `start` names; they must be of the same model."""
     if recipe["start"] is None:
         return
-    first = load(recipe["start"])
-    weights = first.state_dict()
-    if getattr(model, "kind", None) == "joint" and getattr(first, "kind", None) == "marginal":
-        body = {name: t for name, t in weights.items() if not name.startswith("head.")}
-        weights = {**model.state_dict(), **body}
     try:
-        model.load_state_dict(weights)
+        model.load_state_dict(load(recipe["start"]).state_dict())
     except RuntimeError as error:
         why = " ".join(str(error).split())
         raise InputError(f"start: the weights in {recipe['start']} are of another model: {why}") from error

@@ -2,8 +2,9 @@
 
 import warnings
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64, UInt8
@@ -17,9 +18,7 @@ MOST = 1 << 26  # pixels of one picture
 _BYTES = 4 << 30  # of a folder
 
 
-def read_picture(
-    path: Path | BinaryIO, name: str | None = None, most: int = MOST
-) -> UInt8[ndarray, "h w c"]:
+def read_picture(path: Path | BytesIO, name: str | None = None, most: int = MOST) -> UInt8[ndarray, "h w c"]:
     """Grey (c = 1) or in colour (c = 3); what is transparent is laid on white. What has no path has a name in errors;
     more than `most` pixels are not decoded."""
     name = str(path) if name is None else name

@@ -35,9 +35,7 @@ export function unitsOf(points) {
 export function listed({ told }) {
   const names = ["x", "mean", "low50", "high50", "low95", "high95"];
   const columns = names.map((name) => told[name]);
-  const everywhere = told.sample_x.length === told.x.length;
-  const samples = everywhere ? told.samples : [];
-  const head = [...names, ...samples.map((_, i) => `sample${i + 1}`)];
-  const rows = told.x.map((_, i) => [...columns, ...samples].map((column) => column[i]).join(","));
+  const head = [...names, ...told.samples.map((_, i) => `sample${i + 1}`)];
+  const rows = told.x.map((_, i) => [...columns, ...told.samples].map((column) => column[i]).join(","));
   return [head.join(","), ...rows].join("\n") + "\n";
 }

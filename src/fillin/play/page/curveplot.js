@@ -15,10 +15,10 @@ export function drawCurve(canvas, state) {
   context.clip();
   if (told) {
     const home = (told.x[0] + told.x[told.x.length - 1]) / 2 - (state.window[0] + state.window[1]) / 2;
-    const px = told.x.map((x) => plot.px(x - home)), sx = told.sample_x.map((x) => plot.px(x - home));
+    const px = told.x.map((x) => plot.px(x - home));
     band(context, px, told.low95.map(plot.py), told.high95.map(plot.py), colour("band95"));
     band(context, px, told.low50.map(plot.py), told.high50.map(plot.py), colour("band50"));
-    for (const y of told.samples) line(context, sx, y.map(plot.py), colour("accent"), 1, 0.55);
+    for (const y of told.samples) line(context, px, y.map(plot.py), colour("accent"), 1, 0.55);
     if (told.unmoved) line(context, px, told.unmoved.map(plot.py), colour("ink"), 1.5, 0.7, [5, 5]);
     line(context, px, told.mean.map(plot.py), colour("accent"), 2.5, 1);
   }

@@ -66,23 +66,20 @@ export async function paintUrl(canvas, url, picture, over) {
   over?.(context, size);
 }
 
-/** Discs on known points, a colour a head, their area the weight; a cross where it is looked from. */
+/** On known points a slice for each head, a colour a head, its area the weight; a cross where it is looked from. */
 export function marks(context, size, { looked, layer, pixel }, colours) {
   const shown = looked.layers[Math.min(layer, looked.layers.length) - 1];
+  const turn = (2 * Math.PI) / shown.length;
   const most = Math.max(...shown.flat(), 1e-9);
-  context.fillStyle = "rgba(0, 0, 0, .35)";
+  context.fillStyle = "rgba(0, 0, 0, .5)";
   context.fillRect(0, 0, context.canvas.width, context.canvas.height);
   for (const [h, weights] of shown.entries()) {
-    const angle = (2 * Math.PI * h) / shown.length;
+    context.fillStyle = colours[h % colours.length];
     for (const [j, weight] of weights.entries()) {
-      const [row, column] = looked.points[j];
+      const [y, x] = looked.points[j].map((v) => (v + 0.5) * size);
       context.beginPath();
-      context.arc(
-        (column + 0.5 + 0.22 * Math.cos(angle)) * size, (row + 0.5 + 0.22 * Math.sin(angle)) * size,
-        0.6 * size * Math.sqrt(weight / most), 0, 2 * Math.PI,
-      );
-      context.globalAlpha = 0.85;
-      context.fillStyle = colours[h % colours.length];
+      context.moveTo(x, y);
+      context.arc(x, y, Math.max(0.52 * size, 7) * Math.sqrt(weight / most), h * turn, (h + 1) * turn);
       context.fill();
     }
   }

@@ -27,6 +27,7 @@ function places() {
 
 function measure() {
   $("span-costs").setAttribute("aria-busy", "true");
+  $("span-about").textContent = "Measuring …";
   ask("span", "/api/span", { points: state.points, share: state.share }, (told) => {
     state.told = told;
     $("span-costs").removeAttribute("aria-busy");

@@ -6,6 +6,7 @@ let told = null;
 let filled = new Map(); // "row,column" → the cell
 
 const shade = (sure) => (sure === null ? "s0" : `s${Math.min(4, Math.floor(5 * sure))}`);
+const short = (text) => (text.length > 6 && Math.abs(Number(text)) < 1000 ? String(Number(Number(text).toPrecision(3))) : text);
 const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 function send(text, name) {
@@ -44,7 +45,7 @@ function cellOf(i, j, text) {
   const sure = cell.confidence === null ? "" : `, confidence ${percent(cell.confidence)}`;
   const label = `${told.columns[j]} of row ${i + 1}, filled: ${cell.value}${band}${sure}`;
   return make("td", { class: shade(cell.confidence) },
-    make("button", { type: "button", "aria-label": label, title: label, onclick: () => look(cell) }, cell.value));
+    make("button", { type: "button", "aria-label": label, title: label, onclick: () => look(cell) }, short(cell.value)));
 }
 
 function look(cell) {
