@@ -128,7 +128,7 @@ def test_a_long_computation_is_stopped_at_its_limit():
                 sleep(0.01)
                 deadline(1)
 
-        with pytest.raises(TooLong, match="more than 0.1 s and was stopped"):
+        with pytest.raises(TooLong, match=r"more than 0.1 s and was stopped"):
             await lane.run(work)
         lane.close()
 
