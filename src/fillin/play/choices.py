@@ -23,7 +23,7 @@ class Choice:
 
 CHOICES = {
     "te-tnp": Choice(
-        "TE-TNP", "te-tnp-kernels", True,
+        "TE-TNP", "te-tnp-rbf", True,
         "A transformer that compares displacements: it knows how far apart places are, never where they are.",
     ),
     "anp": Choice(
@@ -77,9 +77,7 @@ def model_of(name: str) -> Any:
 def tell(name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, seed: int = 0) -> Told:
     """What the model says at xt. Functions are drawn by the seed: a point that moves a little moves them a little.
 
-    A latent makes a whole function, and a Gaussian process draws them. Others tell each place on its own: they are
-    drawn at few places, from coarse to fine, each given those before it, and all between differ from their mean by as
-    many deviations as the drawn ones beside them.
+    A latent makes a whole function, a Gaussian process draws them; of others see `functions_between`.
     """
     import torch
 

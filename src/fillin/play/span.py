@@ -104,8 +104,8 @@ def _measure(asked: SpanAsked) -> SpanTold:
     small = {NATIVE: within <= limits.PAIRS, BIAS: asked.points <= limits.DENSE, FUSED: asked.points <= limits.FUSED}
     runs = {NATIVE: data.attend("native", span), BIAS: data.bias(span), FUSED: data.fused()}
     about = {
-        NATIVE: (within, "our kernel: only the pairs inside the window are computed"),
-        BIAS: (every, "dense: the same window added to the logits of every pair"),
+        NATIVE: (within, "only the pairs inside the window are computed"),
+        BIAS: (every, "the same window, added to the logits of every pair"),
         FUSED: (every, "torch's own attention, without any window"),
     }
     found = costs({name: run for name, run in runs.items() if small[name]}, rounds=1)

@@ -1,7 +1,10 @@
-// One request in flight, ever. Of each kind the newest waits and those before it are dropped, as are stale answers.
+// One request in flight, ever. Of each kind the newest waits and those before it are dropped. An answer is stale where a
+// newer one of its kind waits: it is dropped too, unless nothing was drawn for a while, or a slow machine would show nothing.
 import { say } from "./dom.js";
 
 const waiting = new Map(); // kind → what is to be asked next
+const drawn = new Map(); // kind → when it was drawn last
+const PATIENCE = 80; // milliseconds
 let busy = false;
 export const timings = []; // milliseconds from asking to drawn, newest last
 
@@ -18,8 +21,9 @@ async function next() {
   busy = true;
   try {
     const answer = await send(one.path, one.body, one.options);
-    if (!waiting.has(kind)) {
+    if (!waiting.has(kind) || performance.now() - (drawn.get(kind) ?? 0) > PATIENCE) {
       one.draw(answer);
+      drawn.set(kind, performance.now());
       timings.push({ kind, milliseconds: performance.now() - one.asked });
       if (timings.length > 500) timings.shift();
     }
