@@ -64,7 +64,7 @@ def functions_between(
 
     Of every so many targets each fourth is drawn first, then those halfway between given these, then those halfway
     between again: autoregression, many targets at a time, coherent where targets 4 · `every` apart tell little of one
-    another. All others are mean + std · z, with z = (y − mean)/std as a line between those that were drawn.
+    another. All others are mean + std · z, where z = (y − mean)/std goes smoothly from one that was drawn to the next.
     `prediction` is model(xc, yc, xt), if it is there already.
 
     >>> model = __import__("fillin").create("cnp", size="small")
@@ -79,7 +79,7 @@ def functions_between(
     z = mean.new_zeros(n, len(sites), mean.shape[-1])
     x, y = xc.repeat(n, 1, 1), yc.repeat(n, 1, 1)
     for step, first in ((4, 0), (4, 2), (2, 1)):
-        level = torch.arange(first, len(sites), step)
+        level = torch.arange(len(sites))[first::step]
         at = sites[level]
         here, marginal = xt[:, at].repeat(n, 1, 1), (mean[:, at], std[:, at])
         if first and len(level):
@@ -91,6 +91,7 @@ def functions_between(
     left = (torch.arange(last + 1) // every).clamp_max(len(sites) - 1)
     right = (left + 1).clamp_max(len(sites) - 1)
     share = ((torch.arange(last + 1) - sites[left]) / (sites[right] - sites[left]).clamp_min(1))[:, None]
+    share = share.square() * (3 - 2 * share)
     return (mean + std * ((1 - share) * z[:, left] + share * z[:, right]))[:, None]
 
 

@@ -29,6 +29,11 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
     503: {"model": Problem, "description": "Too many requests are waiting; Retry-After says when to try again."},
 }
 
+_KNOWN = {
+    400: "the body is no JSON that can be read; /openapi.json has what is read here",
+    404: "there is nothing here; the page is at /",
+}
+
 
 def create_app(port: int | None = None) -> Guard:
     """The whole application, guarded. With a port, requests must name it: those to any other host are refused."""
@@ -71,7 +76,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
 
 async def _plain(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    said = "there is nothing here; the page is at /" if error.status_code == 404 else str(error.detail)
+    said = _KNOWN.get(error.status_code, str(error.detail))
     return JSONResponse({"detail": said}, error.status_code, headers=error.headers)
 
 

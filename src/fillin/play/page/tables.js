@@ -6,7 +6,7 @@ let told = null;
 let filled = new Map(); // "row,column" → the cell
 
 const shade = (sure) => (sure === null ? "s0" : `s${Math.min(4, Math.floor(5 * sure))}`);
-const short = (text) => (text.length > 6 && Math.abs(Number(text)) < 1000 ? String(Number(Number(text).toPrecision(3))) : text);
+const short = (text) => (text.length > 4 && Math.abs(Number(text)) < 1000 ? String(Number(Number(text).toPrecision(3))) : text);
 const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 function send(text, name) {
