@@ -16,6 +16,7 @@ from fillin.errors import FillinError
 from fillin.play import curves, images, span, tables
 from fillin.play.guard import Guard
 from fillin.play.lanes import Busy, Lanes
+from fillin.play.memory import Memory
 from fillin.play.schema import Problem
 
 _TOOLS = curves, images, tables, span
@@ -47,7 +48,7 @@ def create_app(port: int | None = None) -> Guard:
         title="fillin play", version=fillin.__version__, description=_ABOUT, docs_url=None, redoc_url=None,
         lifespan=life, responses=_PROBLEMS,
     )  # fmt: skip
-    app.state.lanes, app.state.tables = Lanes(), tables.Memory()
+    app.state.lanes, app.state.tables = Lanes(), Memory()
     for tool in _TOOLS:
         app.include_router(tool.router)
     app.add_exception_handler(FillinError, _mistaken)

@@ -2,10 +2,7 @@
 
 import hashlib
 import io
-import threading
 import warnings
-from collections import OrderedDict
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,11 +14,11 @@ from pydantic import BaseModel, Field
 from fillin.errors import InputError
 from fillin.play import limits
 from fillin.play.lanes import Deadline
+from fillin.play.memory import Memory, Remembered
 from fillin.play.schema import Asked
 
 if TYPE_CHECKING:
     from fillin.filling.tables.learn import Found
-    from fillin.filling.tables.plan import TablePlan
     from fillin.tables import TableImputer
 
 router = APIRouter(prefix="/api/tables", tags=["tables"])
@@ -72,35 +69,6 @@ class Looked(BaseModel):
     others: float
     columns: list[float | None]
     what: str
-
-
-@dataclass(frozen=True)
-class Remembered:
-    plan: "TablePlan"
-    model: "TableImputer | None"
-    found: "dict[str, Found]"
-
-
-class Memory:
-    """The last few tables, in memory alone; the oldest goes first."""
-
-    def __init__(self, most: int = limits.TABLES):
-        self._most, self._lock = most, threading.Lock()
-        self._held: OrderedDict[str, Remembered] = OrderedDict()
-
-    def put(self, name: str, table: Remembered) -> None:
-        with self._lock:
-            self._held[name] = table
-            self._held.move_to_end(name)
-            while len(self._held) > self._most:
-                self._held.popitem(last=False)
-
-    def get(self, name: str) -> Remembered:
-        with self._lock:
-            if name not in self._held:
-                raise InputError(f"id: the table {name} is not remembered any more; send it again")
-            self._held.move_to_end(name)
-            return self._held[name]
 
 
 @router.get("/example", response_class=PlainTextResponse)
