@@ -6,7 +6,8 @@ export function parse(text) {
   const lines = text.split(/\r?\n|\r/).map((line) => line.trim()).filter((line) => line && !line.startsWith("#"));
   if (!lines.length) throw new Error("There is nothing to read: paste two columns, x and y");
   const separator = ["\t", ";", ","].find((one) => lines[lines.length - 1].includes(one)) ?? /\s+/;
-  const numbers = (line) => line.split(separator).slice(0, 2).map((cell) => (cell.trim() === "" ? NaN : Number(cell.trim())));
+  const number = (cell) => (cell.trim() === "" ? NaN : Number(cell.trim()));
+  const numbers = (line) => line.split(separator).slice(0, 2).map(number);
   const points = [];
   for (const [i, line] of lines.entries()) {
     const pair = numbers(line);

@@ -23,7 +23,8 @@ export function ticks(low, high, about) {
   return { found, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
-const shown = (v, digits) => (Math.abs(v) >= 1e5 || digits > 4 ? v.toPrecision(3) : v.toFixed(digits)).replace("-", "−");
+const written = (v, digits) => (Math.abs(v) >= 1e5 || digits > 4 ? v.toPrecision(3) : v.toFixed(digits));
+const shown = (v, digits) => written(v, digits).replace("-", "−");
 
 export function axes(context, plot, moved, colours) {
   context.font = "12px system-ui, sans-serif";

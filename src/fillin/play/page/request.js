@@ -1,5 +1,6 @@
-// One request in flight, ever. Of each kind the newest waits and those before it are dropped. An answer is stale where a
-// newer one of its kind waits: it is dropped too, unless nothing was drawn for a while, or a slow machine would show nothing.
+// One request in flight, ever. Of each kind the newest waits and those before it are dropped. An answer is stale where
+// a newer one of its kind waits: it is dropped too, unless nothing was drawn for a while, or a slow machine would show
+// nothing at all.
 import { say } from "./dom.js";
 
 const waiting = new Map(); // kind → what is to be asked next

@@ -76,13 +76,20 @@ function draw() {
     `this window of radius ${state.radius.toFixed(3)}, σ ${(state.radius / Math.sqrt(-2 * Math.log(0.1))).toFixed(3)}`;
 }
 
-const time = (ms) => (ms < 1 ? `${ms.toFixed(2)} ms` : ms < 100 ? `${ms.toFixed(1)} ms` : ms < 10000 ? `${Math.round(ms)} ms`
-  : `${(ms / 1000).toFixed(0)} s`);
-const memory = (mb) => (mb === null ? "memory unknown" : mb < 1000 ? `${mb.toFixed(mb < 10 ? 1 : 0)} MB` : `${(mb / 1000).toFixed(1)} GB`);
+function time(ms) {
+  if (ms >= 10000) return `${(ms / 1000).toFixed(0)} s`;
+  return `${ms.toFixed(ms < 1 ? 2 : ms < 100 ? 1 : 0)} ms`;
+}
+function memory(mb) {
+  if (mb === null) return "memory unknown";
+  return mb < 1000 ? `${mb.toFixed(mb < 10 ? 1 : 0)} MB` : `${(mb / 1000).toFixed(1)} GB`;
+}
 
 function costs() {
   const most = Math.max(...state.told.costs.map((cost) => Math.log10(1 + cost.milliseconds)));
-  const titles = { native: "Window, our kernel", "window as a bias": "Window, dense", "fused, no window": "No window, dense" };
+  const titles = {
+    native: "Window, our kernel", "window as a bias": "Window, dense", "fused, no window": "No window, dense",
+  };
   $("span-costs").replaceChildren(...state.told.costs.map((cost) => make("div", {},
     make("h3", {}, titles[cost.name] ?? cost.name),
     bar(Math.log10(1 + cost.milliseconds) / most, cost.measured ? "mark" : "guess"),

@@ -6,7 +6,8 @@ let told = null;
 let filled = new Map(); // "row,column" → the cell
 
 const shade = (sure) => (sure === null ? "s0" : `s${Math.min(4, Math.floor(5 * sure))}`);
-const short = (text) => (text.length > 4 && Math.abs(Number(text)) < 1000 ? String(Number(Number(text).toPrecision(3))) : text);
+const isLong = (text) => text.length > 4 && Math.abs(Number(text)) < 1000;
+const short = (text) => (isLong(text) ? String(Number(Number(text).toPrecision(3))) : text);
 const percent = (share) => `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 function send(text, name) {
@@ -23,12 +24,15 @@ function send(text, name) {
 function show(answer) {
   told = answer;
   filled = new Map(answer.filled.map((cell) => [`${cell.row},${cell.column}`, cell]));
-  const head = make("tr", {}, make("th", { scope: "col" }, ""), ...answer.columns.map((name) => make("th", { scope: "col" }, name)));
+  const names = answer.columns.map((name) => make("th", { scope: "col" }, name));
+  const head = make("tr", {}, make("th", { scope: "col" }, ""), ...names);
   const rows = answer.cells.map((cells, i) =>
-    make("tr", { "data-row": i }, make("th", { scope: "row" }, String(i + 1)), ...cells.map((text, j) => cellOf(i, j, text))));
+    make("tr", { "data-row": i }, make("th", { scope: "row" }, String(i + 1)),
+      ...cells.map((text, j) => cellOf(i, j, text))));
   $("table-sheet").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
   const blanks = answer.filled.length;
-  const line = `${answer.cells.length} rows, ${answer.columns.length} columns, ${blanks} blanks filled in ${answer.seconds} s`;
+  const size = `${answer.cells.length} rows, ${answer.columns.length} columns`;
+  const line = `${size}, ${blanks} blanks filled in ${answer.seconds} s`;
   $("table-about").textContent = [line, ...answer.notes].join(". ");
   $("table-shades").hidden = !blanks;
   $("table-get").disabled = !blanks;
@@ -45,7 +49,8 @@ function cellOf(i, j, text) {
   const sure = cell.confidence === null ? "" : `, confidence ${percent(cell.confidence)}`;
   const label = `${told.columns[j]} of row ${i + 1}, filled: ${cell.value}${band}${sure}`;
   return make("td", { class: shade(cell.confidence) },
-    make("button", { type: "button", "aria-label": label, title: label, onclick: () => look(cell) }, short(cell.value)));
+    make("button", { type: "button", "aria-label": label, title: label, onclick: () => look(cell) },
+      short(cell.value)));
 }
 
 function look(cell) {
@@ -75,13 +80,15 @@ function explain(cell, why) {
     rows.length ? make("div", { class: "bars" }, ...rows.flatMap(([row, weight]) => [
       make("span", {}, `${row + 1}: ${value(row)}`), bar(weight / most), make("span", {}, percent(weight)),
     ])) : undefined,
-    make("p", { class: "about" }, `All others together: ${percent(why.others + why.rows.slice(8).reduce((a, [, w]) => a + w, 0))}`),
+    make("p", { class: "about" },
+      `All others together: ${percent(why.others + why.rows.slice(8).reduce((a, [, w]) => a + w, 0))}`),
     make("h3", {}, "Columns: change of the answer when hidden"),
     make("div", { class: "bars" }, ...columns.slice(0, 10).flatMap(([j, change]) => [
       make("span", {}, told.columns[j]), bar(change / largest), make("span", {}, change.toFixed(2)),
     ])),
     make("p", { class: "about" }, why.what)));
-  say(`${told.columns[cell.column]} of row ${cell.row + 1}: ${rows.length ? `row ${rows[0][0] + 1} counts most` : why.what}`);
+  const first = rows.length ? `row ${rows[0][0] + 1} counts most` : why.what;
+  say(`${told.columns[cell.column]} of row ${cell.row + 1}: ${first}`);
 }
 
 function quoted(text) {
@@ -95,7 +102,8 @@ function csv() {
 
 export function startTables() {
   for (const [i, box] of [...$("table-shades").querySelectorAll("i")].entries()) box.classList.add(`s${i}`);
-  const example = () => ask("example", "/api/tables/example", undefined, (text) => send(text, "the irises"), { text: true });
+  const irises = (text) => send(text, "the irises");
+  const example = () => ask("example", "/api/tables/example", undefined, irises, { text: true });
   $("table-example").addEventListener("click", example);
   $("table-get").addEventListener("click", () => download("filled.csv", csv(), "text/csv"));
   onFile($("tables"), $("table-file"), (file) => {
