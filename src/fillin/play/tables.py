@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fillin.tables import TableImputer
 
 router = APIRouter(prefix="/api/tables", tags=["tables"])
-_MEMBERS, _STEPS = 3, 70  # networks and steps: `fillin fill` takes 8 and 500, and a minute
+_MEMBERS, _STEPS = 3, 60  # networks and steps: `fillin fill` takes 8 and 500, and a minute
 _USUAL = 5_000  # cells; of more, fewer steps
 _SHARE = 0.12  # of the cells of the example that are left blank
 _TOP = 20  # rows that a cell was told from
