@@ -14,7 +14,7 @@ setup: $(STAMP)  ## a virtual environment with everything in it
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade -c constraints.txt pip
-	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,images,study,export]'
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,images,play,study,export]'
 	@touch $(STAMP)
 
 demo: setup      ## fill the gaps of a real series and a real field, and compare with what was hidden
@@ -70,13 +70,15 @@ pretrain: setup  ## the weights that fill gaps (five and a half hours on one cor
 	  else $(BIN)/fillin train $$name --threads 1 --out runs/$$name; fi || exit 1; \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$name $$name || exit 1; done
 
-curves: setup    ## the weights and figures of docs/results/curves.md (two and a half hours on one core)
+curves: setup    ## the weights and figures of docs/results/curves.md (three hours on one core)
 	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf
 	$(BIN)/fillin train tnp-d --time 30m --threads 1 --out runs/tnp-d-rbf
 	$(BIN)/fillin train te-tnp-a --time 68m --threads 1 --out runs/te-tnp-a-rbf
 	$(BIN)/fillin train kernels --time 20m --threads 1 --out runs/te-tnp-kernels
 	$(BIN)/fillin train sawtooth --time 30m --threads 1 --out runs/te-tnp-a-sawtooth
-	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth; do \
+	for model in anp convcnp; do $(BIN)/fillin train $$model --data.function 'rbf | matern-5/2 | periodic' --time 10m \
+	  --threads 1 --out runs/$$model-kernels || exit 1; done
+	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth anp-kernels convcnp-kernels; do \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$run $$run || exit 1; done
 
 results: setup   ## the measured tables of docs/results (leave the machine alone meanwhile)

@@ -33,3 +33,20 @@ def unchecked():
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
     jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="session")
+def play():
+    """The address of a running `fillin play`."""
+    from played import served
+
+    with served() as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def client(play):
+    import httpx
+
+    with httpx.Client(base_url=play, timeout=120) as client:
+        yield client

@@ -17,7 +17,7 @@ ROOT = Path(fillin.__file__).parent
 ORDER = [
     "errors", "needs", "quantiles", "answer", "cells", "progress", "pretrained", "attention", "layers", "heads", "data",
     "models", "objectives", "sampling", "exporting", "plots", "train", "bench", "evaluate", "tables", "filling",
-    "completing", "regressor", "studies", "cli",
+    "completing", "regressor", "studies", "play", "cli",
 ]  # fmt: skip
 MODULES = sorted(m.name for m in pkgutil.walk_packages([str(ROOT)], "fillin.") if not m.name.endswith("__main__"))
 

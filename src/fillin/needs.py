@@ -1,12 +1,15 @@
-"""What reads tables comes with the extra `fill`, what reads fields with `fields`, pictures with `images`; imported when
-they are needed."""
+"""What reads tables comes with the extra `fill`, what reads fields with `fields`, pictures with `images`, what serves
+the page with `play`; imported when they are needed."""
 
 from importlib import import_module
 from types import ModuleType
 
 from fillin.errors import InputError
 
-EXTRAS = {"xarray": "fields", "netCDF4": "fields", "zarr": "fields", "dask": "fields", "PIL": "images"}
+EXTRAS = {
+    "xarray": "fields", "netCDF4": "fields", "zarr": "fields", "dask": "fields", "PIL": "images", "fastapi": "play",
+    "uvicorn": "play",
+}  # fmt: skip
 
 
 def need(module: str) -> ModuleType:

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Sequence
 
 import fillin
-from fillin.cli import bench, complete, evaluate, export, fill, models, study, train
+from fillin.cli import bench, complete, evaluate, export, fill, models, play, study, train
 from fillin.errors import FillinError
 
 _EXAMPLES = """\
 examples:
   fillin fill river.csv              fill the blanks of a file, with error bars and a picture
   fillin complete photo.png --scale 4    what is missing of a picture, or a larger one
+  fillin play                        a page in the browser to see it work
   fillin models                      what there is
   fillin models te-tnp               the options and sizes of one model
   fillin train te-tnp --time 5m      train by a recipe
@@ -24,7 +25,7 @@ examples:
 
 fillin COMMAND --help says more.
 """
-_COMMANDS = (fill, complete, models, train, evaluate, study, bench, export)
+_COMMANDS = (fill, complete, play, models, train, evaluate, study, bench, export)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -46,25 +46,33 @@ def read_part(
     if len(given) > 1:
         raise InputError(f"--{given[0]} and --{given[1]} both say what is known; leave one out")
     if mask is not None:
-        return _pixels(picture, _read_mask(Path(mask), picture.shape[:2]) & ~clear, False, notes, f"--mask {mask}")
+        return by_mask(picture, _read_mask(Path(mask), picture.shape[:2]) & ~clear, False, notes, f"--mask {mask}")
     if not given:
         if not clear.any() and scale == 1:
             raise InputError(
                 f"{path}: nothing is missing: no pixel is fully transparent. Say what is known with --keep 0.1, --hide "
                 "bottom, --know 'grid 4' or --mask m.png, or enlarge it with --scale 4"
             )
-        return _pixels(picture, ~clear, False, notes, str(path))
+        return by_mask(picture, ~clear, False, notes, str(path))
     pattern = _pattern(keep, know, hide)
+    if pattern.name == "coarse" and clear.any():
+        raise InputError(f"{path} has transparent pixels, and 'coarse' wants them all; use another pattern")
+    return by_pattern(picture, pattern, seed, clear, notes, str(path))
+
+
+def by_pattern(
+    picture: UInt8[ndarray, "h w c"], pattern: Pattern, seed: int, clear: Bool[ndarray, "h w"],
+    notes: tuple[str, ...] = (), where: str = "the picture",
+) -> Part:  # fmt: skip
+    """What a pattern leaves known of what is not `clear`."""
     numbers = torch.Generator().manual_seed(seed)
     if pattern.name == "coarse":
-        if clear.any():
-            raise InputError(f"{path} has transparent pixels, and 'coarse' wants them all; use another pattern")
         place, colour = pattern(colours(picture)[None], numbers)
         h, w = picture.shape[:2]
         x = (place[0].double().numpy() * max(h, w) / 2 + np.array([h, w]) - 1) / 2
         return Part(picture, x, colour[0].double().numpy() + 0.5, None, True, notes)
     chosen = pattern.mask((1, *picture.shape[:2]), numbers)[0].numpy()
-    return _pixels(picture, chosen & ~clear, not clear.any(), notes, str(path))
+    return by_mask(picture, chosen & ~clear, not clear.any(), notes, where)
 
 
 def _pattern(keep: float | None, know: str | None, hide: str | None) -> Pattern:
@@ -79,7 +87,10 @@ def _pattern(keep: float | None, know: str | None, hide: str | None) -> Pattern:
     return Pattern.read(know)
 
 
-def _pixels(picture: ndarray, mask: Bool[ndarray, "h w"], hidden: bool, notes: tuple[str, ...], where: str) -> Part:
+def by_mask(
+    picture: UInt8[ndarray, "h w c"], mask: Bool[ndarray, "h w"], hidden: bool, notes: tuple[str, ...], where: str
+) -> Part:
+    """The pixels of a mask."""
     if not mask.any():
         raise InputError(f"{where}: no pixel is known, so there is nothing to complete from; in a mask white is known")
     return Part(picture, np.argwhere(mask).astype(float), picture[mask] / 255, mask, hidden, notes)

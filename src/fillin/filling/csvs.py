@@ -64,9 +64,13 @@ class CsvFile:
 
 
 def read_csv(path: Path, na: Collection[str] = (), date_format: str | None = None) -> CsvFile:
-    raw = read_bytes(path)
+    return parse_csv(read_bytes(path), path.name, na, date_format)
+
+
+def parse_csv(raw: bytes, name: str, na: Collection[str] = (), date_format: str | None = None) -> CsvFile:
+    """The same of bytes that came some other way; `name` is what errors call them."""
     notes: list[str] = []
-    encoding = _encoding(raw, path.name, notes)
+    encoding = _encoding(raw, name, notes)
     lines = io.TextIOWrapper(io.BytesIO(raw), encoding=encoding, newline="")
     above: list[str] = []
     for line in lines:
@@ -74,11 +78,11 @@ def read_csv(path: Path, na: Collection[str] = (), date_format: str | None = Non
             break
         above.append(line.rstrip("\r\n"))
     else:
-        raise InputError(f"{path.name} has no header; its first line must name the columns, one row a place below it")
+        raise InputError(f"{name} has no header; its first line must name the columns, one row a place below it")
     ending = "\r\n" if line.endswith("\r\n") else "\r" if line.endswith("\r") else "\n"
     few = [line, *islice(lines, 20)]
     held = _Lines(chain(few, lines), len(above))
-    return _parse(held, path.name, _separator(few), ending, above, encoding, notes, na, date_format)
+    return _parse(held, name, _separator(few), ending, above, encoding, notes, na, date_format)
 
 
 class _Lines:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections import Counter
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +18,24 @@ MOST = 1 << 26  # pixels of one picture
 _BYTES = 4 << 30  # of a folder
 
 
-def read_picture(path: Path) -> UInt8[ndarray, "h w c"]:
-    """Grey (c = 1) or in colour (c = 3); what is transparent is laid on white."""
+def read_picture(path: Path | BytesIO, name: str | None = None, most: int = MOST) -> UInt8[ndarray, "h w c"]:
+    """Grey (c = 1) or in colour (c = 3); what is transparent is laid on white. What has no path has a name in errors;
+    more than `most` pixels are not decoded."""
+    name = str(path) if name is None else name
     module = need("PIL.Image")
     try:
         with (
             warnings.catch_warnings(action="error", category=module.DecompressionBombWarning),
             module.open(path, formats=("PNG", "JPEG")) as picture,
         ):
-            if picture.width * picture.height > MOST:
+            if picture.width * picture.height > most:
                 size = f"{picture.width} × {picture.height}"
-                raise InputError(f"{path} is {size}, more than {MOST:,} pixels; make it smaller first")
+                raise InputError(f"{name} is {size}, more than {most:,} pixels; make it smaller first")
             return np.array(_plain(picture))
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, module.DecompressionBombError, module.DecompressionBombWarning) as error:
-        raise InputError(f"{path} cannot be read as PNG or JPEG: {error}") from error
+        raise InputError(f"{name} cannot be read as PNG or JPEG: {error}") from error
 
 
 def _plain(picture: Any) -> UInt8[ndarray, "h w c"]:

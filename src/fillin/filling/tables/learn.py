@@ -14,6 +14,7 @@ from fillin.needs import need
 
 if TYPE_CHECKING:
     from fillin.filling.bounds import Belief, Bounds
+    from fillin.tables import TableImputer
 
 
 @dataclass(frozen=True)
@@ -69,31 +70,47 @@ class Within:
         return self.belief.quantile(q)
 
 
-def fill_table(plan: TablePlan) -> dict[str, Found]:
-    """What belongs in the blanks of each column that has some."""
+def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str, Found]:
+    """What belongs in the blanks of each column that has some; by a `model` that `imputer` has fitted, where there is
+    one."""
     found: dict[str, Found] = {column.name: _fixed(column) for column in plan.fixed}
     if plan.fills:
         asked = {column.name: column.blank for column in plan.fills}
-        told = tell(plan, plan.frame, asked, FULL)
+        told = tell(plan, plan.frame, asked, FULL, model)
         found |= {column.name: _found(plan, column, told[column.name]) for column in plan.fills}
     return found
 
 
-def tell(plan: TablePlan, frame: Any, asked: dict[str, Bool[ndarray, "n"]], size: Size) -> dict[str, Any]:
-    """Train on all that is known in the frame; of each column what belongs where it is asked for, as `Numbers` or
-    `Chances`."""
+def imputer(plan: TablePlan, size: Size, frame: Any = None) -> "TableImputer":
+    """Trained on all that is known in the frame: that of the plan, or another like it."""
     need("sklearn")
     from fillin.tables import TableImputer
+
+    return TableImputer(**_options(plan, size)).fit(_reads(plan, plan.frame if frame is None else frame))
+
+
+def _options(plan: TablePlan, size: Size) -> dict[str, Any]:
+    kinds = {column.name: "class" for column in plan.reads if column.kind == TEXT}
+    return {**vars(size), "random_state": plan.seed, "kinds": kinds}
+
+
+def _reads(plan: TablePlan, frame: Any) -> Any:
+    return frame[[column.name for column in plan.reads]]
+
+
+def tell(
+    plan: TablePlan, frame: Any, asked: dict[str, Bool[ndarray, "n"]], size: Size, model: "TableImputer | None" = None
+) -> dict[str, Any]:
+    """Train on all that is known in the frame, unless a `model` has been; of each column what belongs where it is asked
+    for, as `Numbers` or `Chances`."""
+    need("sklearn")
     from fillin.tables.told import Numbers
 
-    rows = np.flatnonzero(np.any(list(asked.values()), axis=0))
-    reads = frame[[column.name for column in plan.reads]]
-    kinds = {column.name: "class" for column in plan.reads if column.kind == TEXT}
-    options: dict[str, Any] = {**vars(size), "random_state": plan.seed, "kinds": kinds}
+    rows, reads = np.flatnonzero(np.any(list(asked.values()), axis=0)), _reads(plan, frame)
     if plan.target is not None:
-        name = plan.target.name
+        name, options = plan.target.name, _options(plan, size)
         return {name: _within(_tell_target(plan.target, frame, reads, rows, options), plan.bounds.get(name))}
-    model = TableImputer(**options).fit(reads)
+    model = imputer(plan, size, frame) if model is None else model
     each = dict(zip(reads.columns, model.fitted_.tell(model.schema_.encode(reads.iloc[rows])), strict=True))
     found = {}
     for name, own in asked.items():

@@ -29,12 +29,12 @@ def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, Found
 
 def _rows(file: CsvFile, plan: TablePlan, found: dict[str, Found]) -> Iterator[str]:
     comma = any(column.comma for column in plan.sheet.columns.values())
-    added = [_cells(column, found[column.name], comma) for column in plan.all_fills]
+    added = [added_cells(column, found[column.name], comma) for column in plan.all_fills]
     for record, *parts in zip(file.records, *added, strict=True):
         yield file.row(record, [cell for part in parts for cell in part])
 
 
-def _cells(column: Column, found: Found, comma: bool) -> list[list[str]]:
+def added_cells(column: Column, found: Found, comma: bool = False) -> list[list[str]]:
     """Of each row what is added for the column; what was known as it was written."""
     texts = [str(cell).strip() for cell in column.cells()]
     if isinstance(found, Labels):

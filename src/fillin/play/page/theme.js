@@ -1,0 +1,36 @@
+// Light or dark: as the system says, until the switch says otherwise.
+const root = document.documentElement;
+const system = matchMedia("(prefers-color-scheme: dark)");
+const listeners = [];
+let chosen = null;
+
+export const isDark = () => (chosen ?? (system.matches ? "dark" : "light")) === "dark";
+
+/** Call `draw` whenever colours change. */
+export const onTheme = (draw) => listeners.push(draw);
+
+/** A colour of the style sheet. */
+export const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+
+/** Colours of heads: told apart by all kinds of eyes, lighter on a dark ground. */
+export const heads = () =>
+  isDark()
+    ? ["#56b4e9", "#ff9b54", "#35c99a", "#e59ac4", "#f0c64a", "#b7a6ff", "#9ad1d4", "#ff8a8a"]
+    : ["#0072b2", "#d55e00", "#00795a", "#b0578d", "#a87400", "#6a51c9", "#3a7d80", "#b3261e"];
+
+function apply() {
+  root.dataset.theme = isDark() ? "dark" : "light";
+  const button = document.getElementById("theme");
+  button.textContent = isDark() ? "Light" : "Dark";
+  button.setAttribute("aria-label", isDark() ? "Switch to the light theme" : "Switch to the dark theme");
+  for (const draw of listeners) draw();
+}
+
+export function startTheme() {
+  document.getElementById("theme").addEventListener("click", () => {
+    chosen = isDark() ? "light" : "dark";
+    apply();
+  });
+  system.addEventListener("change", apply);
+  apply();
+}

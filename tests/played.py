@@ -1,0 +1,23 @@
+"""`fillin play` in a thread of the tests, on a port of its own."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from time import sleep
+
+from fillin.play.serving import listen, server_on
+
+
+@contextmanager
+def served() -> Iterator[str]:
+    with closing(listen(None)) as listening:
+        server = server_on(listening)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            while not server.started:
+                sleep(0.01)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
