@@ -141,4 +141,4 @@ def test_every_cell_has_a_folder_of_its_own(tmp_path, sets_folder):
     assert len({cell.folder for cell in cells}) == len(cells)
     own = [cell for cell in cells if cell.recipe["data"] == "line" and cell.recipe["method"] == OURS]
     assert [cell.recipe["split"] for cell in own] == [0, 1]
-    assert sum(cell.recipe["data"] == "wine" for cell in cells) == 5 * sum(not m.missing for m in METHODS.values())
+    assert sum(cell.recipe["data"] == "wine" for cell in cells) == 10 * sum(not m.missing for m in METHODS.values())
