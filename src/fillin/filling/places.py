@@ -9,8 +9,9 @@ from numpy import ndarray
 
 from fillin.errors import InputError, Words, argument, option
 from fillin.filling.clock import MOST
+from fillin.filling.ordering import Group
 from fillin.filling.sheet import NUMBER, TIME, Sheet
-from fillin.filling.understand import Group, Seen
+from fillin.filling.understand import Seen
 
 _SAME = 1e-3  # of a step: numbers that differ by less are one place, as 1949.0833 and 1949.08333333 are
 

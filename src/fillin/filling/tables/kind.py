@@ -7,17 +7,9 @@ import numpy as np
 
 from fillin.errors import InputError, Words, choose, option
 from fillin.filling.notes import Note
+from fillin.filling.ordering import hardly_orders, names_rows, nearly, no_order, ordered_by, ordering, says_place
 from fillin.filling.sheet import Column, Sheet
-from fillin.filling.understand import (
-    KINDS,
-    hardly_orders,
-    names_rows,
-    nearly,
-    no_order,
-    ordered_by,
-    ordering,
-    says_place,
-)
+from fillin.filling.understand import KINDS
 
 _FEW = 0.1  # of the steps of a column that orders rows almost
 _YEARS = 1500, 2500

@@ -12,11 +12,12 @@ from numpy import ndarray
 from fillin.answer import MOST_CLASSES
 from fillin.errors import InputError, argument, option
 from fillin.filling.notes import Note, listed, sentinels, spelled
+from fillin.filling.ordering import names_rows
 from fillin.filling.series import check_bounds
 from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet
 from fillin.filling.tables.kind import guessed
 from fillin.filling.tables.said import as_said, codes, unread
-from fillin.filling.understand import check_room, names_rows
+from fillin.filling.understand import check_room
 from fillin.filling.unread import check_units
 from fillin.needs import need
 

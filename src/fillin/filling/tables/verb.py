@@ -5,10 +5,10 @@ from typing import Any
 from fillin.errors import InputError, option
 from fillin.filling.frames import Frame
 from fillin.filling.notes import warn
+from fillin.filling.ordering import ordered_by
 from fillin.filling.tables.learn import fill_table
 from fillin.filling.tables.plan import plan_table
 from fillin.filling.tables.write import filled_frame
-from fillin.filling.understand import ordered_by
 
 
 def fill_frame(data: Any, frame: Frame, **options: Any) -> Any:
