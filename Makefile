@@ -70,7 +70,7 @@ pretrain: setup  ## the weights that fill gaps (five and a half hours on one cor
 	  else $(BIN)/fillin train $$name --threads 1 --out runs/$$name; fi || exit 1; \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$name $$name || exit 1; done
 
-curves: setup    ## the weights and figures of docs/results/curves.md (three hours on one core)
+curves: setup    ## the weights and figures of docs/results/curves.md, and weights of the page (three hours on one core)
 	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf
 	$(BIN)/fillin train tnp-d --time 30m --threads 1 --out runs/tnp-d-rbf
 	$(BIN)/fillin train te-tnp-a --time 68m --threads 1 --out runs/te-tnp-a-rbf

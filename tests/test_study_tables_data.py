@@ -33,6 +33,7 @@ def test_sets_of_scikit_learn_are_held_out_tenth_after_tenth_with_every_class_on
         data = Set(name)
         assert data.splits == data.masks.shape[1] == (5 if name == "digits" else 10)
         assert data.masks.mean() == pytest.approx(0.1, abs=0.01)
+        assert len({data.masks[:, split].tobytes() for split in range(data.splits)}) == data.splits
         assert name == "digits" or (data.masks.sum(1) == 1).all()  # no row twice, none never
         case = data.case(2)
         if case.classes:
