@@ -19,6 +19,7 @@ from fillin.studies import (
     get,
     images,
     measures,
+    only,
     open_work,
     sizes,
     work_on,
@@ -226,6 +227,15 @@ def test_the_command_lists_studies_and_names_the_nearest(capsys):
     assert all(name in shown for name in STUDIES)
     assert main(["study", "te-score"]) == 2
     assert "did you mean 'te-scores'" in capsys.readouterr().err
+
+
+def test_some_variants_alone(tmp_path):
+    """By their names, or how these end; what is no variant is said, with those that are."""
+    some = only(get("images"), ["digits, np", "convcnp"])
+    assert list(some.variants(True)) == ["digits, np", "digits, convcnp"]
+    assert len(open_work(some, tmp_path, quick=True).cells()) == 2 * some.quick.seeds
+    with pytest.raises(InputError, match=r"no variant 'cnp'; it has digits, np; digits, anp"):
+        only(get("images"), ["np", "cnp"])
 
 
 def test_tables_say_what_is_unknown():

@@ -225,6 +225,7 @@ class Joint(PlaceScore):
     """logit = MLP([Δ, q·k/√d of every head]): the released form of TE-TNP (Ashman et al. 2024)."""
 
     content = True
+    mixes = True
 
     def __init__(self, heads=1, dim_x=1, radial=False, hidden: tuple[int, ...] = (128, 128)):
         super().__init__(heads, dim_x, radial)
@@ -232,8 +233,8 @@ class Joint(PlaceScore):
         self.channels = max(hidden)
 
     def forward(self, q, k, delta):
-        content = DotProduct.scaled(q) @ k.mT
-        return self.network(torch.cat([self.seen(delta), content], 1))
+        content, seen = DotProduct.scaled(q) @ k.mT, self.seen(delta)
+        return self.network(torch.cat([seen.expand(len(content), -1, -1, -1), content], 1))
 
 
 class Bias(PlaceScore):

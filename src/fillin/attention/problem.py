@@ -54,14 +54,21 @@ class Problem:
     @property
     def held(self) -> int:
         """How many numbers the pairs need while they are scored: logits, or hidden units where those are more."""
-        heads = self.v.shape[1]
-        return self.pairs // heads * max(heads, self.score.channels)
+        placed = self.n * self.m * (1 if self.shared and not self.score.mixes else self.v.shape[0])
+        return max(self.pairs, placed * self.score.channels)
 
-    def delta(self) -> Float[Tensor, "b dx n m"] | None:
-        """Δ_ij = xq_i − xk_j, one matrix per dimension as the logits have one per head."""
+    @property
+    def shared(self) -> bool:
+        """Whether the places of one task are those of all: an `expand`, as of the pixels of images."""
+        return self.xq is not None and self.xk is not None and self.xq.stride(0) == self.xk.stride(0) == 0
+
+    def delta(self) -> Float[Tensor, "#b dx n m"] | None:
+        """Δ_ij = xq_i − xk_j, one matrix per dimension as the logits have one per head; where places are shared, once
+        for all tasks."""
         if self.xq is None or self.xk is None:
             return None
-        return self.xq.mT[..., :, None] - self.xk.mT[..., None, :]
+        xq, xk = (self.xq[:1], self.xk[:1]) if self.shared else (self.xq, self.xk)
+        return xq.mT[..., :, None] - xk.mT[..., None, :]
 
     def keep(self) -> Bool[Tensor, "..."] | None:
         """Which pairs may be attended, by mask and causal order; None where all may. Query i sees keys ≤ i."""

@@ -37,6 +37,11 @@ class Relative(Score):
         return (q + u) / root, ((q + v) / root) @ self.weight.mT
 
     @property
+    def few(self) -> bool:
+        """Whether `positions` makes its features of distinct displacements alone, and needs no table."""
+        return getattr(self.positions, "few", False)
+
+    @property
     def folds(self) -> bool:
         return not self.radial and isinstance(self.positions, Sinusoid)
 

@@ -1,7 +1,8 @@
 """What a pair (query i, key j) is worth: the logit of its weight, per head.
 
-Every score maps queries q [b h n d], keys k [b h m d] and displacements Δ [b dx n m] (Δ_ij = xq_i − xk_j) to
-logits [b h n m]. Places enter through Δ alone, so a model whose tokens carry no x is translation equivariant.
+Every score maps queries q [b h n d], keys k [b h m d] and displacements Δ [b dx n m] (Δ_ij = xq_i − xk_j; b is 1 where
+all tasks have the same places) to logits [b h n m]. Places enter through Δ alone, so a model whose tokens carry no x
+is translation equivariant.
 Scores add up: `DotProduct() + Gaussian(heads=4)`.
 
 A score that is an inner product of something of the query and something of the key can `fold` itself into extra
@@ -17,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 Queries = Float[Tensor, "b h n d"]
-Delta = Float[Tensor, "b dx n m"]
+Delta = Float[Tensor, "#b dx n m"]
 Logits = Float[Tensor, "#b #h n m"]
 Folded = tuple[Float[Tensor, "#b #h n _"], Float[Tensor, "#b #h m _"]]
 
@@ -28,6 +29,7 @@ class Score(nn.Module, ABC):
     content = False
     places = False
     channels = 1  # numbers held for each pair while it is scored, over all heads
+    mixes = False  # whether these depend on q and k as well as on Δ
 
     @abstractmethod
     def forward(self, q: Any, k: Any, delta: Any) -> Logits:
@@ -61,6 +63,7 @@ class Sum(Score):
         self.content = any(s.content for s in scores)
         self.channels = max(s.channels for s in scores)
         self.places = any(s.places for s in scores)
+        self.mixes = any(s.mixes for s in scores)
 
     @property
     def terms(self) -> tuple[Score, ...]:

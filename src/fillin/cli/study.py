@@ -42,6 +42,9 @@ def add(commands) -> None:
         help="`fill`: of each kind (3, full: 20); splits of `tables` (2, full: 10) and `uses-rows` (1, full: 3); "
         "seeds of `images` (2) and `positions-and-span` (3, full: 5)",
     )  # fmt: skip
+    command.add_argument(
+        "--only", action="append", metavar="VARIANT", help="of its variants those whose name ends so; may be repeated"
+    )
     command.set_defaults(run=run)
 
 
@@ -49,11 +52,12 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.name is None:
         _list()
         return
-    from fillin.studies import get, open_work, work_on
+    from fillin.studies import get, only, open_work, work_on
     from fillin.studies.write import write
 
     data = None if arguments.data is None else Path(arguments.data)
     study = get(arguments.name, data, arguments.masks)
+    study = only(study, arguments.only) if arguments.only else study
     folder = Path(arguments.out or Path("out") / study.name)
     work = open_work(study, folder, arguments.budget == "quick", arguments.storage)
     with _helpers(arguments, folder), _progress(work) as watch:
@@ -97,6 +101,7 @@ def _helpers(arguments: argparse.Namespace, folder: Path):
     for option in ("storage", "data", "masks"):
         value = getattr(arguments, option)
         command += [] if value is None else [f"--{option}", str(value)]
+    command += [word for one in arguments.only or () for word in ("--only", one)]
     torch.set_num_threads(1)
     logs = [(folder / f"worker-{number}.log").open("w") for number in range(2, workers + 1)]
     others = [subprocess.Popen(command, stdout=log, stderr=log) for log in logs]

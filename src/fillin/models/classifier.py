@@ -1,12 +1,13 @@
 """A transformer over pixels that tells what an image shows (document 004)."""
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d
+from torch.nn.functional import avg_pool2d, embedding
 
 from fillin.attention import SCORES, Block, Relative, Score, Sinusoid, Span, make_score
 from fillin.errors import InputError, InputTypeError, choose
@@ -14,6 +15,8 @@ from fillin.models.tnp import make_span
 
 # as document 004 calls them: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
+_FINE = 1 << 16  # displacements closer than one part in it are the same
+_SPARED = 4  # pairs for each distinct Δ from which on it pays to look for these
 _SLOWEST = 10  # times side²: how many times as fast as the slowest sinusoid the fastest is
 
 
@@ -189,20 +192,41 @@ def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> S
         score.positions = Sinusoid(score.channels, dims, base=_SLOWEST * side**2)
         score.positions.omega.mul_(side ** (3 - dims))  # a radian a pixel: in one row there are side² of them
     elif isinstance(score, Relative):
-        score.positions = _Once(score.positions, float(side) if dims == 1 else 1.0)
+        score.positions = _OnGrid(score.positions, float(side) if dims == 1 else 1.0)
     return score
 
 
-class _Once(nn.Module):
-    """Features of displacements, which all images of a batch share: made once, not for each of them. Δ = 1 is `units`
-    to them."""
+class _OnGrid(nn.Module):
+    """Features of displacements, which pixels on a grid have few of: made of each once. Δ = 1 is `units` to them."""
+
+    few = True
 
     def __init__(self, features: nn.Module, units: float):
         super().__init__()
         self.features, self.units = features, units
 
     def forward(self, delta: Float[Tensor, "*b n m dx"]) -> Float[Tensor, "*_ n m f"]:
-        return self.features(self.units * (delta[:1] if delta.ndim == 4 else delta))
+        delta = delta[:1] if delta.ndim == 4 else delta  # all images of a batch share them
+        found = None if torch.compiler.is_compiling() else _distinct(delta)
+        if found is None:
+            return self.features(self.units * delta)
+        each, which = found
+        return embedding(which, self.features(self.units * each))
+
+
+def _distinct(delta: Float[Tensor, "*n dx"]) -> tuple[Float[Tensor, "u dx"], Int[Tensor, "*n"]] | None:
+    """Every Δ of pixels on a grid, once, and which of them each pair has. None where that spares little."""
+    axes, which = [], torch.zeros((), dtype=torch.long)
+    for axis in delta.unbind(-1):
+        at = (axis * _FINE).round().long()
+        at -= at.min()
+        values = axis.new_full((int(at.max()) + 1,), torch.nan).index_put_((at,), axis)
+        there = ~values.isnan()
+        axes.append(values[there])
+        which = which * len(axes[-1]) + (there.cumsum(0) - 1)[at]
+    if _SPARED * math.prod(map(len, axes)) > which.numel():
+        return None
+    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2), which
 
 
 def _displacements(x: Float[Tensor, "rows columns dx"]) -> tuple[Float[Tensor, "1 dx 1 m"], Float[Tensor, "m"]]:

@@ -12,7 +12,7 @@ from fillin.studies.base import Scale, Settings, Study
 from fillin.studies.image_sets import find
 from fillin.studies.positions_and_span.measure import measure
 from fillin.studies.positions_and_span.report import report
-from fillin.studies.positions_and_span.variants import DIGITS, IMAGES, PENALTIES, REDUCE, WAYS, Way, named
+from fillin.studies.positions_and_span.variants import DIGITS, IMAGES, PENALTIES, REDUCE, WAYS, Way, initial, named
 
 QUICK, FULL = 3, 5  # seeds
 SOURCES = ("fashion_mnist", "cifar10")  # below --data
@@ -21,17 +21,18 @@ SOURCES = ("fashion_mnist", "cifar10")  # below --data
 def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]:
     """Every way of telling and limiting positions: on digits, or at full budget on the images of a folder."""
     if quick or not sources:
-        return {named("digits", way): {**DIGITS, **_settings(way, small=True)} for way in WAYS}
+        return {named("digits", way): {**DIGITS, **_settings(way, "digits")} for way in WAYS}
     return {
-        named(name, way): {**IMAGES, "data.source": str(path), **_settings(way, small=False)}
+        named(name, way): {**IMAGES, "data.source": str(path), **_settings(way, name)}
         for name, path in sources.items()
         for way in WAYS
     }
 
 
-def _settings(way: Way, small: bool) -> Settings:
+def _settings(way: Way, data: str) -> Settings:
     """`reference` on digits: so small an image has more nodes in a table than pairs."""
-    positions, dims, span = way.positions, way.dims, way.window
+    positions, dims, small = way.positions, way.dims, data == "digits"
+    span = None if way.window is None else {**way.window, "init": initial(data)}
     backend = "auto" if not small or (positions == "sinusoid" and span is None) else "reference"
     return {
         "model.positions": positions, "model.dims": dims, "model.span": span, "model.backend": backend,

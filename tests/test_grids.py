@@ -1,0 +1,80 @@
+"""Places that all tasks share, and displacements of which there are few: the same answers, for less."""
+
+import pytest
+import torch
+from helpers import distance
+
+from fillin.attention import BACKENDS, SCORES, SIREN, Span, attend, make_score
+from fillin.attention.problem import Problem
+from fillin.models.classifier import _distinct, _OnGrid
+
+
+def solved(backend, tensors, xq, xk, score, span):
+    """The output, and the gradients of something of it to tensors, places, score and span."""
+    leaves = [*tensors, xq, xk, *score.parameters(), *([] if span is None else span.parameters())]
+    at_q, at_k = (x.expand(len(tensors[0]), -1, -1) for x in (xq, xk))
+    if backend == "each":  # the same places, but a copy of them for each task
+        backend, at_q, at_k = "reference", at_q.clone(), at_k.clone()
+    out = attend(*tensors, xq=at_q, xk=at_k, score=score, span=span, backend=backend)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    grads = torch.autograd.grad((out * weight).sum(), leaves, allow_unused=True)
+    return [out, *(torch.zeros_like(leaf) if g is None else g for g, leaf in zip(grads, leaves, strict=True))]
+
+
+@pytest.mark.parametrize("span", [None, {"init": 1.5}, {"init": 1.5, "modulate": "scores"}], ids=str)
+@pytest.mark.parametrize("name", sorted(SCORES))
+def test_places_that_are_shared_are_those_of_each(name, span):
+    torch.manual_seed(0)
+    score = make_score(name, 2, 4, 2).double()
+    window = None if span is None else Span(2, 2, **span).double()
+    tensors = [torch.randn(3, 2, size, 4, dtype=torch.float64, requires_grad=True) for size in (5, 7, 7)]
+    xq, xk = (torch.randn(1, size, 2, dtype=torch.float64, requires_grad=True) for size in (5, 7))
+    wanted = solved("each", tensors, xq, xk, score, window)
+    shared = Problem(*tensors, xq.expand(3, -1, -1), xk.expand(3, -1, -1), score, window)
+    assert shared.shared
+    for backend in sorted(BACKENDS):
+        if BACKENDS[backend].unfit(shared) is None:
+            found = solved(backend, tensors, xq, xk, score, window)
+            assert all(distance(got, true, 0.1) < 1e-10 for got, true in zip(found, wanted, strict=True)), backend
+
+
+def test_what_is_shared_is_held_once():
+    """But for a score that looks at content and places together."""
+    q, x = torch.zeros(6, 2, 9, 4), torch.zeros(1, 9, 2).expand(6, -1, -1)
+    for name, once in (("relative-siren", True), ("mlp", True), ("joint", False)):
+        score = make_score(name, 2, 4, 2)
+        ratio = Problem(q, q, q, x.clone(), x.clone(), score).held / Problem(q, q, q, x, x, score).held
+        assert ratio == (6 if once else 1), name
+
+
+def even(size):
+    return torch.linspace(-0.5, 0.5, size, dtype=torch.float64)
+
+
+GRIDS = {
+    "even": (even(9), even(12)),
+    "with an odd edge": (torch.tensor([-0.5, -0.25, 0.0, 0.25, 0.4], dtype=torch.float64), even(8)),
+    "a row": (even(81),),
+}
+
+
+@pytest.mark.parametrize("grid", GRIDS)
+def test_features_of_distinct_displacements_are_those_of_all(grid):
+    torch.manual_seed(0)
+    x = torch.stack(torch.meshgrid(*GRIDS[grid], indexing="ij"), -1).flatten(0, -2)
+    delta = (x[:, None] - x)[None]
+    network = SIREN(x.shape[-1], 5).double()
+    found = _distinct(delta)
+    assert found is not None
+    assert len(found[0]) * 4 <= delta[..., 0].numel()
+    assert distance(found[0][found[1]], delta) < 1e-12
+    got, wanted = _OnGrid(network, 3.0)(delta), network(3 * delta)
+    assert distance(got, wanted) < 1e-12
+    weight = torch.randn_like(wanted)
+    slopes = [torch.autograd.grad((made * weight).sum(), list(network.parameters())) for made in (got, wanted)]
+    assert all(distance(a, b) < 1e-10 for a, b in zip(*slopes, strict=True))
+
+
+def test_places_anywhere_have_no_few_displacements():
+    x = torch.rand(30, 2)
+    assert _distinct((x[:, None] - x)[None]) is None
