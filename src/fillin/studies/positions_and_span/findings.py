@@ -75,8 +75,8 @@ def _spans(data: str, group: Group) -> str:
     grows = all(a <= b for a, b in pairwise(sigmas))
     return (
         f"{data}: with a cut in 2-D, σ went from {initial(data)} to, layer by layer, {each} of an image, in brackets "
-        f"the share of pairs that are computed; later layers look {'further' if grows else 'no further'} than earlier ones "
-        f"throughout. Of all pairs of all layers {100 * group.mean('pairs'):.0f} % are computed."
+        f"the share of pairs that are computed; later layers look {'further' if grows else 'no further'} than earlier "
+        f"ones throughout. Of all pairs of all layers {100 * group.mean('pairs'):.0f} % are computed."
     )
 
 
