@@ -13,12 +13,17 @@ from fillin.completing.sheet import known_pixels
 from fillin.errors import InputError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from fillin.models import Process
 
 _AREA = 90.0  # of the mark of the largest weight of a layer, in square points
 _OFF = 0.45  # pixels
+
+Heads = tuple[
+    Float[ndarray, "n 2"], list[Float[ndarray, "heads n"]]
+]  # known points, and layer by layer weights on them
 
 
 def parse_pixel(text: str, shape: tuple[int, int]) -> tuple[int, int]:
@@ -32,9 +37,7 @@ def parse_pixel(text: str, shape: tuple[int, int]) -> tuple[int, int]:
     return row, column
 
 
-def heads_of(
-    model: "Process", part: Part, pixel: tuple[int, int]
-) -> tuple[Float[ndarray, "n 2"], list[Float[ndarray, "h n"]]]:
+def heads_of(model: "Process", part: Part, pixel: tuple[int, int]) -> Heads:
     """The known points that the pixel is told from, and the weights of every head on these, layer by layer; a mean over
     channels where these are tasks of their own."""
     from fillin.attention import watch
@@ -59,7 +62,7 @@ def heads_of(
 
 def attention_figure(model: "Process", part: Part, pixel: tuple[int, int]) -> "Figure":
     """A panel a layer: what is known, and on it marks whose area is a head's weight."""
-    from fillin.plots import COLOURS, panels, style
+    from fillin.plots import panels, style
 
     x, layers = heads_of(model, part, pixel)
     columns = min(4, len(layers))
@@ -74,14 +77,7 @@ def attention_figure(model: "Process", part: Part, pixel: tuple[int, int]) -> "F
             panel.set_axis_off()
         for number, weights in enumerate(layers):
             panel = axes.flat[number]
-            panel.imshow(ground, interpolation="nearest")
-            for head, own in enumerate(weights):
-                label = f"head {head + 1}" if number == 0 else None
-                angle = 2 * np.pi * head / len(weights)  # heads stand around the pixel, or they would hide one another
-                place = x + _OFF * np.array([np.sin(angle), np.cos(angle)])
-                area, colour = _AREA * own / weights.max(), COLOURS[head % len(COLOURS)]
-                panel.scatter(place[:, 1], place[:, 0], area, colour, alpha=0.8, linewidths=0, label=label)
-            panel.plot(pixel[1], pixel[0], "x", color="black", markersize=6, markeredgewidth=1.6)
+            draw_heads(panel, ground, x, weights, pixel, named=number == 0)
             panel.set(
                 xlim=(low[1], high[1]), ylim=(high[0], low[0]), title=f"layer {number + 1} (≤ {weights.max():.2f})"
             )
@@ -90,3 +86,20 @@ def attention_figure(model: "Process", part: Part, pixel: tuple[int, int]) -> "F
         for mark in legend.legend_handles:
             mark.set_sizes([40.0])  # type: ignore[union-attr]
     return figure
+
+
+def draw_heads(
+    axes: "Axes", ground: Float[ndarray, "h w 3"], x: Float[ndarray, "n 2"], weights: Float[ndarray, "heads n"],
+    pixel: tuple[int, int], named: bool = False,
+) -> None:  # fmt: skip
+    """One layer: what is known, the pixel that looks, and marks of each head on what it looks at."""
+    from fillin.plots import COLOURS
+
+    axes.imshow(ground, interpolation="nearest")
+    for head, own in enumerate(weights):
+        angle = 2 * np.pi * head / len(weights)  # heads stand around the pixel, or they would hide one another
+        place = x + _OFF * np.array([np.sin(angle), np.cos(angle)])
+        area, colour = _AREA * own / weights.max(), COLOURS[head % len(COLOURS)]
+        label = f"head {head + 1}" if named else None
+        axes.scatter(place[:, 1], place[:, 0], area, colour, alpha=0.8, linewidths=0, label=label)
+    axes.plot(pixel[1], pixel[0], "x", color="black", markersize=6, markeredgewidth=1.6)
