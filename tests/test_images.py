@@ -1,6 +1,7 @@
 """Images as points: places do not depend on the resolution, patterns say what they know, any file is read."""
 
 import gzip
+import json
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image
 from fillin.cli import main
 from fillin.data.images import PATTERNS, Images, Pattern, colours, pixels, places, read_images
 from fillin.errors import FillinError, InputError
+from fillin.evaluate.completions import KINDS
 
 
 def numbers(seed=0):
@@ -201,20 +203,20 @@ def test_a_picture_that_is_too_large_is_not_unfolded(tmp_path, side):
         read_images(tmp_path / "large.png")
 
 
-def test_a_run_on_images_is_not_evaluated_on_curves(tmp_path, capsys):
+def test_a_run_on_images_is_asked_every_kind_of_question(tmp_path, capsys):
     tiny = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
-    words = [
-        "--steps",
-        "1",
-        "--data.batch",
-        "2",
-        "--keep.batches",
-        "1",
-        "--threads",
-        "1",
-        "--out",
-        str(tmp_path / "run"),
-    ]
-    assert main(["train", "images-te-tnp", *words, *tiny]) == 0
-    assert main(["evaluate", str(tmp_path / "run")]) == 2
-    assert "fillin complete" in capsys.readouterr().err
+    words = ["--steps", "1", "--data.batch", "2", "--keep.batches", "1", "--threads", "1"]
+    run = tmp_path / "run"
+    assert main(["train", "images-te-tnp", *words, *tiny, "--out", str(run)]) == 0
+    assert main(["evaluate", str(run), "--batches", "1", "--json", str(tmp_path / "scores.json")]) == 0
+    shown = capsys.readouterr().out
+    assert all(title in shown for title in KINDS)
+    [scores] = json.loads((tmp_path / "scores.json").read_text())["rows"]
+    each = [kind["log_likelihood"] for kind in scores["kinds"].values()]
+    assert scores["log_likelihood"] == pytest.approx(sum(each) / len(KINDS))
+    assert scores["moved"] < 1e-5
+    with Image.open(run / "evaluation" / "completions.png") as picture:
+        assert min(picture.size) > 300
+    Image.new("RGB", (8, 8)).save(tmp_path / "colours.png")
+    assert main(["evaluate", str(run), "--source", str(tmp_path / "colours.png")]) == 2
+    assert "3 colours; the model was made for 1" in capsys.readouterr().err

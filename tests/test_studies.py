@@ -59,7 +59,7 @@ def swift(monkeypatch):
         dimensions, "shifted", lambda *a, **k: {**measures.shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
     )
     monkeypatch.setattr(conv_or_transformer, "SIZES", (100, 1000))
-    monkeypatch.setattr(images.kinds, "QUICK", 1)
+    monkeypatch.setattr(images, "QUICK", 1)
 
 
 OWN_FILE = ("positions-and-span",)  # as have `fill` and others that train nothing

@@ -5,10 +5,9 @@ import torch
 
 import fillin
 from fillin.data.images import Images
+from fillin.evaluate.completions import KINDS, Completing, asked, moved
 from fillin.studies import get
 from fillin.studies.images import MODELS
-from fillin.studies.images.kinds import KINDS, asked, moved
-from fillin.train.recipe import read
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -16,7 +15,7 @@ def test_moving_an_image_changes_nothing_for_who_sees_displacements_alone(name):
     torch.manual_seed(0)
     options = {"network": "cnn", "depth": 2, "points_per_unit": 2.0} if name == "convcnp" else {}
     model = fillin.create(name, 2, 1, "small", **options).eval()
-    change = moved(model, read("images-te-tnp"))
+    change = moved(Completing(model, "digits"))
     if model.equivariant:
         assert change < 1e-5
     else:
@@ -24,12 +23,11 @@ def test_moving_an_image_changes_nothing_for_who_sees_displacements_alone(name):
 
 
 def test_every_kind_of_question_asks_for_all_pixels_of_images_that_are_held_out():
-    recipe = read("images-te-tnp")
     for pattern in KINDS.values():
-        task = asked(recipe, pattern).task(0)
+        task = asked("digits", pattern).task(0)
         assert task.xt.shape[1] == 64
         assert 0 < task.xc.shape[1] < 64
-    assert len(asked(recipe, "top").images) < len(Images("digits").images)
+    assert len(asked("digits", "top").images) < len(Images("digits").images)
 
 
 def test_the_images_of_a_folder_are_for_the_full_budget(tmp_path):

@@ -12,12 +12,14 @@ _EXAMPLES = """\
   fillin evaluate my-model --function matern-5/2       a folder that fillin.save wrote
   fillin evaluate runs/te-tnp --autoregressive         the joint likelihood too, target after target
   fillin evaluate runs/te-tnp --json - | jq '.rows[0].scores.gap'
+  fillin evaluate runs/images-te-tnp --batches 20      images completed from parts of them
   fillin evaluate runs/classify-digits                 a classifier: accuracy, calibration, mistakes, spans
   fillin evaluate runs/fewshot-digits                  classes held out, beside the nearest centroid
 
 Settings: the training distribution, the same shifted, other functions, and fixed numbers of context points, on tasks
 that neither training nor validation has seen. Pictures go to RUN/evaluation; of a model with learned windows (span=)
-one shows those of every layer and head. A classifier is asked the images for testing of its recipe, or of --source.
+one shows those of every layer and head. What completes or names images is asked those for testing of its
+recipe, or of --source.
 """
 
 
@@ -44,7 +46,7 @@ def add(commands) -> None:
         help="hyperparameters that the limit averages over (256; 0: none)",
     )
     command.add_argument("--autoregressive", action="store_true", help="joint likelihood of a marginal model; slow")
-    command.add_argument("--source", metavar="DIR", help="other images for a classifier: digits, a folder, an archive")
+    command.add_argument("--source", metavar="DIR", help="other images than the recipe's: digits, a folder, an archive")
     command.add_argument("--seed", type=int, default=0, help="of the tasks (default: 0)")
     command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
     command.add_argument("--json", metavar="FILE", help="write everything to FILE too; - prints it, without a table")

@@ -1,6 +1,7 @@
-"""`fillin evaluate` of what tells images apart: one image at a time, or from others that are shown."""
+"""`fillin evaluate` of what completes images, or tells them apart: one at a time, or from others that are shown."""
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,13 @@ from fillin.cli.options import console
 
 
 def asked_of(folder: str, source: str | None) -> Any:
-    """A classifier, or a model that is shown images, with what it is asked; None where it is neither."""
+    """A model that completes images, a classifier, or one that is shown images, with what it is asked; None where it is
+    none of these."""
     from fillin.evaluate.classes import classified
+    from fillin.evaluate.completions import completing
     from fillin.evaluate.lessons import taught
 
-    return classified(folder, source) or taught(folder, source)
+    return completing(folder, source) or classified(folder, source) or taught(folder, source)
 
 
 def run_on_images(arguments: argparse.Namespace, about: Any, folder: Path) -> None:
@@ -21,25 +24,62 @@ def run_on_images(arguments: argparse.Namespace, about: Any, folder: Path) -> No
 
     from fillin.bench.measure import threads
     from fillin.bench.report import prepare, report, write
-    from fillin.evaluate import classes, lessons
+    from fillin.evaluate import classes, completions, lessons
 
     if arguments.json:
         prepare(arguments.json)
     number = arguments.threads or torch.get_num_threads()
+    show: Callable[[str, Any], None]
     with threads(number):
-        if isinstance(about, lessons.Taught):
-            scores = lessons.judge(about)
+        if isinstance(about, completions.Completing):
+            scores, pictures, show = *_completed(arguments, about, folder), _show_completions
+        elif isinstance(about, lessons.Taught):
+            scores, show = lessons.judge(about), _show_lessons
             pictures = lessons.draw(folder, about, scores)
         else:
-            scores = classes.judge(about)
+            scores, show = classes.judge(about), _show_classes
             pictures = classes.draw(folder, about.model, scores)
     if arguments.json != "-":
-        (_show_lessons if isinstance(about, lessons.Taught) else _show_classes)(arguments.folder, scores)
+        show(arguments.folder, scores)
         console().print("pictures: " + " ".join(str(path) for path in pictures), highlight=False, soft_wrap=True)
     if arguments.json:
         content = report("evaluate", [scores], arguments.command_line, arguments.seed, {"threads": number})
-        told = {"model": {**about.model.config, "kind": about.model.kind}, "data": {"source": about.stream.source}}
+        source = about.source if isinstance(about, completions.Completing) else about.stream.source
+        told = {"model": {**about.model.config, "kind": about.model.kind}, "data": {"source": source}}
         write({**content, **told, "pictures": [str(p) for p in pictures]}, arguments.json)
+
+
+def _completed(arguments: argparse.Namespace, about: Any, folder: Path) -> tuple[Any, list[Path]]:
+    from fillin.bench.show import progress
+    from fillin.evaluate.completions import KINDS, judge
+
+    batches = max(1, arguments.batches)
+    with progress("evaluate", len(KINDS) * batches, console(stderr=True)) as tick:
+        scores = judge(about, batches, arguments.seed, tick)
+        from fillin.evaluate.completed import kinds
+
+        return scores, [kinds({about.model.config["model"]: about.model}, about.source, folder / "completions.png")]
+
+
+def _show_completions(name: str, scores) -> None:
+    from rich.table import Table
+
+    from fillin.evaluate.completions import MOVED
+
+    table = Table(
+        title=f"{name}: {scores.images:,} images, all pixels asked for",
+        caption="Nats per pixel, ± one standard error, and RMSE of colours from −½ to ½. Known pixels, one in five, "
+        f"are missed by {scores.context_rmse:.3f}; where an image is moved by {MOVED} pixels answers change by "
+        f"{scores.moved:.2g} at most.",
+    )
+    table.add_column("what is known", no_wrap=True)
+    for column in ("log-likelihood", "RMSE", "95 %"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for title, kind in scores.kinds.items():
+        inside = "–" if kind.covered is None else f"{100 * kind.covered:.1f}"
+        table.add_row(title, f"{kind.log_likelihood:.3f} ± {kind.error:.3f}", f"{kind.rmse:.3f}", inside)
+    table.add_row("mean", f"{scores.log_likelihood:.3f} ± {scores.standard_error:.3f}", f"{scores.rmse:.3f}", "")
+    console().print(table)
 
 
 def _show_classes(name: str, scores) -> None:

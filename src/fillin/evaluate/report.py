@@ -76,8 +76,8 @@ def subject(folder: str | os.PathLike, function: str | None = None, protocol: st
             raise InputError(f"{folder} has no weights yet; go on with: fillin train --resume {folder}")
         if run.recipe["data"]["name"] not in ("curves", "broad"):
             raise InputError(
-                f"{folder} learnt {run.recipe['data']['name']}, and runs are evaluated on curves; `fillin complete "
-                f"PICTURE --model {folder}` asks one of images, and learning.png in it tells how its validation went"
+                f"{folder} learnt {run.recipe['data']['name']}, and runs are evaluated on curves and images; "
+                "learning.png in it tells how its validation went"
             )
         if run.recipe["data"]["name"] != "curves":  # a broad prior has no limit: it is judged on curves that have one
             return _asked(run.model(), function, protocol, _wide(run.recipe["data"]["dim_x"]))

@@ -4,13 +4,17 @@ A cell is one model, trained on tasks of every kind, and asked for each kind apa
 """
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from fillin.evaluate.completions import Completing, judge
+from fillin.models import Process
 from fillin.studies.base import Scale, Settings, Study
 from fillin.studies.image_sets import find
-from fillin.studies.images.kinds import measure
 from fillin.studies.images.report import report
+from fillin.train.recipe import Recipe
 
 # Latents by the likelihood itself, and Laplace attention: by the bound and with heads, ANP left pixels that it knew to
 # its latent variable, and missed them by 0.21 of their range after 4,700 steps on MNIST; so by 0.10 after 550.
@@ -18,10 +22,12 @@ MODELS: dict[str, Settings] = {
     "np": {"model.name": "np", "model.samples": 8},
     "anp": {"model.name": "anp", "model.samples": 8, "model.cross": "laplace"},
     "convcnp": {"model.name": "convcnp", "model.network": "cnn", "model.depth": 4},
-    "te-tnp": {"model.name": "te-tnp"},
+    "te-tnp": {"model.name": "te-tnp", "data.batch": 4},  # all known pixels look at one another: more and smaller steps
 }
 
 SEEDS = 2
+BATCHES = 150  # of four images that each kind of question is asked about
+QUICK = 50
 
 
 def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]:
@@ -37,6 +43,10 @@ def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]
 def _grid(model: str, name: str) -> Settings:
     """Convolutions have one point of their grid a pixel. An image is four wide."""
     return {"model.points_per_unit": {"digits": 2.0, "cifar10": 8.0}.get(name, 7.0)} if model == "convcnp" else {}
+
+
+def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
+    return asdict(judge(Completing(model, recipe["data"]["source"]), QUICK if quick else BATCHES))
 
 
 def configured(data: Path | None = None, masks: int | None = None) -> Study:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from fillin.evaluate.completions import KINDS, MOVED
 from fillin.plots import panels, save, style
 from fillin.studies.base import Cell, Report, average
 from fillin.studies.figures import learning
-from fillin.studies.images.kinds import KINDS, MOVED
 from fillin.studies.images.pictures import draw
 
 
