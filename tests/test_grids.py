@@ -1,11 +1,14 @@
 """Places that all tasks share, and displacements of which there are few: the same answers, for less."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from helpers import distance
 
-from fillin.attention import BACKENDS, SCORES, SIREN, Span, attend, make_score
+from fillin.attention import BACKENDS, SCORES, SIREN, Span, attend, make_score, native
 from fillin.attention.problem import Problem
+from fillin.attention.table import on_grid
 from fillin.models.classifier import _distinct, _OnGrid
 
 
@@ -78,3 +81,26 @@ def test_features_of_distinct_displacements_are_those_of_all(grid):
 def test_places_anywhere_have_no_few_displacements():
     x = torch.rand(30, 2)
     assert _distinct((x[:, None] - x)[None]) is None
+
+
+@pytest.mark.skipif(not native.available(), reason="fillin was installed without a C++ compiler")
+@pytest.mark.parametrize("grid", GRIDS)
+def test_the_kernel_reads_features_at_the_displacements_that_there_are(grid):
+    """Of a rough SIREN too, which a table for any Δ would need very many nodes of; an uneven grid takes such a table."""
+    torch.manual_seed(0)
+    x = torch.stack(torch.meshgrid(*GRIDS[grid], indexing="ij"), -1).flatten(0, -2)
+    dims, shared = x.shape[-1], x.float().expand(3, -1, -1)
+    score = make_score("relative-siren", 2, 4, dims)
+    score.positions = _OnGrid(SIREN(dims, 32, bias=False), 6.0)
+    span = Span(dims, 2, init=0.2)
+    table = on_grid(score.features, shared, shared, span.reach().detach().amax(0))
+    assert (table is None) == (grid == "with an odd edge")
+    assert table is None or table.nodes < 100
+    tensors = [torch.randn(3, 2, len(x), 4, requires_grad=True) for _ in range(3)]
+    found = attend(*tensors, xq=shared, xk=shared, score=score, span=span, backend="native")
+    many = x.expand(3, -1, -1)
+    wanted = attend(
+        *(t.double() for t in tensors), xq=many, xk=many, score=deepcopy(score).double(), span=deepcopy(span).double(),
+        backend="reference",
+    )  # fmt: skip
+    assert distance(found.double(), wanted) < (1e-5 if table else 1e-3)

@@ -100,6 +100,39 @@ def tabulate_scores(
     return tabulate(total, reach, all(score.radial for score in scores), most, tolerance)
 
 
+def on_grid(
+    f: Callable[[Float[Tensor, "1 dims n m"]], Float[Tensor, "h n m ..."]],
+    xq: Float[Tensor, "b n dx"],
+    xk: Float[Tensor, "b m dx"],
+    reach: Float[Tensor, " dx"],
+) -> Tabulated | None:
+    """f at every Δ that places on an even grid, the same in all tasks, can have within reach: nothing lies between
+    nodes, so that no tolerance is asked. None where places are on no such grid."""
+    if torch.compiler.is_compiling():
+        return None
+    steps = [_even(torch.cat([xq[0, :, d], xk[0, :, d]])) for d in range(xq.shape[-1])]
+    if None in steps or len(steps) > 2:
+        return None
+    step = torch.stack(steps)  # type: ignore[arg-type]
+    half = int((reach / step + 1e-3).max()) + 1
+    at = torch.arange(-half, half + 1, dtype=step.dtype, device=step.device)
+    grid = torch.stack(torch.meshgrid(*(at * s for s in step), indexing="ij"))
+    values = f(grid.reshape(1, len(steps), len(at), -1))
+    values = values.unflatten(2, (len(at),)) if len(steps) > 1 else values.squeeze(2)
+    return Tabulated(values, -half * step, step, len(at), radial=False)
+
+
+def _even(x: Float[Tensor, " n"]) -> Float[Tensor, ""] | None:
+    """The distance of neighbours, where all distinct places are as far from the next."""
+    distinct = x.detach().sort().values
+    gaps = distinct.diff()
+    size = distinct[-1] - distinct[0]
+    gaps = gaps[gaps > 1e-5 * size]
+    if not len(gaps) or gaps.max() > 1.001 * gaps.min():
+        return None
+    return size / len(gaps)
+
+
 def extent(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> Float[Tensor, " dx"]:
     """max |Δ| along each axis, over all pairs of all batches."""
     xq, xk = xq.detach(), xk.detach()

@@ -18,7 +18,7 @@ from fillin.attention.problem import Problem, Result
 from fillin.attention.relative import Relative
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
-from fillin.attention.table import Tabulated, extent, tabulate, tabulate_scores
+from fillin.attention.table import Tabulated, extent, on_grid, tabulate, tabulate_scores
 
 
 def unfit(p: Problem) -> str | None:
@@ -123,9 +123,18 @@ def _take_apart(p: Problem) -> Parts | None:
     if not relative:
         return Parts(content, bias, None, None)
     g = relative[0].meets(p.q)  # type: ignore[arg-type]
-    longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
-    features = tabulate(relative[0].features, reach, relative[0].radial, most, p.tolerance / longest)
+    features = _features(p, relative[0], g, reach, most)
     return None if features is None else Parts(content, bias, g, features)
+
+
+def _features(p: Problem, score: Relative, g: Tensor, reach: Tensor, most: float) -> Tabulated | None:
+    """R's table: of pixels on a grid at their displacements, else as fine as the tolerance of a logit asks."""
+    assert p.xq is not None
+    assert p.xk is not None
+    if score.few and p.shared and (found := on_grid(score.features, p.xq, p.xk, reach)) is not None:
+        return found
+    longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
+    return tabulate(score.features, reach, score.radial, most, p.tolerance / longest)
 
 
 def _columns(p: Problem, others: list[Score], relative: list[Relative]) -> Columns | None:
