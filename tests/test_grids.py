@@ -86,7 +86,7 @@ def test_places_anywhere_have_no_few_displacements():
 @pytest.mark.skipif(not native.available(), reason="fillin was installed without a C++ compiler")
 @pytest.mark.parametrize("grid", GRIDS)
 def test_the_kernel_reads_features_at_the_displacements_that_there_are(grid):
-    """Of a rough SIREN too, which a table for any Δ would need very many nodes of; an uneven grid takes such a table."""
+    """Of a rough SIREN too, of which a table for any Δ needs very many nodes; an uneven grid takes such a table."""
     torch.manual_seed(0)
     x = torch.stack(torch.meshgrid(*GRIDS[grid], indexing="ij"), -1).flatten(0, -2)
     dims, shared = x.shape[-1], x.float().expand(3, -1, -1)
