@@ -4,6 +4,7 @@ The server listens on 127.0.0.1 alone. That keeps other machines out, not other 
 told apart by Host (a name that resolves to this machine is none of ours) and by Origin.
 """
 
+import asyncio
 import json
 
 from fastapi import HTTPException
@@ -48,7 +49,10 @@ class Guard:
         if refused is not None:
             await answer(guarded, *refused)
             return
-        await self.app(scope, _bounded(receive, _most(scope["path"])), guarded)
+        try:
+            await self.app(scope, _bounded(receive, _most(scope["path"])), guarded)
+        except asyncio.CancelledError:  # by the server, at its end: to let it through would print a traceback
+            await answer(guarded, 503, "the server has ended; start it again")
 
     def refuse(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
         """The status and the reason, or None where all is well."""
