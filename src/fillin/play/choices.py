@@ -23,7 +23,7 @@ class Choice:
 
 CHOICES = {
     "te-tnp": Choice(
-        "TE-TNP", "te-tnp-rbf", True,
+        "TE-TNP", "te-tnp-kernels", True,
         "A transformer that compares displacements: it knows how far apart places are, never where they are.",
     ),
     "anp": Choice(
