@@ -1,5 +1,6 @@
 """The server: one address on this machine, a browser that opens it, and an end that leaves nothing behind."""
 
+import logging
 import socket
 import threading
 from contextlib import closing
@@ -56,12 +57,19 @@ def server_on(listening: socket.socket) -> "uvicorn.Server":
 
     from fillin.play.app import create_app
 
+    # an open page keeps its connection: that it is cut at the end is no error
+    logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
     return uvicorn.Server(
         uvicorn.Config(
             create_app(listening.getsockname()[1]), log_level="warning", access_log=False, lifespan="on",
             timeout_graceful_shutdown=_GRACE, server_header=False, limit_concurrency=128, timeout_keep_alive=30,
+            ws="none",
         )
     )  # fmt: skip
+
+
+def _is_no_farewell(record: logging.LogRecord) -> bool:
+    return "graceful shutdown" not in str(record.msg)
 
 
 def _warm() -> None:

@@ -80,10 +80,12 @@ function outline(context, size, [row, column]) {
 function legend() {
   const shown = state.looked ? state.looked.layers[Math.min(state.layer, state.looked.layers.length) - 1] : [];
   const colours = heads();
+  $("image-layer-label").hidden = !shown.length;
   $("image-layer-out").textContent = state.looked ? `${Math.min(state.layer, state.looked.layers.length)}` : "";
   $("image-legend").replaceChildren(...shown.map((_, h) => make("li", {},
     make("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" },
       make("circle", { cx: 11, cy: 6, r: 5.5, fill: colours[h % colours.length] })), `head ${h + 1}`)));
+  if (shown.length) $("image-legend").append(make("li", {}, "the larger a slice, the more the head looks there"));
 }
 
 function pixelAt(canvas, event) {
