@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from fillin.errors import InputError
 from fillin.play import limits
+from fillin.play.choices import load_all
 
 Answer = TypeVar("Answer")
 Gone = Callable[[], Awaitable[bool]]
@@ -53,16 +54,20 @@ class Deadline:
 class Lane:
     """`await lane.run(work)`: `work(deadline)` in the lane's one thread, once those before it are done."""
 
-    def __init__(self, name: str, seconds: float, waiting: int = limits.WAITING):
+    def __init__(
+        self, name: str, seconds: float, waiting: int = limits.WAITING, warm: Callable[[], object] = lambda: None
+    ):
         self.name, self.seconds, self.most = name, seconds, waiting
         self.queued = 0
         self._now: Deadline | None = None  # of what is computed at the moment
         self._threads = ThreadPoolExecutor(1, f"fillin-{name}", initializer=_prepare)
+        self._warm = self._threads.submit(warm)
 
     async def run(self, work: Callable[[Deadline], Answer], gone: Gone | None = None) -> Answer:
         """`gone()` says whether who asked has left: then the work ends after its step, and the lane is free."""
         if self.queued >= self.most:
             raise Busy(f"{self.most} requests are waiting already; try again in a second")
+        await self._ready()
         deadline, begun = Deadline(self.seconds), False
 
         def turn() -> Answer:
@@ -94,6 +99,17 @@ class Lane:
                 deadline.give_up()
                 answer.cancel()
 
+    async def _ready(self) -> None:
+        """What is loaded once is not in the time of who comes first."""
+        if self._warm.done():
+            return
+        warm = asyncio.wrap_future(self._warm)
+        try:
+            await asyncio.wait({warm})
+        finally:
+            if not warm.cancel() and not warm.cancelled():
+                warm.exception()  # whoever needs it says what is wrong
+
     def _leave(self) -> None:
         self.queued -= 1
 
@@ -115,7 +131,8 @@ class Lanes:
     """`quick`: what follows a hand, tens of milliseconds; `slow`: what is dropped, seconds."""
 
     def __init__(self):
-        self.quick, self.slow = Lane("quick", limits.QUICK), Lane("slow", limits.SLOW)
+        self.quick = Lane("quick", limits.QUICK, warm=load_all)
+        self.slow = Lane("slow", limits.SLOW)
 
     def close(self) -> None:
         self.quick.close()

@@ -29,7 +29,6 @@ def serve(port: int | None = None, browser: bool = True, say: Any = print) -> No
         address = f"http://{HOST}:{listening.getsockname()[1]}"
         server = server_on(listening)
         say(f"fillin play: {address} (Ctrl-C ends it)")
-        threading.Thread(target=_warm, daemon=True).start()
         if browser:
             threading.Thread(target=_open, args=(server, address), daemon=True).start()
         server.run(sockets=[listening])
@@ -70,14 +69,6 @@ def server_on(listening: socket.socket) -> "uvicorn.Server":
 
 def _is_no_farewell(record: logging.LogRecord) -> bool:
     return "graceful shutdown" not in str(record.msg)
-
-
-def _warm() -> None:
-    """What the first drag would wait for."""
-    from fillin.play.choices import CHOICES, model_of
-
-    for name in CHOICES:
-        model_of(name)
 
 
 def _open(server: "uvicorn.Server", address: str) -> None:
