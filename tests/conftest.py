@@ -58,3 +58,33 @@ def client(play):
 
     with httpx.Client(base_url=play, timeout=120) as client:
         yield client
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A chromium. Not for the whole session: while Playwright runs, no test may run a loop of its own."""
+    from driven import chromium
+
+    jaxtyping.config.update(
+        "jaxtyping_disable", True
+    )  # the tests of the API check shapes; here the server is to be quick
+    with chromium() as browser:
+        yield browser
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(scope="module")
+def visitor(browser, play):
+    """One visitor for all tests of a module; whatever the page complains of, or asks of others, fails."""
+    from driven import Visitor
+
+    visitor = Visitor(browser, play)
+    visitor.page.goto(play)
+    yield visitor
+    assert visitor.wrong == []
+    assert visitor.most == 1
+
+
+@pytest.fixture(scope="module")
+def page(visitor):
+    return visitor.page

@@ -5,11 +5,20 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from time import sleep
 
+from fillin.play.lanes import Lanes
 from fillin.play.serving import listen, server_on
 
 
 @contextmanager
 def served() -> Iterator[str]:
+    """Its address."""
+    with running() as (address, _):
+        yield address
+
+
+@contextmanager
+def running() -> Iterator[tuple[str, Lanes]]:
+    """Its address, and where it computes."""
     with closing(listen(None)) as listening:
         server = server_on(listening)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
@@ -17,7 +26,8 @@ def served() -> Iterator[str]:
         try:
             while not server.started:
                 sleep(0.01)
-            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+            lanes = server.config.app.app.state.lanes  # type: ignore[union-attr]
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", lanes
         finally:
             server.should_exit = True
             thread.join()

@@ -4,75 +4,18 @@ PLAY_PICTURES=docs/pictures pytest tests/test_play_browser.py makes the screensh
 long it took from a drag to the new picture.
 """
 
-import os
-import shutil
+import base64
 from pathlib import Path
 from statistics import median
 
-import pytest
+from driven import COLOURS, PICTURE, answered, drawn, drop, shot, status, until
+from test_play_api import _png
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'fillin[dev]' brings Playwright")
-if CHROMIUM is None:
-    pytest.skip("there is no chromium to drive: apt-get install chromium", allow_module_level=True)
-
-PICTURES = os.environ.get("PLAY_PICTURES")
-COLOURS = """(id) => { const canvas = document.getElementById(id), seen = new Set();
-  const bytes = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  for (let i = 0; i < bytes.length; i += 28) seen.add(bytes[i] << 16 | bytes[i + 1] << 8 | bytes[i + 2]);
-  return seen.size; }"""
-PICTURE = "(id) => document.getElementById(id).toDataURL()"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="module")
-def page(browser, play):
-    """One page for all; whatever it complains of, or asks of others, fails."""
-    page = browser.new_page(viewport={"width": 1280, "height": 860}, accept_downloads=True)
-    page.set_default_timeout(60_000)
-    wrong: list[str] = []
-    page.on("console", lambda message: "422" in message.text or wrong.append(message.text))  # a table with a mistake
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: request.url.startswith((play, "data:", "blob:")) or wrong.append(request.url))
-    page.goto(play)
-    yield page
-    assert wrong == []
-
-
-def shot(page, name):
-    if PICTURES:
-        page.screenshot(path=Path(PICTURES) / f"play-{name}.png", animations="disabled")
-
-
-def until(page, holds, arg=None):
-    """Asked from outside: the page's own policy forbids what Playwright would put into it to wait."""
-    for _ in range(1200):
-        if page.evaluate(holds, arg):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"{holds} with {arg!r} never held; status: {page.inner_text('#status')}")
-
-
-def status(page, words):
-    until(page, "(words) => document.getElementById('status').textContent.includes(words)", words)
-
-
-def answered(page, path):
-    return page.expect_response(lambda answer: answer.url.endswith(path) and answer.ok)
-
-
-def drawn(page, node, before):
-    until(page, "([id, old]) => document.getElementById(id).toDataURL() !== old", [node, before])
+YEARS = "year,level\n" + "\n".join(f"{2000 + i},{300 + i % 5}" for i in range(50))
 
 
 def test_curves_follow_what_is_dragged(page):
+    page.click("#tab-curves")
     until(page, "() => fillinTimings.some((one) => one.kind === 'curve')")
     assert page.evaluate(COLOURS, "curve-canvas") > 10
     box = page.locator("#curve-canvas").bounding_box()
@@ -96,19 +39,42 @@ def test_curves_follow_what_is_dragged(page):
     status(page, "7 are left")
 
 
-def test_curves_by_keyboard(page):
-    page.focus("#curve-plot")
-    page.keyboard.press("Enter")
-    status(page, "Added point 8 of 8")
+def test_points_are_placed_moved_and_deleted_by_keys_alone(page):
+    """From the tab on: no pointer, and no focus but that of the Tab key."""
+    page.click("#tab-curves")
+    page.click("#curve-example")
+    page.focus("#tab-curves")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "curve-plot"
+    before = page.evaluate(PICTURE, "curve-canvas")
+    with answered(page, "/api/curves"):
+        page.keyboard.press("Enter")
+    status(page, "Added point 8 of 8: x 0.00, y 0.00")
+    drawn(page, "curve-canvas", before)
     page.keyboard.press("ArrowUp")
     status(page, "Moved point 8 of 8: x 0.00, y 0.0440")
+    page.keyboard.press("Shift+ArrowRight")
+    status(page, "Moved point 8 of 8: x 0.250, y 0.0440")
+    for _ in range(60):
+        page.keyboard.press("Shift+ArrowUp")
+    status(page, "Moved point 8 of 8: x 0.250, y 2.20")  # never beyond what is shown
+    page.keyboard.press("Enter")
+    status(page, "Added point 9 of 9")
+    page.keyboard.press("p")
+    status(page, "Chose point 8 of 9")
     page.keyboard.press("Delete")
-    status(page, "7 are left")
+    status(page, "8 are left")
     page.keyboard.press("n")
-    status(page, "Chose point")
+    status(page, "Chose point 1 of 8")
+    page.keyboard.press("Backspace")
+    status(page, "7 are left")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.name") == "model"  # and out again
+    page.click("#curve-example")
 
 
 def test_a_shift_tells_who_is_equivariant(page):
+    page.click("#tab-curves")
     for model, words in (
         ("te-tnp", "is the same"),
         ("anp", "knows places"),
@@ -125,9 +91,14 @@ def test_a_shift_tells_who_is_equivariant(page):
     page.check("input[value=te-tnp]")
 
 
-def test_curves_come_and_go_as_files(page, tmp_path):
+def test_curves_come_and_go_as_files(page):
+    page.click("#tab-curves")
+    drop(page, "curve-canvas", "three.csv", "text/csv", b"x,y\n0,1\n1,2\n2,0\n")
+    status(page, "3 points")
+    drop(page, "curve-canvas", "words.csv", "text/csv", b"x,y\n0,1\none,two\n")
+    status(page, 'Line 3, "one,two", is not two numbers')
     page.click("summary")
-    page.fill("#curve-csv", "year,level\n" + "\n".join(f"{2000 + i},{300 + i % 5}" for i in range(50)))
+    page.fill("#curve-csv", YEARS)
     page.click("#curve-read")
     status(page, "50 points")
     for node, name in (
@@ -181,16 +152,53 @@ def test_images_are_completed_from_what_is_painted(page):
     shot(page, "images")
 
 
-def test_a_picture_can_be_dropped(page):
-    from test_play_api import _png
+def test_what_is_known_of_a_picture_can_be_forgotten(page):
+    page.click("#tab-images")
+    page.check("input[aria-label='Digit 3']")
+    page.check("input[value=half]")
+    status(page, "Completed from 32 pixels")
+    page.check("input[value=erase]")
+    box = page.locator("#image-known").bounding_box()
+    with answered(page, "/api/images/complete"):
+        page.mouse.click(box["x"] + 2, box["y"] + 2)
+    status(page, "Completed from 31 pixels")
+    page.check("input[value=add]")
+    with answered(page, "/api/images/complete"):
+        page.mouse.click(box["x"] + 2, box["y"] + 2)
+    status(page, "Completed from 32 pixels")
+    page.click("#image-none")
+    status(page, "No pixel is known yet")
+    assert page.inner_text("#image-count") == "0 of 64 pixels"
+    page.click("#image-again")
+    status(page, "Completed from 19 pixels")
 
-    page.check("input[name=scale][value='1']")
-    page.set_input_files("#image-file", {"name": "a.png", "mimeType": "image/png", "buffer": _png(80, 20)})
+
+def test_a_picture_comes_at_any_resolution(page):
+    page.click("#tab-images")
+    page.check("input[aria-label='Digit 3']")
+    for scale in (1, 2):
+        with answered(page, "/api/images/complete") as found:
+            page.check(f"input[name=scale][value='{scale}']")
+        assert _width(found.value.json()["mean"]) == 8 * scale
+        page.wait_for_selector(f"#image-size >> text={8 * scale} × {8 * scale}")
+    page.check("input[name=scale][value='4']")
+
+
+def _width(url):
+    return int.from_bytes(base64.b64decode(url.partition(",")[2])[16:20])  # of a PNG
+
+
+def test_a_picture_can_be_dropped(page):
+    page.click("#tab-images")
+    drop(page, "image-mean", "a.png", "image/png", _png(80, 20))
     page.wait_for_selector("#image-note >> text=made smaller: 80 × 20 → 64 × 16 pixels")
     status(page, "Completed from")
+    drop(page, "images", "notes.txt", "text/plain", b"no picture")
+    status(page, "notes.txt is no PNG or JPEG")
+    page.check("input[aria-label='Digit 3']")
 
 
-def test_blanks_of_a_table_are_filled_and_explained(page):
+def test_blanks_of_a_table_are_filled_and_explained(page, visitor):
     page.click("#tab-tables")
     page.wait_for_selector("#table-sheet td button")
     page.click("#table-sheet td button >> nth=5")
@@ -202,9 +210,11 @@ def test_blanks_of_a_table_are_filled_and_explained(page):
     with page.expect_download() as found:
         page.click("#table-get")
     assert ",," not in Path(found.value.path()).read_text()
-    page.set_input_files("#table-file", {"name": "t.csv", "mimeType": "text/csv", "buffer": b"a,b\n1,2,3\n"})
+    drop(page, "table-sheet", "t.csv", "text/csv", b"a,b\n1,2,3\n")
     status(page, "3 cells, but the header has 2")
-    page.wait_for_timeout(100)
+    visitor.provoked("/api/tables", 422)
+    drop(page, "table-sheet", "t.csv", "text/csv", "\n".join(["a,b", *(f"{i},{i}" for i in range(30)), "9,"]).encode())
+    page.wait_for_selector("#table-about >> text=31 rows, 2 columns, 1 blank filled")
 
 
 def test_the_window_is_drawn_measured_and_learned(page):
@@ -215,6 +225,7 @@ def test_the_window_is_drawn_measured_and_learned(page):
     drawn(page, "span-canvas", before)
     with answered(page, "/api/span"):
         page.fill("#span-points", "100")
+    page.wait_for_selector("#span-costs >> text=400,000,000 pairs")
     page.wait_for_selector("#span-costs >> text=Estimated: too dear to run here")
     page.wait_for_selector("#span-here >> text=of 20,000 points")
     shot(page, "span")
@@ -223,15 +234,3 @@ def test_the_window_is_drawn_measured_and_learned(page):
         page.click("#span-learn")
     page.wait_for_selector("#span-learnt >> text=Step 40 of 40")
     status(page, "our kernel takes")
-
-
-@pytest.mark.parametrize("tool", ["curves", "images", "tables", "span"])
-def test_it_fits_a_phone_and_the_dark(page, tool):
-    page.set_viewport_size({"width": 360, "height": 740})
-    if tool == "curves":
-        page.click("#theme")
-    page.click(f"#tab-{tool}")
-    page.wait_for_timeout(200)
-    assert page.evaluate("document.documentElement.scrollWidth") == 360
-    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
-    shot(page, f"phone-{tool}")

@@ -12,9 +12,10 @@ from time import sleep
 
 import httpx
 import pytest
+from played import running
 
-from fillin.play import limits
-from fillin.play.guard import HEADERS, POLICY
+from fillin.play import limits, span, tables
+from fillin.play.guard import HEADERS, POLICY, UPLOADS
 from fillin.play.lanes import Busy, Lane, TooLong
 
 JSON = {"content-type": "application/json"}
@@ -84,7 +85,7 @@ def test_what_a_form_could_send_is_refused(client, kind):
 def test_what_is_no_request_is_a_4xx(client, body):
     answer = client.post("/api/curves", content=body, headers=JSON)
     assert answer.status_code in (400, 422)
-    assert isinstance(answer.json()["detail"], str)
+    assert re.match("the body(:| is no JSON that can be read)|points: ", answer.json()["detail"])
 
 
 def test_other_methods_are_refused(client):
@@ -135,17 +136,103 @@ def test_a_long_computation_is_stopped_at_its_limit():
     asyncio.run(all_of_it())
 
 
-def fillin(*arguments):
+@pytest.mark.parametrize("path", ["/api/curves", "/api/tables"])
+def test_a_body_that_does_not_come_is_not_waited_for(play, monkeypatch, path):
+    monkeypatch.setattr(limits, "SENDING", 0.1)
+    host, kind = play.removeprefix("http://"), UPLOADS.get(path, ("application/json",))[0]
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: {kind}\r\nContent-Length: 9\r\n\r\n{{"
+    with socket.create_connection(tuple(host.split(":")), timeout=30) as slow:
+        slow.sendall(head.encode())
+        said = slow.makefile("rb").read()  # until the server has closed it
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert b"the body did not come within 0.1 s" in said
+
+
+def test_what_is_under_way_ends_with_its_lane():
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(deadline):
+        try:
+            while True:
+                deadline(1)
+                begun.set()
+        finally:
+            ended.set()
+
+    async def all_of_it():
+        lane = Lane("test", seconds=60)
+        asked = asyncio.create_task(lane.run(work))
+        await asyncio.to_thread(begun.wait, 10)
+        lane.close()
+        with pytest.raises(Busy, match="nobody waits"):
+            await asked
+
+    asyncio.run(all_of_it())
+    assert ended.wait(10)
+
+
+TABLE = "a,b\n" + "\n".join(f"{i},{'' if i % 5 == 0 else i * i % 7}" for i in range(60))
+ENDLESS = {
+    "/api/tables": {"content": TABLE, "headers": {"content-type": "text/csv"}},
+    "/api/span/learn": {"json": {"points": 100}},
+    "/api/span": {"json": {"points": 4000}},
+}
+
+
+@pytest.fixture(scope="module")
+def endless():
+    """A server whose fits would never end, and its slow lane."""
+    with pytest.MonkeyPatch.context() as patch, running() as (address, lanes):
+        for tool in (tables, span):
+            patch.setattr(tool, "_STEPS", 10**9)
+        with httpx.Client(base_url=address, timeout=60) as client:
+            yield client, lanes.slow
+
+
+@pytest.mark.parametrize("path", ENDLESS)
+def test_what_is_computed_too_long_is_stopped_midway(endless, path):
+    client, lane = endless
+    lane.seconds = 0.1
+    answer = client.post(path, **ENDLESS[path])
+    assert answer.status_code == 422
+    assert "more than 0.1 s and was stopped; ask for less" in answer.json()["detail"]
+    assert free(client, lane)
+
+
+def free(client, lane):
+    """The next has its turn."""
+    lane.seconds = 60.0
+    answer = client.post("/api/images/read", content=b"", headers={"content-type": "image/png"}, timeout=30)
+    return answer.status_code == 422 and "cannot be read" in answer.json()["detail"] and lane.queued <= 1
+
+
+def test_what_nobody_waits_for_is_stopped(endless):
+    client, lane = endless
+    lane.seconds = 60.0
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/api/span/learn", json={"points": 100}, timeout=0.5)
+    assert free(client, lane)
+
+
+def fillin(*arguments, before="", **options):
+    code = f"{before}\nimport sys\nfrom fillin.cli import main\nsys.exit(main())"
     return subprocess.Popen(
-        [sys.executable, "-m", "fillin", "play", "--no-browser", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-c", code, "play", "--no-browser", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 
-def test_it_says_where_it_is_and_ends_by_ctrl_c():
-    running = fillin()
-    assert running.stdout is not None
-    address = re.search(r"http://127\.0\.0\.1:\d+", running.stdout.readline())
+AN_ENDLESS_FIT = """
+from fillin.play import lanes, tables
+tables._STEPS, check = 10**9, lanes.Deadline.__call__
+lanes.Deadline.__call__ = lambda self, done=0: (done and print("a step is done", flush=True), check(self, done))
+"""
+
+
+def test_it_says_where_it_is_and_ends_by_ctrl_c_in_the_middle_of_a_fit():
+    process = fillin(before=AN_ENDLESS_FIT)
+    assert process.stdout is not None
+    address = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
     assert address
     while True:
         try:
@@ -153,9 +240,13 @@ def test_it_says_where_it_is_and_ends_by_ctrl_c():
             break
         except httpx.ConnectError:
             sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=30)
-    assert running.returncode in (0, 130)
+    with ThreadPoolExecutor(1) as thread:
+        asked = thread.submit(httpx.post, f"{address[0]}/api/tables", timeout=60, **ENDLESS["/api/tables"])
+        assert "a step is done" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)  # less than the time that a fit has
+        assert isinstance(asked.exception(), httpx.HTTPError) or asked.result().status_code >= 400
+    assert process.returncode in (0, 130)
     assert "Traceback" not in said
 
 
@@ -164,8 +255,8 @@ def test_a_busy_port_is_said():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        running = fillin("--port", str(port))
-        out, said = running.communicate(timeout=60)
-    assert running.returncode == 2
+        process = fillin("--port", str(port))
+        out, said = process.communicate(timeout=60)
+    assert process.returncode == 2
     assert not out
     assert re.fullmatch(rf"fillin: .*port {port} cannot be used \(Address already in use\); .*\n", said)

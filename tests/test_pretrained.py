@@ -1,6 +1,7 @@
 """Weights that ship: each loads by name, predicts what it predicted when it was shipped, and beats a fresh model."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,12 @@ def test_a_card_tells_what_its_weights_began_with(tmp_path, monkeypatch):
     for name in ("card.md", "recipe.yaml"):
         assert str(tmp_path) not in (folder / name).read_text()
     assert read(folder / "recipe.yaml")["start"] is None  # so that whoever reads the card can train it
+    on = open_run(run.folder)
+    text = card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", rows, 1, 8)  # weights that ship: no log
+    assert "from weights that had 3 steps, 0 minutes, behind them, from weights that had 4 steps, 0 minutes" in text
+    (folder / "card.md").unlink()
+    with pytest.raises(fillin.FillinError, match=r"neither a log\.csv nor a card"):
+        card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", rows, 1, 8)
 
 
 def test_a_folder_comes_before_a_name(tmp_path, monkeypatch):

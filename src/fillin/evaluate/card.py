@@ -4,6 +4,7 @@ python -m fillin.evaluate.card RUN NAME [--batches 640]
 """
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from fillin import pretrained
 from fillin.bench.measure import machine
-from fillin.errors import FillinError
+from fillin.errors import FillinError, InputError
 from fillin.evaluate.report import Row, measure, settings, subject, three
 from fillin.models import load, save
 from fillin.models.files import replace_file
@@ -67,9 +68,28 @@ def _before(run: Run) -> str:
     """What the weights had learnt before that they began with."""
     if run.recipe["start"] is None:
         return ""
-    first = open_run(locate(run.recipe["start"]))
-    last = first.lines[-1]
-    return f", from weights that had {last.step:,} steps, {last.seconds / 60:.0f} minutes, behind them{_before(first)}"
+    folder = locate(run.recipe["start"])
+    if (folder / "log.csv").exists():
+        first = open_run(folder)
+        last = first.lines[-1]
+        steps, minutes, rest = f"{last.step:,}", f"{last.seconds / 60:.0f}", _before(first)
+    else:
+        steps, minutes, rest = _trained(folder)
+    return f", from weights that had {steps} steps, {minutes} minutes, behind them{rest}"
+
+
+def _trained(folder: Path) -> tuple[str, ...]:
+    """Weights that ship have no log: their card says how long they learnt, and what from."""
+    try:
+        text = (folder / "card.md").read_text(encoding="utf-8")
+    except OSError:
+        text = ""
+    found = re.search(r"Trained for ([\d,]+) steps of [^;]*?, (\d+) minutes([^;]*);", text)
+    if found is None:
+        raise InputError(
+            f"start: {folder} has neither a log.csv nor a card that says how long it was trained; name the run itself"
+        )
+    return found.groups()
 
 
 def _prior(data: dict[str, Any]) -> str:

@@ -24,6 +24,7 @@ _ABOUT = "What the page of `fillin play` asks: curves, images, tables and window
 _PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": Problem, "description": "The body is no JSON."},
     403: {"model": Problem, "description": "Host or Origin is not this server."},
+    408: {"model": Problem, "description": "The body did not come in time."},
     413: {"model": Problem, "description": "The body is too large."},
     415: {"model": Problem, "description": "The body is of a kind that is not read here."},
     422: {"model": Problem, "description": "Something is wrong with what was sent: what, and what to do."},
@@ -68,11 +69,12 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     number that JSON can hold."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return JSONResponse({"detail": _KNOWN[400]}, 400)
     where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))[:100]
-    status = 400 if first["type"] == "json_invalid" else 422
     said = first["msg"].removeprefix("Value error, ")
     said = said[:1].lower() + said[1:]
-    return JSONResponse({"detail": f"{where or 'the body'}: {said[:300]}; /openapi.json has what is read here"}, status)
+    return JSONResponse({"detail": f"{where or 'the body'}: {said[:300]}; /openapi.json has what is read here"}, 422)
 
 
 async def _plain(request: Request, error: Exception) -> JSONResponse:

@@ -148,6 +148,7 @@ def _predict(asked: CurveAsked, deadline: Deadline) -> CurveTold:
         raise InputError(f"the grid of a ConvCNP would span {extent:.0f} units, more than 200; bring the points nearer")
     home = torch.linspace(low, high, asked.places).view(1, -1, 1)
     told = tell(asked.model, xc, yc, home + asked.shift, asked.samples, asked.seed)
+    deadline()
     unmoved = tell(asked.model, xc - asked.shift, yc, home).mean if asked.shift else None
     x = torch.linspace(*asked.window, asked.places, dtype=torch.float64) + asked.shift * units.x1
 

@@ -4,7 +4,9 @@ The server listens on 127.0.0.1 alone. That keeps other machines out, not other 
 told apart by Host (a name that resolves to this machine is none of ours) and by Origin.
 """
 
+import asyncio
 import json
+from time import monotonic
 
 from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
@@ -48,7 +50,10 @@ class Guard:
         if refused is not None:
             await answer(guarded, *refused)
             return
-        await self.app(scope, _bounded(receive, _most(scope["path"])), guarded)
+        try:
+            await self.app(scope, _bounded(receive, _most(scope["path"])), guarded)
+        except asyncio.CancelledError:  # by the server, at its end: to let it through would print a traceback
+            await answer(guarded, 503, "the server has ended; start it again")
 
     def refuse(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
         """The status and the reason, or None where all is well."""
@@ -83,14 +88,18 @@ def _most(path: str) -> int:
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """Also of a body that comes in chunks, without its length."""
-    seen = 0
+    """Also of a body that comes in chunks, without its length; and one that does not come is not waited for."""
+    seen, whole, end = 0, False, monotonic() + limits.SENDING
 
     async def counted() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, whole
+        try:
+            message = await asyncio.wait_for(receive(), None if whole else max(0.0, end - monotonic()))
+        except TimeoutError:
+            late = f"the body did not come within {limits.SENDING:g} s; send it again"
+            raise HTTPException(408, late, {"Connection": "close"}) from None
         if message["type"] == "http.request":
-            seen += len(message.get("body", b""))
+            seen, whole = seen + len(message.get("body", b"")), not message.get("more_body", False)
             if seen > most:
                 raise HTTPException(413, f"the body has more than {most // limits.MEGABYTE} MB; send less")
         return message

@@ -128,7 +128,7 @@ async def complete(asked: CompleteAsked, request: Request) -> Completed:
     lanes = request.app.state.lanes
     cells = asked.picture.height * asked.picture.width * asked.scale**2
     lane = lanes.quick if cells <= _QUICK else lanes.slow
-    return await lane.run(lambda deadline: _complete(asked, deadline))
+    return await lane.run(lambda deadline: _complete(asked, deadline), request.is_disconnected)
 
 
 @router.post("/attention")

@@ -1,5 +1,6 @@
 """The server: one address on this machine, a browser that opens it, and an end that leaves nothing behind."""
 
+import logging
 import socket
 import threading
 from contextlib import closing
@@ -28,7 +29,6 @@ def serve(port: int | None = None, browser: bool = True, say: Any = print) -> No
         address = f"http://{HOST}:{listening.getsockname()[1]}"
         server = server_on(listening)
         say(f"fillin play: {address} (Ctrl-C ends it)")
-        threading.Thread(target=_warm, daemon=True).start()
         if browser:
             threading.Thread(target=_open, args=(server, address), daemon=True).start()
         server.run(sockets=[listening])
@@ -56,20 +56,19 @@ def server_on(listening: socket.socket) -> "uvicorn.Server":
 
     from fillin.play.app import create_app
 
+    # an open page keeps its connection: that it is cut at the end is no error
+    logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
     return uvicorn.Server(
         uvicorn.Config(
             create_app(listening.getsockname()[1]), log_level="warning", access_log=False, lifespan="on",
             timeout_graceful_shutdown=_GRACE, server_header=False, limit_concurrency=128, timeout_keep_alive=30,
+            ws="none",
         )
     )  # fmt: skip
 
 
-def _warm() -> None:
-    """What the first drag would wait for."""
-    from fillin.play.choices import CHOICES, model_of
-
-    for name in CHOICES:
-        model_of(name)
+def _is_no_farewell(record: logging.LogRecord) -> bool:
+    return "graceful shutdown" not in str(record.msg)
 
 
 def _open(server: "uvicorn.Server", address: str) -> None:

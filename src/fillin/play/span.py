@@ -4,7 +4,6 @@ What is measured is what `fillin bench span` measures: forward + backward, 4 hea
 """
 
 import math
-from functools import cache
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -12,12 +11,14 @@ from pydantic import BaseModel, Field
 
 from fillin.errors import InputError
 from fillin.play import limits
+from fillin.play.lanes import Deadline
 from fillin.play.schema import Asked, Seed
 
 router = APIRouter(prefix="/api/span", tags=["span"])
 _BASE = 1_000  # points on which the cost of what is too dear is measured, to be scaled from there
 _STEPS, _RATE = 40, 0.12  # of learning a window
 _LEARNT = 4_000  # points it is learnt on
+_CHEAP: dict[str, tuple[float, int | None, int]] = {}  # what `_once` found
 Points = Annotated[int, Field(ge=2, le=limits.SCATTERED)]
 
 
@@ -83,16 +84,16 @@ async def points(points: Points = 4_000, seed: Seed = 0) -> Places:
 @router.post("")
 async def measure(asked: SpanAsked, request: Request) -> SpanTold:
     """What attention costs with this window, and without."""
-    return await request.app.state.lanes.slow.run(lambda deadline: _measure(asked))
+    return await request.app.state.lanes.slow.run(lambda deadline: _measure(asked, deadline), request.is_disconnected)
 
 
 @router.post("/learn")
 async def learn(asked: LearnAsked, request: Request) -> Learnt:
     """A window that learns its own width: half of the points tell the other half, by an average within it."""
-    return await request.app.state.lanes.slow.run(lambda deadline: _learn(asked))
+    return await request.app.state.lanes.slow.run(lambda deadline: _learn(asked, deadline), request.is_disconnected)
 
 
-def _measure(asked: SpanAsked) -> SpanTold:
+def _measure(asked: SpanAsked, deadline: Deadline) -> SpanTold:
     from fillin.bench.measure import costs
     from fillin.bench.span import BIAS, FUSED, NATIVE, Inputs, inside, places, radius, window
 
@@ -108,13 +109,13 @@ def _measure(asked: SpanAsked) -> SpanTold:
         BIAS: (every, "the same window, added to the logits of every pair"),
         FUSED: (every, "torch's own attention, without any window"),
     }
-    found = costs({name: run for name, run in runs.items() if small[name]}, rounds=1)
+    found = costs({name: run for name, run in runs.items() if small[name]}, rounds=1, tick=deadline)
     told = []
     for name, (pairs, words) in about.items():
         if name in found:
             seconds, size = found[name].seconds, found[name].bytes
         else:
-            once = _once(name)
+            once = _once(name, deadline)
             times = pairs / once[2]
             seconds, size = once[0] * times, None if once[1] is None else int(once[1] * _growth(name, times))
         told.append(
@@ -138,9 +139,14 @@ def _growth(name: str, times: float) -> float:
     return times if name == BIAS else math.sqrt(times)
 
 
-@cache
-def _once(name: str) -> tuple[float, int | None, int]:
-    """Seconds, bytes and pairs of a candidate at a size that is cheap."""
+def _once(name: str, deadline: Deadline) -> tuple[float, int | None, int]:
+    """Seconds, bytes and pairs of a candidate at a size that is cheap; measured when it is first asked for."""
+    if name not in _CHEAP:
+        _CHEAP[name] = _cheaply(name, deadline)
+    return _CHEAP[name]
+
+
+def _cheaply(name: str, deadline: Deadline) -> tuple[float, int | None, int]:
     from fillin.bench.measure import costs
     from fillin.bench.span import BIAS, FUSED, NATIVE, Inputs, places, radius, window
 
@@ -148,11 +154,11 @@ def _once(name: str) -> tuple[float, int | None, int]:
     number = limits.DENSE if name == BIAS else 2 * _BASE
     data, span = Inputs(places("scattered", 2, number)), window(radius(share, 2), 2)
     run = {NATIVE: lambda: data.attend("native", span), BIAS: lambda: data.bias(span), FUSED: data.fused}[name]()
-    found = costs({name: run}, rounds=1)[name]
+    found = costs({name: run}, rounds=1, tick=deadline)[name]
     return found.seconds, found.bytes, round(number**2 * (share if name == NATIVE else 1.0))
 
 
-def _learn(asked: LearnAsked) -> Learnt:
+def _learn(asked: LearnAsked, deadline: Deadline) -> Learnt:
     import torch
 
     from fillin.attention import Span, Uniform, attend
@@ -178,6 +184,7 @@ def _learn(asked: LearnAsked) -> Learnt:
         optimiser.zero_grad()
         error.backward()
         optimiser.step()
+        deadline(1)
     return Learnt(radius=radii, error=errors)
 
 

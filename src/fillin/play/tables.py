@@ -89,7 +89,7 @@ async def example() -> str:
 async def fill(request: Request) -> Filled:
     """The blanks of a CSV, filled. It is read in memory and not kept beyond the last few."""
     body, state = await request.body(), request.app.state
-    return await state.lanes.slow.run(lambda deadline: _fill(body, state.tables, deadline))
+    return await state.lanes.slow.run(lambda deadline: _fill(body, state.tables, deadline), request.is_disconnected)
 
 
 @router.post("/cell")
@@ -115,6 +115,7 @@ def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
     from fillin.filling.tables.learn import Size, fill_table, imputer
     from fillin.filling.tables.plan import plan_table
     from fillin.filling.tables.write import added_cells
+    from fillin.progress import told_to
 
     start = perf_counter()
     _check(body)
@@ -125,11 +126,14 @@ def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
             f"the table has {rows:,} rows and {columns:,} columns; here at most {limits.ROWS:,}, {limits.COLUMNS} and "
             f"{limits.CELLS:,} cells. For larger ones: fillin fill table.csv --as table"
         )
-    with warnings.catch_warnings(action="ignore"):
+    size = Size(_MEMBERS, round(_STEPS * min(1, _USUAL / max(1, rows * columns))))
+    with warnings.catch_warnings(action="ignore"), told_to(deadline):
         plan = plan_table(file.sheet, kind="table")
         deadline()
-        model = imputer(plan, Size(_MEMBERS, round(_STEPS * min(1, _USUAL / (rows * columns))))) if plan.fills else None
+        model = imputer(plan, size) if plan.fills else None  # which ticks after each step
+        deadline()
         found = fill_table(plan, model) if plan.places else {}
+    deadline()
     name = hashlib.sha256(body).hexdigest()[:16]
     memory.put(name, Remembered(plan, model, found))
     names = list(file.sheet.columns)

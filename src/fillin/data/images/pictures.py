@@ -35,7 +35,8 @@ def read_picture(path: Path | BytesIO, name: str | None = None, most: int = MOST
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, module.DecompressionBombError, module.DecompressionBombWarning) as error:
-        raise InputError(f"{name} cannot be read as PNG or JPEG: {error}") from error
+        why = "it is neither" if isinstance(error, module.UnidentifiedImageError) else error
+        raise InputError(f"{name} cannot be read as PNG or JPEG: {why}") from error
 
 
 def _plain(picture: Any) -> UInt8[ndarray, "h w c"]:

@@ -85,8 +85,8 @@ export function legend(list, state) {
     mark(make("line", { x1: 0, x2: 22, y1: 6, y2: 6, stroke: accent, "stroke-width": width, ...more }));
   const items = [
     [stroke(3), "mean"],
-    [mark(make("rect", { width: 22, height: 12, fill: colour("band50") })), "50 %"],
-    [mark(make("rect", { width: 22, height: 12, fill: colour("band95") })), "95 %"],
+    [mark(make("rect", { width: 22, height: 12, fill: colour("band50") })), "band of 50 %"],
+    [mark(make("rect", { width: 22, height: 12, fill: colour("band95") })), "band of 95 %"],
     [stroke(1, { opacity: 0.7 }), "samples"],
   ];
   if (state.told?.unmoved) items.push([stroke(1.5, { stroke: colour("ink"), "stroke-dasharray": "4 3" }), "not moved"]);

@@ -41,7 +41,18 @@ function look(at) {
 
 function draw() {
   state.plot = drawCurve($("curve-canvas"), state);
+  $("curve-canvas").setAttribute("aria-label", pictured());
   legend($("curve-legend"), state);
+}
+
+/** The picture in words. */
+function pictured() {
+  const known = `${state.points.length} known point${state.points.length === 1 ? "" : "s"}`;
+  if (!state.told) return known;
+  const { mean, low95, high95 } = state.told;
+  const [low, high] = [Math.min(...mean), Math.max(...mean)].map((v) => Number(v.toPrecision(2)));
+  const widest = Math.max(...high95.map((v, i) => v - low95[i])).toPrecision(2);
+  return `${known}; the mean goes from ${low} to ${high}, and the band that holds 95 % is at most ${Number(widest)} wide`;
 }
 
 function verdict() {
@@ -82,6 +93,12 @@ function remove(i) {
   changed(`Removed a point; ${state.points.length} are left`);
 }
 
+/** The nearest place that is shown. */
+function within(x, y) {
+  const clip = (v, [low, high]) => Math.min(high, Math.max(low, v));
+  return [clip(x, state.window), clip(y, state.range)];
+}
+
 function place(event) {
   const box = $("curve-canvas").getBoundingClientRect();
   return [event.clientX - box.left, event.clientY - box.top];
@@ -116,8 +133,7 @@ function mouse() {
   canvas.addEventListener("pointermove", (event) => {
     const at = place(event);
     if (held >= 0) {
-      const clip = (v, [low, high]) => Math.min(high, Math.max(low, v));
-      state.points[held] = [clip(state.plot.x(at[0]), state.window), clip(state.plot.y(at[1]), state.range)];
+      state.points[held] = within(state.plot.x(at[0]), state.plot.y(at[1]));
       changed();
     } else if (event.pointerType !== "touch") {
       canvas.style.cursor = nearest(at) >= 0 ? "grab" : "crosshair";
@@ -146,15 +162,15 @@ function keys(event) {
     ArrowUp: [0, step * (range[1] - range[0]) / 2], ArrowDown: [0, -step * (range[1] - range[0]) / 2],
   }[event.key];
   if (move && state.chosen >= 0) {
-    points[state.chosen] = points[state.chosen].map((v, i) => v + move[i]);
+    points[state.chosen] = within(...points[state.chosen].map((v, i) => v + move[i]));
     changed(`Moved ${describe(state.chosen)}`);
   } else if (event.key === "Enter") {
     add((low + high) / 2, (range[0] + range[1]) / 2);
   } else if (event.key === "Delete" || event.key === "Backspace") {
     remove(state.chosen);
   } else if (["n", "p"].includes(event.key.toLowerCase()) && points.length && !event.ctrlKey && !event.metaKey) {
-    const by = event.key.toLowerCase() === "p" ? points.length - 1 : 1;
-    state.chosen = (Math.max(state.chosen, event.key === "n" ? -1 : 0) + by) % points.length;
+    const back = event.key.toLowerCase() === "p";
+    state.chosen = (Math.max(state.chosen, back ? 0 : -1) + (back ? points.length - 1 : 1)) % points.length;
     say(`Chose ${describe(state.chosen)}`);
     look(points[state.chosen][0]);
     draw();

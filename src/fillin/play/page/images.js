@@ -21,10 +21,11 @@ function complete() {
     draw();
     return;
   }
-  const cells = state.picture.height * state.picture.width * state.scale ** 2;
+  const { scale } = state;
+  const cells = state.picture.height * state.picture.width * scale ** 2;
   if (cells > 4000) say("Computing: a photograph takes some seconds");
-  ask("image", "/api/images/complete", { ...part(), scale: state.scale, samples: 3 }, (told) => {
-    state.told = told;
+  ask("image", "/api/images/complete", { ...part(), scale, samples: 3 }, (told) => {
+    state.told = { ...told, scale };
     if (state.pattern !== "painted") state.painted = new Set(told.painted);
     say(`Completed from ${state.pattern === "coarse" ? "a coarse picture" : `${state.painted.size} pixels`}`);
     draw();
@@ -49,7 +50,8 @@ function draw() {
   paintPixels($("image-truth"), picture);
   const all = picture.height * picture.width;
   $("image-count").textContent = state.pattern === "coarse" ? "coarse" : `${state.painted.size} of ${all} pixels`;
-  $("image-largest").textContent = told ? `up to ${told.largest.toFixed(2)}` : "";
+  $("image-size").textContent = told ? `${picture.width * told.scale} × ${picture.height * told.scale}` : "";
+  $("image-largest").textContent = told ? `is ${told.largest.toFixed(2)}` : "is most";
   const cursor = document.activeElement === $("image-mean") ? state.cursor : null;
   paintUrl($("image-mean"), told?.mean, picture, (context, size) => {
     if (state.looked && state.pixel) marks(context, size, state, heads());
@@ -78,10 +80,12 @@ function outline(context, size, [row, column]) {
 function legend() {
   const shown = state.looked ? state.looked.layers[Math.min(state.layer, state.looked.layers.length) - 1] : [];
   const colours = heads();
+  $("image-layer-label").hidden = !shown.length;
   $("image-layer-out").textContent = state.looked ? `${Math.min(state.layer, state.looked.layers.length)}` : "";
   $("image-legend").replaceChildren(...shown.map((_, h) => make("li", {},
     make("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" },
       make("circle", { cx: 11, cy: 6, r: 5.5, fill: colours[h % colours.length] })), `head ${h + 1}`)));
+  if (shown.length) $("image-legend").append(make("li", {}, "the larger a slice, the more the head looks there"));
 }
 
 function pixelAt(canvas, event) {
@@ -178,7 +182,8 @@ function choices(examples) {
 
 async function read(file) {
   if (file.size > 8e6) return say("The picture has more than 8 MB; make it smaller first", true);
-  const type = file.type === "image/png" ? "image/png" : "image/jpeg";
+  const type = file.type || "image/jpeg"; // where the system does not know, the server looks
+  if (!["image/png", "image/jpeg"].includes(type)) return say(`${file.name} is no PNG or JPEG`, true);
   ask("read", "/api/images/read", file, (found) => {
     for (const input of document.querySelectorAll('input[name="picture"]')) input.checked = false;
     document.querySelector('input[name="scale"][value="1"]').checked = true;

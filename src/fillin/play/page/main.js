@@ -1,7 +1,7 @@
 // The tabs. A tool begins when it is first shown.
 import { $ } from "./dom.js";
 import { startTheme } from "./theme.js";
-import { timings } from "./request.js";
+import { timings, turnTo } from "./request.js";
 import { startCurves } from "./curves.js";
 import { startImages } from "./images.js";
 import { startTables } from "./tables.js";
@@ -18,6 +18,7 @@ function show(name) {
     tab.tabIndex = other === name ? 0 : -1;
     $(other).hidden = other !== name;
   }
+  turnTo(name);
   begun[name] ??= tools[name]();
   begun[name].shown?.();
   if (location.hash !== `#${name}`) history.replaceState(null, "", `#${name}`);

@@ -27,12 +27,17 @@ function places() {
 
 function measure() {
   $("span-costs").setAttribute("aria-busy", "true");
-  $("span-about").textContent = "Measuring …";
-  ask("span", "/api/span", { points: state.points, share: state.share }, (told) => {
-    state.told = told;
+  $("span-about").textContent = `Measuring ${state.points.toLocaleString("en")} points …`;
+  const { points, share } = state;
+  ask("span", "/api/span", { points, share }, (told) => {
+    state.told = { ...told, points };
     $("span-costs").removeAttribute("aria-busy");
     costs();
     draw();
+  }, {
+    failed: (error) => {
+      $("span-about").textContent = error.message;
+    },
   });
 }
 
@@ -100,8 +105,8 @@ function costs() {
   const [native, bias] = state.told.costs;
   const faster = bias.milliseconds / native.milliseconds;
   $("span-about").textContent = `Forward and backward, 4 heads of 16, ${state.told.machine}; bars are logarithmic. ` +
-    `${(100 * state.told.inside).toPrecision(2)} % of all pairs are inside.`;
-  say(`${state.points.toLocaleString("en")} points: our kernel takes ${time(native.milliseconds)}, ` +
+    `Of ${state.told.points.toLocaleString("en")} points, ${(100 * state.told.inside).toPrecision(2)} % of all pairs are inside.`;
+  say(`${state.told.points.toLocaleString("en")} points: our kernel takes ${time(native.milliseconds)}, ` +
     `${faster.toPrecision(2)} times less than dense`);
 }
 

@@ -32,7 +32,7 @@ function show(answer) {
   $("table-sheet").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
   const blanks = answer.filled.length;
   const size = `${answer.cells.length} rows, ${answer.columns.length} columns`;
-  const line = `${size}, ${blanks} blanks filled in ${answer.seconds} s`;
+  const line = `${size}, ${blanks} blank${blanks === 1 ? "" : "s"} filled in ${answer.seconds} s`;
   $("table-about").textContent = [line, ...answer.notes].join(". ");
   $("table-shades").hidden = !blanks;
   $("table-get").disabled = !blanks;
