@@ -59,7 +59,10 @@ class Problem:
 
     @property
     def shared(self) -> bool:
-        """Whether the places of one task are those of all: an `expand`, as of the pixels of images."""
+        """Whether the places of one task are those of all: an `expand`, as of the pixels of images. Whoever compiles or
+        exports for any size would be bound to one by asking."""
+        if torch.compiler.is_compiling():
+            return False
         return self.xq is not None and self.xk is not None and self.xq.stride(0) == self.xk.stride(0) == 0
 
     def delta(self) -> Float[Tensor, "#b dx n m"] | None:
