@@ -56,7 +56,7 @@ def _completed(arguments: argparse.Namespace, about: Any, folder: Path) -> tuple
     batches = max(1, arguments.batches)
     with progress("evaluate", len(KINDS) * batches, console(stderr=True)) as tick:
         scores = judge(about, batches, arguments.seed, tick)
-        from fillin.evaluate.completed import kinds
+        from fillin.evaluate.completion_pictures import kinds
 
         return scores, [kinds({about.model.config["model"]: about.model}, about.source, folder / "completions.png")]
 

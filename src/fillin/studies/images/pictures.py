@@ -12,7 +12,17 @@ from fillin.completing.reading import Part, by_pattern
 from fillin.completing.sheet import known_pixels
 from fillin.data.images import Pattern
 from fillin.errors import InputError
-from fillin.evaluate.completed import FINER, SEED, colours, completions, kinds, known, name_rows, one, shape_of
+from fillin.evaluate.completion_pictures import (
+    FINER,
+    SEED,
+    colours,
+    completions,
+    kinds,
+    known,
+    name_rows,
+    one,
+    shape_of,
+)
 from fillin.evaluate.completions import KINDS, asked
 from fillin.models import Process
 from fillin.models.base import LatentProcess

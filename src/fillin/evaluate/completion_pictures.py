@@ -69,8 +69,9 @@ def name_rows(axes: Any, rows: Sequence[str]) -> None:
 
 
 def _told(model: Process, task: Task, xt: Float[Tensor, "1 n 2"]) -> tuple[Tensor, Tensor]:
+    """Mean and deviation at each place, [n c] each."""
     found = [model(task.xc, task.yc, some) for some in xt.split(1024, 1)]
-    return torch.cat([one.mean[0] for one in found]), torch.cat([one.stddev[0] for one in found])
+    return torch.cat([part.mean[0] for part in found]), torch.cat([part.stddev[0] for part in found])
 
 
 def known(axes: Axes, task: Task, shape: tuple[int, int]) -> None:
