@@ -61,7 +61,7 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
     const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
       const float *x = space.tiles.x.data() + (size_t)tile * D * L;
-      work.score(block, tile, q, g, keys);
+      work.score(block, tile, q, g, keys, wild);
       if (!r.rows) continue;
       dot(d_out, p.value_width, values.columns_of(tile), start, r, r.ds);
       for (int n = 0; n < r.rows; n++) {
@@ -82,6 +82,14 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
       if (d_bias) with_grid<D>(p.bias, [&](const auto &grid) { bias_back(grid, space.bias_cells, r, d_bias); });
       if (d_features)
         with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
+          if (work.nodes(wild)) {
+            for (int n = 0; n < r.rows; n++) {
+              size_t row = (size_t)r.query[n] * p.features_width;
+              nodes_spread(r.ds + n * L, g + row, work.features, p.features_width, space.features_cells.first + n * L,
+                           d_g + row, d_features);
+            }
+            return;
+          }
           each_pair(grid, space.features_cells, r, [&](int n, int l, const int *corner, const float *share) {
             size_t row = (size_t)r.query[n] * p.features_width;
             features_spread<T>(r.ds[n * L + l], g + row, work.features, p.features_width, corner, share, d_g + row,

@@ -27,7 +27,7 @@ void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
     out.clear();
     const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
-      work.score(block, tile, q, g, keys);
+      work.score(block, tile, q, g, keys, wild);
       for (int n = 0; n < r.rows; n++) {
         int i = r.query[n];
         vec e = wild ? work.window.wild_exponent(r, n) : work.window.exponent(r, n);

@@ -141,6 +141,9 @@ struct Work {
     return !(tame && (!g || squares(g, (size_t)block.count * p.features_width) * features_square < TAME));
   }
 
+  // Whether R is read at its nodes, a vector at a time: not where a pair that may not be attended could spoil others.
+  bool nodes(bool wild) const { return p.features.exact && p.features_width % L == 0 && !wild; }
+
   // The rows of a block of queries, side by side, times `scale`.
   const float *take(const FillinRows &matrix, int width, float scale, const Block<D> &block, Scratch &scratch) const {
     float *rows = scratch.get((size_t)BLOCK * width + L);
@@ -156,7 +159,7 @@ struct Work {
   }
 
   // Scores of the rows of one tile: who is inside, and s for them.
-  void score(const Block<D> &block, int tile, const float *q, const float *g, const Packed &keys) const {
+  void score(const Block<D> &block, int tile, const float *q, const float *g, const Packed &keys, bool wild) const {
     Rows &r = space.rows;
     const float *x = space.tiles.x.data() + (size_t)tile * D * L;
     window.enter(block, x, space.tiles.index.data() + (size_t)tile * L, r);
@@ -168,6 +171,12 @@ struct Work {
     });
     with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
       grid.locate(block, x, r, space.features_cells);
+      if (nodes(wild)) {
+        for (int i = 0; i < r.rows; i++)
+          nodes_dot(g + (size_t)r.query[i] * p.features_width, features, p.features_width,
+                    space.features_cells.first + i * L, r.s + i * L);
+        return;
+      }
       each_pair(grid, space.features_cells, r, [&](int i, int l, const int *corner, const float *share) {
         const float *a = g + (size_t)r.query[i] * p.features_width;
         r.s[i * L + l] += features_dot<T>(a, features, p.features_width, corner, share);

@@ -40,6 +40,23 @@ inline float largest(vec v) {
   return folded(v, [](float a, float b) { return a > b ? a : b; });
 }
 
+// Where bit HALF of a lane is clear the sum of a's two lanes that differ in it, where it is set that of b's.
+template <int HALF>
+inline vec joined(vec a, vec b) {
+  ints same, other;
+  for (int l = 0; l < L; l++) same[l] = l + (l & HALF ? L : 0), other[l] = (l ^ HALF) + (l & HALF ? L : 0);
+  return __builtin_shuffle(a, b, same) + __builtin_shuffle(a, b, other);
+}
+
+// Lane l of the result is the sum over the lanes of v[l]; v is used up.
+template <int HALF = L / 2>
+inline vec sums(vec *v) {
+#pragma GCC unroll 8
+  for (int i = 0; i < HALF; i++) v[i] = joined<HALF>(v[i], v[i + HALF]);
+  if constexpr (HALF > 1) return sums<HALF / 2>(v);
+  else return v[0];
+}
+
 // Σ_c a_c b_c
 inline float product(const float *a, const float *b, int count) {
   vec lanes = {};

@@ -8,7 +8,8 @@
 //     out_i = Σ_j w_ij v_j / Σ_j w_ij           lse_i = ln Σ_j w_ij
 //
 // with r² = ‖A_h Δ‖², G = exp(−½ r²), and W = max(G − t, 0)/(1 − t) for the continuous cut (a product over dimensions
-// for a box), G or 1 inside for the hard one. F and R are read from tables by linear interpolation.
+// for a box), G or 1 inside for the hard one. F and R are read from tables by linear interpolation, R of pixels on a grid
+// without.
 //
 // How it is done, piece by piece:
 //   order.h     points are sorted once, so that neighbours in memory are neighbours in space (a kd-tree's leaves);
@@ -46,7 +47,7 @@ typedef struct {
 // Nodes at low + step·index along each of `dims` axes of Δ (one axis, ‖Δ‖, where `radial`).
 typedef struct {
   const float *values;  // [heads, size[0], …, width]; NULL: no table
-  int32_t dims, radial;
+  int32_t dims, radial, exact;  // `exact`: every Δ within reach is a node, and the last along each axis is beyond it
   int32_t size[3];
   float low[3], inverse_step[3];
 } FillinTable;

@@ -16,11 +16,11 @@ typedef float two __attribute__((vector_size(8), aligned(4), may_alias));
 
 template <int D, int T>
 struct Grid {
-  bool radial;
+  bool radial, exact;
   int size[T], corner[1 << T];  // bit 0 of a corner: the upper one along the last axis, bit 1 along the one before …
   float low[T], inverse_step[T];
 
-  explicit Grid(const FillinTable &table) : radial(table.radial) {
+  explicit Grid(const FillinTable &table) : radial(table.radial), exact(table.exact) {
     for (int d = 0; d < T; d++) size[d] = table.size[d], low[d] = table.low[d], inverse_step[d] = table.inverse_step[d];
     for (int c = 0; c < 1 << T; c++) {
       corner[c] = 0;
@@ -52,6 +52,7 @@ struct Grid {
         vec scaled = (at[d] - low[d]) * inverse_step[d], last = all((float)(size[d] - 1));
         scaled = scaled > 0.f ? scaled : vec{};  // NaN too
         scaled = scaled < last ? scaled : last;
+        if (exact) scaled = __builtin_convertvector(__builtin_convertvector(scaled + 0.5f, ints), vec);
         ints whole = __builtin_convertvector(scaled, ints);
         whole = whole < size[d] - 2 ? whole : size[d] - 2 + ints{};
         store(cells.part[d] + i * L, scaled - __builtin_convertvector(whole, vec));
@@ -133,6 +134,33 @@ void features_spread(float ds, const float *a, const float *values, int width, c
       store(d_node + f, load(d_node + f) + part * load(a + f));
     }
     for (; f < width; f++) d_a[f] += part * node[f], d_node[f] += part * a[f];
+  }
+}
+
+// The same for the L pairs of a row whose Δ are nodes of the table; `width` is a whole number of vectors. Pairs that may
+// not be attended are met as well, at some node.
+inline void nodes_dot(const float *a, const float *values, int width, const int32_t *node, float *s) {
+  vec each[L];
+#pragma GCC unroll 16
+  for (int l = 0; l < L; l++) {
+    const float *row = values + (size_t)node[l] * width;
+    each[l] = load(a) * load(row);
+    for (int f = L; f < width; f += L) each[l] += load(a + f) * load(row + f);
+  }
+  store(s, load(s) + sums(each));
+}
+
+inline void nodes_spread(const float *ds, const float *a, const float *values, int width, const int32_t *node,
+                         float *d_a, float *d_values) {
+  for (int f = 0; f < width; f += L) {
+    vec own = load(a + f), total = load(d_a + f);
+#pragma GCC unroll 16
+    for (int l = 0; l < L; l++) {
+      size_t at = (size_t)node[l] * width + f;
+      total += ds[l] * load(values + at);
+      store(d_values + at, load(d_values + at) + ds[l] * own);
+    }
+    store(d_a + f, total);
   }
 }
 

@@ -84,23 +84,53 @@ def test_places_anywhere_have_no_few_displacements():
 
 
 @pytest.mark.skipif(not native.available(), reason="fillin was installed without a C++ compiler")
+@pytest.mark.parametrize(("batch", "width"), [(3, 4), (1, 16), (2, 20)])
+@pytest.mark.parametrize("init", [0.2, None], ids=["window", "open"])
 @pytest.mark.parametrize("grid", GRIDS)
-def test_the_kernel_reads_features_at_the_displacements_that_there_are(grid):
-    """Of a rough SIREN too, of which a table for any Δ needs very many nodes; an uneven grid takes such a table."""
+def test_the_kernel_reads_features_at_the_displacements_that_there_are(grid, init, batch, width):
+    """In value and gradient. Of a rough SIREN too, of which a table for any Δ needs very many nodes; an uneven grid
+    takes such a table."""
     torch.manual_seed(0)
     x = torch.stack(torch.meshgrid(*GRIDS[grid], indexing="ij"), -1).flatten(0, -2)
-    dims, shared = x.shape[-1], x.float().expand(3, -1, -1)
-    score = make_score("relative-siren", 2, 4, dims)
+    dims = x.shape[-1]
+    score = make_score("relative-siren", 2, width, dims)
     score.positions = _OnGrid(SIREN(dims, 32, bias=False), 6.0)
-    span = Span(dims, 2, init=0.2)
-    table = on_grid(score.features, shared, shared, span.reach().detach().amax(0))
+    score.v.data.normal_()
+    span = None if init is None else Span(dims, 2, init=init)
+    shared = x.float().expand(batch, -1, -1)
+    reach = torch.ones(dims) if span is None else span.reach().detach().amax(0)
+    table = on_grid(score.features, shared, shared, reach)
     assert (table is None) == (grid == "with an odd edge")
-    assert table is None or table.nodes < 100
-    tensors = [torch.randn(3, 2, len(x), 4, requires_grad=True) for _ in range(3)]
-    found = attend(*tensors, xq=shared, xk=shared, score=score, span=span, backend="native")
-    many = x.expand(3, -1, -1)
-    wanted = attend(
-        *(t.double() for t in tensors), xq=many, xk=many, score=deepcopy(score).double(), span=deepcopy(span).double(),
-        backend="reference",
-    )  # fmt: skip
-    assert distance(found.double(), wanted) < (1e-5 if table else 1e-3)
+    assert table is None or (table.exact and table.nodes < 200)
+    tensors = [torch.randn(batch, 2, len(x), width, requires_grad=True) for _ in range(3)]
+    found = alone("native", tensors, x, score, span)
+    double = [t.detach().double().requires_grad_() for t in tensors]
+    wanted = alone("reference", double, x, deepcopy(score).double(), deepcopy(span and span.double()))
+    for got, true in zip(found, wanted, strict=True):
+        assert distance(got.double(), true, 0.1) < (2e-5 if table else 1e-2)
+
+
+def alone(backend, tensors, x, score, span):
+    """The output, and gradients to all but the places, which are on a grid."""
+    at = x.to(tensors[0].dtype).expand(len(tensors[0]), -1, -1)
+    out = attend(*tensors, xq=at, xk=at, score=score, span=span, backend=backend)
+    weight = torch.linspace(-1, 1, out.numel(), dtype=out.dtype).view_as(out)
+    leaves = [*tensors, *score.parameters(), *([] if span is None else span.parameters())]
+    return [out, *torch.autograd.grad((out * weight).sum(), leaves)]
+
+
+@pytest.mark.skipif(not native.available(), reason="fillin was installed without a C++ compiler")
+def test_pixels_too_bright_for_floats_are_told_where_they_may_be_seen():
+    """A feature without bounds spoils the queries that meet it and no others: those it is outside the window of."""
+    torch.manual_seed(0)
+    x = torch.stack(torch.meshgrid(even(6), even(6), indexing="ij"), -1).flatten(0, -2).float()
+    tensors = [torch.randn(1, 2, 36, 4) for _ in range(3)]
+    score = make_score("relative-siren", 2, 4, 2)
+    score.positions = _OnGrid(SIREN(2, 32, bias=False), 6.0)
+    with torch.no_grad():
+        usual = attend(*tensors, xq=x[None], xk=x[None], score=score, span=Span(2, 2, init=0.1), backend="native")
+        tensors[0][0, 0, 0] = torch.inf
+        found = attend(*tensors, xq=x[None], xk=x[None], score=score, span=Span(2, 2, init=0.1), backend="native")
+    assert not found[0, 0, 0].isfinite().all()
+    assert distance(found[0, 1], usual[0, 1]) < 1e-6
+    assert distance(found[0, 0, 1:], usual[0, 0, 1:]) < 1e-6

@@ -160,8 +160,8 @@ def _native_from(p: Problem, cuts: bool) -> float:
     if cuts:
         return _NATIVE_CUT
     terms: list[Any] = [term for term in p.score.terms if term.places]
-    if any(getattr(term, "few", False) for term in terms):
-        return math.inf
+    if any(getattr(term, "few", False) for term in terms):  # read at its nodes, where these are those of all tasks
+        return _NATIVE_ALL if p.shared else math.inf
     if p.xq is None or p.xq.shape[-1] == 1 or all(term.radial for term in terms):
         return _NATIVE_ALL
     return _NATIVE_ALL_WIDE if all(getattr(term, "tabulates", True) for term in terms) else math.inf

@@ -59,11 +59,11 @@ class Problem:
 
     @property
     def shared(self) -> bool:
-        """Whether the places of one task are those of all: an `expand`, as of the pixels of images. Whoever compiles or
-        exports for any size would be bound to one by asking."""
-        if torch.compiler.is_compiling():
+        """Whether the places of one task are those of all: an `expand`, as of the pixels of images, or there is one
+        task. Whoever compiles or exports for any size would be bound to one by asking."""
+        if torch.compiler.is_compiling() or self.xq is None or self.xk is None:
             return False
-        return self.xq is not None and self.xk is not None and self.xq.stride(0) == self.xk.stride(0) == 0
+        return all(len(x) == 1 or x.stride(0) == 0 for x in (self.xq, self.xk))
 
     def delta(self) -> Float[Tensor, "#b dx n m"] | None:
         """Δ_ij = xq_i − xk_j, one matrix per dimension as the logits have one per head; where places are shared, once

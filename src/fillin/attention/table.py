@@ -30,6 +30,7 @@ class Tabulated:
     step: Float[Tensor, " dims"]
     nodes: int
     radial: bool
+    exact: bool = False  # every Δ that is asked for is a node
 
 
 def tabulate(
@@ -119,7 +120,7 @@ def on_grid(
     grid = torch.stack(torch.meshgrid(*(at * s for s in step), indexing="ij"))
     values = f(grid.reshape(1, len(steps), len(at), -1))
     values = values.unflatten(2, (len(at),)) if len(steps) > 1 else values.squeeze(2)
-    return Tabulated(values, -half * step, step, len(at), radial=False)
+    return Tabulated(values, -half * step, step, len(at), radial=False, exact=True)
 
 
 def _even(x: Float[Tensor, " n"]) -> Float[Tensor, ""] | None:

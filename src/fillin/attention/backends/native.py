@@ -5,10 +5,12 @@ A score is split into what it is made of: columns of q and k, a table of F(Δ), 
 """
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from fillin.attention import native
 from fillin.attention.backends import streamed
@@ -79,7 +81,8 @@ def _run(p: Problem, parts: Parts, lse: bool) -> Result:
     b, h, m, _ = p.v.shape
     q, k, scale = parts.content
     settings = Settings(scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
-    settings = settings._replace(features_radial=parts.features is not None and parts.features.radial)
+    if parts.features is not None:
+        settings = settings._replace(features_radial=parts.features.radial, features_exact=parts.features.exact)
     inverse = None
     if p.span is not None:
         inverse = p.span.inverse(p.xq.shape[-1]).expand(h, -1, -1).contiguous()
@@ -124,7 +127,11 @@ def _take_apart(p: Problem) -> Parts | None:
         return Parts(content, bias, None, None)
     g = relative[0].meets(p.q)  # type: ignore[arg-type]
     features = _features(p, relative[0], g, reach, most)
-    return None if features is None else Parts(content, bias, g, features)
+    if features is None:
+        return None
+    if features.exact and (rest := -g.shape[-1] % native.lanes()):  # read a vector at a time
+        g, features = pad(g, (0, rest)), replace(features, values=pad(features.values, (0, rest)))
+    return Parts(content, bias, g, features)
 
 
 def _features(p: Problem, score: Relative, g: Tensor, reach: Tensor, most: float) -> Tabulated | None:

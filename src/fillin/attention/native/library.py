@@ -22,7 +22,7 @@ class Rows(Structure):
 
 class Table(Structure):
     _fields_ = (
-        ("values", c_void_p), ("dims", c_int32), ("radial", c_int32), ("size", c_int32 * 3), ("low", c_float * 3),
+        ("values", c_void_p), ("dims", c_int32), ("radial", c_int32), ("exact", c_int32), ("size", c_int32 * 3), ("low", c_float * 3),
         ("inverse_step", c_float * 3),
     )  # fmt: skip
 
@@ -93,6 +93,12 @@ def load(path: Path) -> CDLL:
 
 def available() -> bool:
     return library() is not None
+
+
+def lanes() -> int:
+    """Of the build that runs; of none, one."""
+    kernel = library()
+    return 1 if kernel is None else kernel.fillin_lanes()
 
 
 # as torch.compiler.assume_constant_result does, which would import the whole compiler first: half of fillin.load

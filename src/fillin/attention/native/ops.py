@@ -52,11 +52,11 @@ def _dense(t: Any) -> Any:
     return t if t is None or t.stride(-1) == 1 or t.shape[-1] == 1 else t.contiguous()
 
 
-def _table(values: Tensor | None, axes: Tensor | None, radial: bool, wide: bool = False) -> Table:
+def _table(values: Tensor | None, axes: Tensor | None, radial: float, exact: float = 0, wide: bool = False) -> Table:
     if values is None or axes is None:
         return Table()
     size = values.shape[1:-1] if wide else values.shape[1:]
-    filled = Table(values.data_ptr(), len(size), int(radial))
+    filled = Table(values.data_ptr(), len(size), int(radial), int(exact))
     for i, (nodes, low, inverse) in enumerate(zip(size, *axes.tolist(), strict=True)):
         filled.size[i], filled.low[i], filled.inverse_step[i] = nodes, low, inverse
     return filled
@@ -118,6 +118,7 @@ class Settings(NamedTuple):
     threshold: float = 0.0
     radial: float = 0  # 1: the bias is a function of ‖Δ‖
     features_radial: float = 0
+    features_exact: float = 0  # 1: every Δ is a node
 
 
 def _problem(given: Given, fixed: Fixed, s: Settings, out: Tensor, lse: Tensor) -> Problem:
@@ -133,8 +134,8 @@ def _problem(given: Given, fixed: Fixed, s: Settings, out: Tensor, lse: Tensor) 
         v.shape[0], v.shape[1], xq.shape[1], v.shape[2], 0 if q is None else q.shape[-1], v.shape[-1], xq.shape[-1],
         torch.get_num_threads(), _rows(q), _rows(k), _rows(v), _rows(out), lse.data_ptr(), xq.data_ptr(), xk.data_ptr(),
         order_q.data_ptr(), order_k.data_ptr(), _pointer(keep), s.scale, int(s.causal), int(s.window), int(s.cut),
-        int(s.shape), full, s.threshold, _pointer(inverse), _table(bias, bias_axes, bool(s.radial)), _rows(g),
-        _table(features, features_axes, bool(s.features_radial), wide=True),
+        int(s.shape), full, s.threshold, _pointer(inverse), _table(bias, bias_axes, s.radial), _rows(g),
+        _table(features, features_axes, s.features_radial, s.features_exact, wide=True),
         0 if features is None else features.shape[-1],
     )  # fmt: skip
 
