@@ -110,7 +110,7 @@ def test_places_span_the_full_range():
     assert x[2, 3].tolist() == [0.5, 0.5]
     row = model(dims=1).places(3, 4)
     assert row.shape == (1, 12, 1)
-    assert row.flatten().diff().allclose(torch.tensor(1 / 11))
+    assert row.flatten().diff().allclose(torch.tensor(1 / 11, dtype=torch.float64))
     assert model().places(1, 1).tolist() == [[[0.0, 0.0]]]
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, embedding
 
-from fillin.attention import SCORES, Block, Relative, Score, Sinusoid, Span, make_score
+from fillin.attention import SCORES, SIREN, Block, Relative, Score, Sinusoid, Span, make_score
 from fillin.errors import InputError, InputTypeError, choose
 from fillin.models.tnp import make_span
 
@@ -72,7 +72,7 @@ class PixelClassifier(Classifier):
     "fourier" … `span` is the starting σ of a window per layer and head, or all arguments of `Span`: {init: 0.3,
     threshold: 0} does not cut. `readout` is the mean over tokens, or the last of them. After each block that `reduce`
     counts, four pixels (of a row two) become one, their mean. `side` is how many pixels are along a side of what it
-    will see: a sinusoid has a radian a pixel, and along one row a SIREN sees Δ in lines of the image.
+    will see: the fastest positions turn by a radian from one to the next.
 
     >>> PixelClassifier(dim_x=3, dim_y=10, layers=2, span=0.2, reduce=[1])(torch.rand(4, 8, 8, 3)).shape
     torch.Size([4, 10])
@@ -136,9 +136,13 @@ class PixelClassifier(Classifier):
         return self.out(self.norm(tokens[:, -1] if self.last else tokens.mean(1)))
 
     def places(self, height: int, width: int) -> Float[Tensor, "rows columns dx"]:
-        """Where pixels are: from −½ to ½ along each axis, so that Δ is from −1 to 1. A row of them has one axis."""
+        """Where pixels are: from −½ to ½ along each axis, so that Δ is from −1 to 1. A row of them has one axis. In
+        double precision: what is the same Δ must look the same to fast sines."""
         sizes = (height, width) if self.dims == 2 else (height * width,)
-        axes = [torch.linspace(-0.5, 0.5, size) if size > 1 else torch.zeros(1) for size in sizes]
+        axes = [
+            torch.linspace(-0.5, 0.5, size, dtype=torch.float64) if size > 1 else torch.zeros(1, dtype=torch.float64)
+            for size in sizes
+        ]
         x = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
         return x if self.dims == 2 else x[None]
 
@@ -182,36 +186,37 @@ class PixelClassifier(Classifier):
 
 
 def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
-    """The score, its positions in units that tell pixels apart.
+    """The score, its fastest positions turning by a radian a pixel: in one row there are side² of them.
 
     Document 004's SIREN lost to its sinusoids in one row. These had Δ in pixels, and it from −1 to 1, where neighbours
-    among side² pixels, and pixels one line apart, are all but the same to a network that starts smooth: likely why.
+    among side² pixels, and pixels one line apart, are all but the same to a network that starts smooth. With a band
+    from the whole row down to a pixel, as sinusoids have, it does not lose (docs/results/positions-and-span).
     """
-    score = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims)
+    score, along = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims), side ** (3 - dims)
     if isinstance(score, Relative) and isinstance(score.positions, Sinusoid):
         score.positions = Sinusoid(score.channels, dims, base=_SLOWEST * side**2)
-        score.positions.omega.mul_(side ** (3 - dims))  # a radian a pixel: in one row there are side² of them
+        score.positions.omega.mul_(along)
     elif isinstance(score, Relative):
-        score.positions = _OnGrid(score.positions, float(side) if dims == 1 else 1.0)
+        score.positions = _OnGrid(SIREN(dims, score.channels, bias=False, band=(1.0, float(along))))
     return score
 
 
 class _OnGrid(nn.Module):
-    """Features of displacements, which pixels on a grid have few of: made of each once. Δ = 1 is `units` to them."""
+    """Features of displacements, which pixels on a grid have few of: made of each once."""
 
     few = True
 
-    def __init__(self, features: nn.Module, units: float):
+    def __init__(self, features: nn.Module):
         super().__init__()
-        self.features, self.units = features, units
+        self.features = features
 
     def forward(self, delta: Float[Tensor, "*b n m dx"]) -> Float[Tensor, "*_ n m f"]:
         delta = delta[:1] if delta.ndim == 4 else delta  # all images of a batch share them
         found = None if torch.compiler.is_compiling() else _distinct(delta)
         if found is None:
-            return self.features(self.units * delta)
+            return self.features(delta)
         each, which = found
-        return embedding(which, self.features(self.units * each))
+        return embedding(which, self.features(each))
 
 
 def _distinct(delta: Float[Tensor, "*n dx"]) -> tuple[Float[Tensor, "u dx"], Int[Tensor, "*n"]] | None:

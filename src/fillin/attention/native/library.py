@@ -22,8 +22,8 @@ class Rows(Structure):
 
 class Table(Structure):
     _fields_ = (
-        ("values", c_void_p), ("dims", c_int32), ("radial", c_int32), ("exact", c_int32), ("size", c_int32 * 3), ("low", c_float * 3),
-        ("inverse_step", c_float * 3),
+        ("values", c_void_p), ("dims", c_int32), ("radial", c_int32), ("exact", c_int32), ("size", c_int32 * 3),
+        ("low", c_float * 3), ("inverse_step", c_float * 3),
     )  # fmt: skip
 
 
