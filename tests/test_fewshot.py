@@ -89,6 +89,28 @@ def test_classes_laid_over_one_another():
     assert torch.equal(*(FewShot(laid=laid, seed=2, part="held-out").task(0).images for laid in (0.0, 1.0)))
 
 
+def test_a_class_that_is_turned_is_another():
+    """All images of a class are turned alike, and turned back each is one of the set; all eight ways occur, in training
+    alone."""
+    of, seen = classes(), set()
+    for step in range(8):
+        lesson = FewShot(turned=True, ways=3, shots=1, queries=2, batch=4, seed=1).task(step)
+        pixels = ((lesson.images + 0.5) * 255).round().byte().numpy()[..., 0]
+        for images, labels in zip(pixels, lesson.labels, strict=True):
+            for name in range(3):
+                same = [ways_back(one, of) for one in images[labels.numpy() == name]]
+                assert set.intersection(*same)
+                seen |= set.intersection(*same)
+    assert len(seen) == 8
+    assert torch.equal(*(FewShot(turned=turned, part="held-out").task(0).images for turned in (False, True)))
+
+
+def ways_back(image, of):
+    """By which symmetries of a square it is an image of the set."""
+    ways = {(k, mirror): np.rot90(image[:, ::-1] if mirror else image, k) for k in range(4) for mirror in (0, 1)}
+    return {way for way, back in ways.items() if np.ascontiguousarray(back).tobytes() in of}
+
+
 def test_names_of_classes_mean_nothing():
     one = model()
     images, labels = torch.rand(2, 9, 6, 6, 1, dtype=torch.float64) - 0.5, torch.tensor([[0, 1, 2, 0, 2]] * 2)
@@ -158,7 +180,7 @@ def test_the_command_line_tells_how_good_it_is(run, tmp_path, capsys):
      ({"held_out": tuple(range(10))}, "0 classes that are not held"),
      ({"shots": 170}, "images of class 0 in the part 'train', and a task takes 170 shots and 5 queries"),
      ({"queries": 12}, "10 images of class 1 in the part 'test'"), ({"ways": 1}, "ways"), ({"shots": 0}, "shots"),
-     ({"laid": 2}, "laid is a share"), ({"held_out": ()}, "held_out is a list"),
+     ({"laid": 2}, "laid is a share"), ({"turned": 1}, "turned must be"), ({"held_out": ()}, "held_out is a list"),
      ({"held_out": 6}, "held_out is a list"), ({"batch": 0}, "batch")],
 )  # fmt: skip
 def test_tasks_that_cannot_be_drawn(options, message, unchecked):

@@ -31,7 +31,8 @@ class FewShot:
 
     The classes of `held_out` are never trained on: they are the part "held-out", with all images there are of them. The
     other two parts have the other classes. To have more of these, a share `laid` of the classes of a training task are
-    two of them, their images laid over one another, light on dark; and images are moved by up to `shift` pixels.
+    two of them, their images laid over one another, light on dark; where `turned`, each class of a training task is
+    turned or mirrored as a whole, which makes eight of one; and images are moved by up to `shift` pixels.
     """
 
     source: str = "digits"
@@ -40,6 +41,7 @@ class FewShot:
     queries: int = 5
     held_out: tuple[int, ...] = (6, 7, 8, 9)
     laid: float = 0.0
+    turned: bool = False
     shift: int = 0
     batch: int = 8
     seed: int = 0
@@ -52,6 +54,8 @@ class FewShot:
                 raise InputError(f"few-shot: {name} must be a whole number of at least {least}, got {value!r}")
         if isinstance(self.laid, bool) or not isinstance(self.laid, int | float) or not 0 <= self.laid <= 1:
             raise InputError(f"few-shot: laid is a share of classes, from 0 to 1, got {self.laid!r}")
+        if type(self.turned) is not bool:
+            raise InputError(f"few-shot: turned must be true or false, got {self.turned!r}")
         if not isinstance(self.held_out, tuple) or not self.held_out or any(type(k) is not int for k in self.held_out):
             raise InputError(f"few-shot: held_out is a list of classes, like [6, 7, 8, 9], got {self.held_out!r}")
 
@@ -116,8 +120,13 @@ class FewShot:
     def _one(self, numbers: torch.Generator) -> Float[Tensor, "ways each h w c"]:
         """The images of one task."""
         images = self._some(torch.randperm(len(self.members), generator=numbers)[: self.ways], numbers)
-        if not self.laid or self.part != "train":
+        if self.part != "train":
             return images
+        images = self._laid(images, numbers) if self.laid else images
+        return torch.stack([_turned(one, numbers) for one in images]) if self.turned else images
+
+    def _laid(self, images: Float[Tensor, "ways each h w c"], numbers: torch.Generator) -> Tensor:
+        """A share of the classes replaced by pairs of classes."""
         pairs = torch.combinations(torch.arange(len(self.members)))
         first, second = pairs[torch.randperm(len(pairs), generator=numbers)[: self.ways]].T
         both = torch.maximum(self._some(first, numbers), self._some(second, numbers))
@@ -136,3 +145,12 @@ class FewShot:
     def in_small_batches(self, seed: int) -> "FewShot":
         """The classes that are trained on, by images that are not."""
         return replace(self, seed=seed, part="test")
+
+
+def _turned(images: Float[Tensor, "each h w c"], numbers: torch.Generator) -> Float[Tensor, "each h w c"]:
+    """All of them by the same symmetry of a square; of another rectangle one of its four."""
+    quarters, mirror = (int(torch.randint(n, (), generator=numbers)) for n in (4, 2))
+    if images.shape[1] != images.shape[2]:
+        quarters -= quarters % 2
+    images = images.rot90(quarters, (1, 2))
+    return images.flip(2) if mirror else images
