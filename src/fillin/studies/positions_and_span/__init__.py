@@ -12,7 +12,7 @@ from fillin.studies.base import Scale, Settings, Study
 from fillin.studies.image_sets import find
 from fillin.studies.positions_and_span.measure import measure
 from fillin.studies.positions_and_span.report import report
-from fillin.studies.positions_and_span.variants import DIGITS, IMAGES, PENALTIES, REDUCE, WAYS, Way, initial, named
+from fillin.studies.positions_and_span.variants import DIGITS, IMAGES, PENALTIES, REDUCE, WAYS, Way, named
 
 QUICK, FULL = 3, 5  # seeds
 SOURCES = ("fashion_mnist", "cifar10")  # below --data
@@ -32,10 +32,9 @@ def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]
 def _settings(way: Way, data: str) -> Settings:
     """`reference` on digits: so small an image has more nodes in a table than pairs."""
     positions, dims, small = way.positions, way.dims, data == "digits"
-    span = None if way.window is None else {**way.window, "init": initial(data)}
-    backend = "auto" if not small or (positions == "sinusoid" and span is None) else "reference"
+    backend = "auto" if not small or (positions == "sinusoid" and way.window is None) else "reference"
     return {
-        "model.positions": positions, "model.dims": dims, "model.span": span, "model.backend": backend,
+        "model.positions": positions, "model.dims": dims, "model.span": way.window, "model.backend": backend,
         "objective.span_penalty": PENALTIES.get(way.name, 0.0), "model.reduce": [] if small else REDUCE[dims],
     }  # fmt: skip
 
@@ -44,7 +43,7 @@ def configured(data: Path | None = None, masks: int | None = None) -> Study:
     """The study with the images of a folder at full budget, and another number of seeds than its budgets have."""
     sources = find(data, SOURCES)
     quick, full = masks or QUICK, masks or FULL
-    what = "10,000 images of each set, 600 steps of 16" if sources else "digits, 3,000 steps of 16"
+    what = "10,000 images of each set, 1,000 steps of 16" if sources else "digits, 3,000 steps of 16"
     return Study(
         name="positions-and-span",
         line="learned positions and learned windows, on pixels",
@@ -55,7 +54,7 @@ def configured(data: Path | None = None, masks: int | None = None) -> Study:
         recipe={"data.name": "labelled-images", "model.name": "classifier", "objective.name": "classification"},
         variants=partial(variants, sources),
         quick=Scale({"budget.steps": 600}, quick, f"quick: digits, 600 steps of 16, {quick} seeds."),
-        full=Scale({"budget.steps": 600 if sources else 3000}, full, f"full: {what}, {full} seeds."),
+        full=Scale({"budget.steps": 1000 if sources else 3000}, full, f"full: {what}, {full} seeds."),
         measure=measure,
         report=report,
     )

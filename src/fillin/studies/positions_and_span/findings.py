@@ -5,7 +5,7 @@ from typing import Any
 
 from fillin.studies.positions_and_span.costs import BIAS, FULL, KERNEL
 from fillin.studies.positions_and_span.results import SURE, Comparison, Group, Key, compared
-from fillin.studies.positions_and_span.variants import CUT, PENALTIES, SINUSOID, SIREN, initial
+from fillin.studies.positions_and_span.variants import CUT, INIT, PENALTIES, SINUSOID, SIREN
 
 WANTED = {32: (3, 10), 64: (8, 50)}  # times as fast as full attention in torch, and as the window as a bias
 
@@ -74,7 +74,7 @@ def _spans(data: str, group: Group) -> str:
     each = ", ".join(f"{s:.2f} ({100 * share:.0f} %)" for s, share in zip(sigmas, shares, strict=True))
     grows = all(a <= b for a, b in pairwise(sigmas))
     return (
-        f"{data}: with a cut in 2-D, σ went from {initial(data)} to, layer by layer, {each} of an image, in brackets "
+        f"{data}: with a cut in 2-D, σ went from {INIT} to, layer by layer, {each} of an image, in brackets "
         f"the share of pairs that are computed; later layers look {'further' if grows else 'no further'} than earlier "
         f"ones throughout. Of all pairs of all layers {100 * group.mean('pairs'):.0f} % are computed."
     )

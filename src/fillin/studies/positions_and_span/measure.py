@@ -9,7 +9,7 @@ from fillin.data.images import LabelledImages
 from fillin.evaluate.classes import Classified, judge
 from fillin.models import PixelClassifier
 from fillin.studies.positions_and_span import costs
-from fillin.studies.positions_and_span.variants import CUT, INIT, PENALTIES, WAYS
+from fillin.studies.positions_and_span.variants import CUT, PENALTIES, WAYS
 from fillin.train.recipe import Recipe
 
 _MOST = 4_000  # images that are asked for at full budget
@@ -51,6 +51,5 @@ def computed(model: PixelClassifier, height: int, width: int) -> float:
 def _name(recipe: Recipe) -> str:
     """Which way of `WAYS` a recipe is."""
     own, penalty = recipe["model"], recipe["objective"]["span_penalty"]
-    window = None if own["span"] is None else {**own["span"], "init": INIT}
-    asked = own["dims"], own["positions"], window, penalty
+    asked = own["dims"], own["positions"], own["span"], penalty
     return next(w.name for w in WAYS if (w.dims, w.positions, w.window, PENALTIES.get(w.name, 0.0)) == asked)

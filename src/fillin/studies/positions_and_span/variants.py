@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 from fillin.studies.base import Settings
 
 INIT, THRESHOLD = 0.3, 0.1  # σ at first, and where a window is cut, as in document 004
-NARROW = 0.1  # σ at first on larger images: a window of 0.3 keeps most of their pairs
 
 
 class Way(NamedTuple):
@@ -62,11 +61,6 @@ DIGITS: Settings = {
 }  # fmt: skip
 IMAGES: Settings = {**_SMALL, "model.layers": 3, "model.side": 32, "data.limit": 10_000, "keep.batches": 20}
 REDUCE = {1: [1, 2], 2: [1]}  # of larger images: a row is halved twice where a plane is halved along both sides
-
-
-def initial(data: str) -> float:
-    """σ of windows at first."""
-    return INIT if data == "digits" else NARROW
 
 
 def named(data: str, way: Way) -> str:
