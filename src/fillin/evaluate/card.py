@@ -6,15 +6,15 @@ python -m fillin.evaluate.card RUN NAME [--batches 640]
 import argparse
 import re
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from fillin import pretrained
 from fillin.bench.measure import machine
 from fillin.errors import FillinError, InputError
+from fillin.evaluate.completions import Completing, completing, judge
 from fillin.evaluate.report import Row, measure, settings, subject, three
 from fillin.models import load, save
 from fillin.models.files import replace_file
@@ -22,46 +22,91 @@ from fillin.pretrained import locate
 from fillin.train import Run, dump, open_run
 from fillin.train.recipe import stream_of
 
+_SOURCES = {  # of images, and whose they are
+    "digits": "the images for training of handwritten digits that come with scikit-learn (E. Alpaydin and C. Kaynak, "
+    "Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, CC BY 4.0)"
+}
 
-def ship(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> Path:
+
+class Told(NamedTuple):
+    """What a card says beyond the training: what was learnt from, how scores were made, and a table of them."""
+
+    learnt: str
+    scores: str
+    table: list[str]
+
+
+def ship(run: Run, name: str, told: Told) -> Path:
     """The folder of pretrained weights `name`: model, recipe, learning curve and card."""
     folder = pretrained.FOLDER / name
     save(load(run.folder / "best"), folder / "best")
-    told = {**run.recipe, "start": None}  # where it lay is not there for others; the card tells what it was
-    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(told), encoding="utf-8"))
+    recipe = {**run.recipe, "start": None}  # where it lay is not there for others; the card tells what it was
+    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(recipe), encoding="utf-8"))
     shutil.copy(run.folder / "learning.png", folder / "learning.png")
-    replace_file(
-        folder / "card.md", lambda path: path.write_text(card(run, name, rows, batches, limit), encoding="utf-8")
-    )
+    replace_file(folder / "card.md", lambda path: path.write_text(card(run, name, told), encoding="utf-8"))
     return folder
 
 
-def card(run: Run, name: str, rows: Sequence[Row], batches: int, limit: int) -> str:
+def card(run: Run, name: str, told: Told) -> str:
     """Data, training, scores, licence."""
     model, data, last = run.recipe["model"], run.recipe["data"], run.lines[-1]
     parameters = sum(p.numel() for p in run.model().parameters())
     tasks = data["batch"] if "batch" in data else f"about {stream_of(run.recipe).batch}"
+    here = ", ".join(f"{key} {value}" for key, value in machine().items())
     lines = [
         f"# {name}",
         "",
-        f"{model['name']}, size {model['size']}, {parameters:,} parameters. Learnt from draws of {_prior(data)}, made "
-        "as it trained: no data of anyone's.",
+        f"{model['name']}, size {model['size']}, {parameters:,} parameters. Learnt from {told.learnt}.",
         "",
         f"Trained for {last.step:,} steps of {tasks} tasks, {last.seconds / 60:.0f} minutes{_before(run)}; "
-        "`recipe.yaml` has every setting: `fillin train recipe.yaml`. Scores below: `fillin evaluate "
-        f"{name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} "
-        f"tasks a setting; {', '.join(f'{key} {value}' for key, value in machine().items())}. Nats per "
-        f"target, ± one standard error. Deviations are at least {model.get('floor', 0)}, which bounds the "
-        "likelihood of data without noise.",
+        f"`recipe.yaml` has every setting: `fillin train recipe.yaml`. Scores below: {told.scores}; {here}. "
+        f"Deviations are at least {model.get('floor', 0)}, which bounds the likelihood of data without noise.",
         "",
-        "| setting | log-likelihood | limit | gap | joint | joint limit | 50 / 80 / 95 % bands hold |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-        *(_line(row) for row in rows),
+        *told.table,
         "",
         "Licence: MIT, as fillin itself.",
         "",
     ]
     return "\n".join(lines)
+
+
+def of_curves(run: Run, name: str, batches: int, limit: int) -> Told:
+    """Likelihoods beside the best possible."""
+    about = subject(run.folder)
+    asked = [setting for setting in settings(about) if setting.kind != "context"]
+    rows = measure(about.model, asked, batches, 0, settings=limit)
+    head = [
+        "| setting | log-likelihood | limit | gap | joint | joint limit | 50 / 80 / 95 % bands hold |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    return Told(
+        f"draws of {_prior(run.recipe['data'])}, made as it trained: no data of anyone's",
+        f"`fillin evaluate {name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} tasks a setting, nats "
+        "per target, ± one standard error",
+        [*head, *(_line(row) for row in rows)],
+    )
+
+
+def of_images(run: Run, name: str, about: Completing, batches: int) -> Told:
+    """Likelihoods by what is known of an image."""
+    if about.source not in _SOURCES:
+        raise InputError(
+            f"{run.folder} learnt from {about.source}: of whom these images are, and whether weights of them may be "
+            f"handed on, is known of {', '.join(_SOURCES)} alone"
+        )
+    found = judge(about, batches)
+    rows = [
+        f"| {title} | {kind.log_likelihood:.3f} ± {kind.error:.3f} | {kind.rmse:.3f} | "
+        f"{'–' if kind.covered is None else f'{100 * kind.covered:.0f}'} |"
+        for title, kind in found.kinds.items()
+    ]
+    return Told(
+        _SOURCES[about.source],
+        f"`fillin evaluate {name} --batches {batches}`, {found.images:,} images that were held out, nats per pixel of "
+        f"colours from −½ to ½, ± one standard error, {found.log_likelihood:.3f} ± {found.standard_error:.3f} in the "
+        f"mean, known pixels missed by {found.context_rmse:.3f}; of images no limit is known",
+        ["| what is known | log-likelihood | RMSE | 95 % bands hold |", "|---|---:|---:|---:|", *rows],
+    )
 
 
 def _before(run: Run) -> str:
@@ -118,10 +163,12 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     try:
-        about = subject(options.run)
-        asked = [setting for setting in settings(about) if setting.kind != "context"]
-        rows = measure(about.model, asked, options.batches, 0, settings=options.limit)
-        print(ship(open_run(options.run), options.name, rows, options.batches, options.limit))
+        run, about = open_run(options.run), completing(options.run)
+        if about is None:
+            told = of_curves(run, options.name, options.batches, options.limit)
+        else:
+            told = of_images(run, options.name, about, options.batches)
+        print(ship(run, options.name, told))
     except FillinError as error:
         parser.error(str(error))
 

@@ -28,7 +28,7 @@ def about(name: str) -> dict[str, Any]:
     """What the weights of that name are: of which model, for how many columns of x (None: any), learnt from what."""
     folder = FOLDER / name
     config, card = json.loads((folder / "best" / "config.json").read_text()), (folder / "card.md").read_text()
-    learnt = card.partition("Learnt from ")[2].partition(", made as it trained")[0]
+    learnt = card.partition("Learnt from ")[2].partition(".\n")[0].partition(", made as it trained")[0]
     return {
         "weights": name,
         "model": config["model"],
