@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from time import sleep
+from time import monotonic, sleep
 
 import httpx
 import pytest
@@ -146,6 +146,28 @@ def test_a_body_that_does_not_come_is_not_waited_for(play, monkeypatch, path):
         said = slow.makefile("rb").read()  # until the server has closed it
     assert said.startswith(b"HTTP/1.1 408 ")
     assert b"the body did not come within 0.1 s" in said
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["at first", "after an answer"])
+def test_headers_that_do_not_come_are_not_waited_for(play, monkeypatch, before):
+    monkeypatch.setattr(limits, "SENDING", 0.2)
+    host = play.removeprefix("http://")
+    head = f"GET /icon.svg HTTP/1.1\r\nHost: {host}\r\n"
+    with socket.create_connection(tuple(host.split(":")), timeout=20) as slow:
+        slow.sendall(f"{head}\r\n{head}".encode() if before else head.encode())
+        said = slow.makefile("rb").read()  # until the server has closed it
+    assert said.count(b"HTTP/1.1 200 ") == before
+    assert said.count(b"HTTP/1.1 ") == before
+
+
+def test_a_slow_answer_keeps_its_connection(play, monkeypatch):
+    """It is the headers that are not waited for; who asks again and again is not cut off in between."""
+    monkeypatch.setattr(limits, "SENDING", 0.3)
+    asked, begun = {"points": [[-1, 0.5], [0.5, -0.4]], "model": "gp"}, monotonic()
+    with httpx.Client(base_url=play, timeout=60) as client:
+        while monotonic() < begun + 1.5:
+            assert client.post("/api/curves", json=asked).status_code == 200
+            sleep(0.05)
 
 
 def test_what_is_under_way_ends_with_its_lane():

@@ -55,6 +55,7 @@ def server_on(listening: socket.socket) -> "uvicorn.Server":
     import uvicorn
 
     from fillin.play.app import create_app
+    from fillin.play.protocol import Hurried
 
     # an open page keeps its connection: that it is cut at the end is no error
     logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
@@ -62,7 +63,7 @@ def server_on(listening: socket.socket) -> "uvicorn.Server":
         uvicorn.Config(
             create_app(listening.getsockname()[1]), log_level="warning", access_log=False, lifespan="on",
             timeout_graceful_shutdown=_GRACE, server_header=False, limit_concurrency=128, timeout_keep_alive=30,
-            ws="none",
+            ws="none", http=Hurried,
         )
     )  # fmt: skip
 

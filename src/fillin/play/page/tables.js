@@ -33,7 +33,8 @@ function show(answer) {
   const blanks = answer.filled.length;
   const size = `${answer.cells.length} rows, ${answer.columns.length} columns`;
   const line = `${size}, ${blanks} blank${blanks === 1 ? "" : "s"} filled in ${answer.seconds} s`;
-  $("table-about").textContent = [line, ...answer.notes].join(". ");
+  const options = answer.notes.some((note) => note.includes("--")) ? ["Options are those of fillin fill"] : [];
+  $("table-about").textContent = [line, ...answer.notes, ...options].join(". ");
   $("table-shades").hidden = !blanks;
   $("table-get").disabled = !blanks;
   $("table-why").replaceChildren(blanks
