@@ -62,8 +62,6 @@ class SIREN(nn.Module):
                  data with noise, and turns a fast unit up only where the error asks for it;
       the step   ω multiplies no layer, so it does not multiply the learning rate.
     Inputs should be of order one. Very fast functions (sin 60x) take more steps than with the usual one at its best ω.
-    Where it is known how fine things are, `band` says so: rows have frequencies from its low to its high end, all as
-    loud. With (1, n) neighbours of n places along an axis are told apart from the start, by a radian.
 
     stable=False (the usual): h ← sin(ω(Wh + b)), W ~ U(±1/dim_x) at first and U(±√(6/hidden)/ω) after: ω is at once
     the bandwidth and a factor on the learning rate, and must be tuned.
@@ -80,31 +78,26 @@ class SIREN(nn.Module):
         omega: float = 10.0,
         stable: bool = True,
         bias: bool = True,
-        band: tuple[float, float] | None = None,
     ):
         super().__init__()
-        if band is not None and not (stable and 0 < band[0] <= band[1]):
-            raise InputError(
-                f"SIREN: band goes from a low frequency above 0 to a high one, got {band}, stable={stable}"
-            )
         if layers < 1 or not omega > 0:
             raise InputError(f"SIREN: layers must be at least 1 and omega positive, got {layers} and {omega}")
-        self.stable, self.even = stable, band is not None
+        self.stable = stable
         self.register_buffer("omega", torch.tensor(float(omega)), persistent=False)
         sizes = [dim_x, *[hidden] * layers]
         self.sines: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(hidden, dim, bias=bias)
         with torch.no_grad():
-            self._start(omega, hidden, dim_x, *(band or (1.0, omega + 2 * math.pi)))
+            self._start(omega, hidden, dim_x)
 
     omega: Tensor
 
-    def _start(self, omega: float, hidden: int, dim_x: int, low: float, high: float) -> None:
+    def _start(self, omega: float, hidden: int, dim_x: int) -> None:
         first, *others = self.sines
         if self.stable:
             place = (torch.arange(hidden) + torch.rand(hidden)) / hidden  # one row in each part of the band
             direction = nn.functional.normalize(torch.randn(hidden, dim_x), dim=-1)
-            first.weight.copy_(low * (high / low) ** place[:, None] * direction)
+            first.weight.copy_((omega + 2 * math.pi) ** place[:, None] * direction)
             first.bias.uniform_(-math.pi, math.pi)
         else:
             first.weight.uniform_(-1 / dim_x, 1 / dim_x)
@@ -119,7 +112,7 @@ class SIREN(nn.Module):
         first, *others = self.sines
         scale = 1 if self.stable else self.omega
         h = torch.sin(scale * first(x))
-        if self.stable and not self.even:
+        if self.stable:
             loudness = 1 / (1 + first.weight.square().sum(-1) / math.pi**2)
             h = h * (loudness * loudness.square().mean().rsqrt())
         for layer in others:

@@ -43,7 +43,7 @@ def configured(data: Path | None = None, masks: int | None = None) -> Study:
     """The study with the images of a folder at full budget, and another number of seeds than its budgets have."""
     sources = find(data, SOURCES)
     quick, full = masks or QUICK, masks or FULL
-    what = "10,000 images of each set, 1,000 steps of 16" if sources else "digits, 3,000 steps of 16"
+    what = "10,000 images of each set, 600 steps of 16" if sources else "digits, 3,000 steps of 16"
     return Study(
         name="positions-and-span",
         line="learned positions and learned windows, on pixels",
@@ -54,7 +54,7 @@ def configured(data: Path | None = None, masks: int | None = None) -> Study:
         recipe={"data.name": "labelled-images", "model.name": "classifier", "objective.name": "classification"},
         variants=partial(variants, sources),
         quick=Scale({"budget.steps": 600}, quick, f"quick: digits, 600 steps of 16, {quick} seeds."),
-        full=Scale({"budget.steps": 1000 if sources else 3000}, full, f"full: {what}, {full} seeds."),
+        full=Scale({"budget.steps": 600 if sources else 3000}, full, f"full: {what}, {full} seeds."),
         measure=measure,
         report=report,
     )
