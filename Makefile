@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: help setup demo train test sanitize lint bench studies pretrain curves results clean
+.PHONY: help setup demo train test sanitize lint bench studies pretrain curves images results clean
 
 help:            ## what can be made
 	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
@@ -80,6 +80,15 @@ curves: setup    ## the weights and figures of docs/results/curves.md, and weigh
 	  --threads 1 --out runs/$$model-kernels || exit 1; done
 	for run in te-tnp-rbf tnp-d-rbf te-tnp-a-rbf te-tnp-kernels te-tnp-a-sawtooth anp-kernels convcnp-kernels; do \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$run $$run || exit 1; done
+
+IMAGES ?=  # a folder with mnist, fashion_mnist and cifar10, for the larger reports on images
+
+images: setup    ## the reports on images and the weights of digits (an hour; IMAGES=DIR for MNIST and Fashion-MNIST: three)
+	for study in images positions-and-span; do $(BIN)/fillin study $$study --out out/digits-$$study || exit 1; \
+	  if [ -n "$(strip $(IMAGES))" ]; then \
+	    $(BIN)/fillin study $$study --budget full --masks 3 --data $(strip $(IMAGES)) || exit 1; fi; done
+	$(BIN)/fillin train images-te-tnp --time 20m --threads 1 --out runs/te-tnp-digits
+	$(BIN)/python -m fillin.evaluate.card runs/te-tnp-digits te-tnp-digits --batches 85
 
 results: setup   ## the measured tables of docs/results (leave the machine alone meanwhile)
 	$(BIN)/fillin bench models --repeats 5 --json docs/results/models.json

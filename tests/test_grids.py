@@ -71,7 +71,7 @@ def test_features_of_distinct_displacements_are_those_of_all(grid):
     assert found is not None
     assert len(found[0]) * 4 <= delta[..., 0].numel()
     assert distance(found[0][found[1]], delta) < 1e-12
-    got, wanted = _OnGrid(network, 3.0)(delta), network(3 * delta)
+    got, wanted = _OnGrid(network)(delta), network(delta)
     assert distance(got, wanted) < 1e-12
     weight = torch.randn_like(wanted)
     slopes = [torch.autograd.grad((made * weight).sum(), list(network.parameters())) for made in (got, wanted)]
@@ -94,7 +94,7 @@ def test_the_kernel_reads_features_at_the_displacements_that_there_are(grid, ini
     x = torch.stack(torch.meshgrid(*GRIDS[grid], indexing="ij"), -1).flatten(0, -2)
     dims = x.shape[-1]
     score = make_score("relative-siren", 2, width, dims)
-    score.positions = _OnGrid(SIREN(dims, 32, bias=False), 6.0)
+    score.positions = _OnGrid(SIREN(dims, 32, bias=False, band=(1, 90)))
     score.v.data.normal_()
     span = None if init is None else Span(dims, 2, init=init)
     shared = x.float().expand(batch, -1, -1)

@@ -8,8 +8,11 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from fillin.errors import InputError, choose
+
+_LITTLE = 0.1  # what the layers above a band have at first, of what they would have without
 
 
 class Sinusoid(nn.Module):
@@ -66,6 +69,13 @@ class SIREN(nn.Module):
     stable=False (the usual): h ← sin(ω(Wh + b)), W ~ U(±1/dim_x) at first and U(±√(6/hidden)/ω) after: ω is at once
     the bandwidth and a factor on the learning rate, and must be tuned.
 
+    With a `band` it starts as a `Sinusoid` does: pairs of a sine and a cosine of x, their frequencies from its low to
+    its high end, so that all cosines agree at x = 0; and layers add to them, h ← h + sin(Wh + b), little at first.
+
+    `rate` is how fast it learns beside everything else: weights are kept as W/rate, so that an optimiser whose steps
+    have a size of their own (Adam, Muon) moves W by so much less. What positions mean should change more slowly than
+    what is made of them.
+
     `bias=False` leaves out the constant of the output, which a softmax over keys would cancel.
     """
 
@@ -78,17 +88,27 @@ class SIREN(nn.Module):
         omega: float = 10.0,
         stable: bool = True,
         bias: bool = True,
+        band: tuple[float, float] | None = None,
+        rate: float = 1.0,
     ):
         super().__init__()
-        if layers < 1 or not omega > 0:
-            raise InputError(f"SIREN: layers must be at least 1 and omega positive, got {layers} and {omega}")
-        self.stable = stable
+        if band is not None and not (stable and hidden % 2 == 0 and 0 < band[0] <= band[1]):
+            said = f"{band}, with stable={stable} and hidden={hidden}"
+            raise InputError(f"SIREN: band goes from a low frequency above 0 to a high one, in pairs, got {said}")
+        if layers < 1 or not (omega > 0 and rate > 0):
+            said = f"{layers}, {omega} and {rate}"
+            raise InputError(f"SIREN: layers must be at least 1, omega and rate positive, got {said}")
+        self.stable, self.adds, self.rate = stable, band is not None, rate
         self.register_buffer("omega", torch.tensor(float(omega)), persistent=False)
         sizes = [dim_x, *[hidden] * layers]
         self.sines: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(hidden, dim, bias=bias)
         with torch.no_grad():
             self._start(omega, hidden, dim_x)
+            if band is not None:
+                self._pair(*band)
+            for parameter in self.parameters():
+                parameter.div_(rate)
 
     omega: Tensor
 
@@ -108,13 +128,31 @@ class SIREN(nn.Module):
         bound = math.sqrt(1 / hidden) if self.stable else usual
         self.out.weight.uniform_(-bound, bound)
 
+    def _pair(self, low: float, high: float) -> None:
+        first, *others = self.sines
+        pairs, dim_x = len(first.weight) // 2, first.weight.shape[1]
+        direction = nn.functional.normalize(torch.randn(pairs, dim_x), dim=-1)
+        frequency = low * (high / low) ** torch.linspace(0, 1, pairs)
+        first.weight.copy_((frequency[:, None] * direction).repeat_interleave(2, 0))
+        first.bias.copy_(torch.tensor([0, math.pi / 2]).repeat(pairs))
+        for layer in others:
+            layer.weight.mul_(_LITTLE)
+            layer.bias.zero_()
+        self.out.weight.mul_(math.sqrt(6))  # as loud as sines are
+
     def forward(self, x: Float[Tensor, "*n dx"]) -> Float[Tensor, "*n dim"]:
         first, *others = self.sines
         scale = 1 if self.stable else self.omega
-        h = torch.sin(scale * first(x))
-        if self.stable:
-            loudness = 1 / (1 + first.weight.square().sum(-1) / math.pi**2)
+        h = torch.sin(scale * self._through(first, x))
+        if self.stable and not self.adds:
+            loudness = 1 / (1 + (self.rate * first.weight).square().sum(-1) / math.pi**2)
             h = h * (loudness * loudness.square().mean().rsqrt())
         for layer in others:
-            h = torch.sin(scale * layer(h))
-        return self.out(h)
+            sines = torch.sin(scale * self._through(layer, h))
+            h = h + sines if self.adds else sines
+        return self._through(self.out, h)
+
+    def _through(self, layer: nn.Linear, x: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
+        if self.rate == 1:
+            return layer(x)
+        return linear(x, self.rate * layer.weight, None if layer.bias is None else self.rate * layer.bias)

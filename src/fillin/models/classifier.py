@@ -17,7 +17,7 @@ from fillin.models.tnp import make_span
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
 _FINE = 1 << 16  # displacements closer than one part in it are the same
 _SPARED = 4  # pairs for each distinct Δ from which on it pays to look for these
-_LOUD = 6.0  # times as large as a SIREN alone starts: with less it learnt less in as many steps, as it did with a band
+_RATE = 0.1  # of a SIREN beside everything else
 _SLOWEST = 10  # times side²: how many times as fast as the slowest sinusoid the fastest is
 
 
@@ -73,7 +73,7 @@ class PixelClassifier(Classifier):
     "fourier" … `span` is the starting σ of a window per layer and head, or all arguments of `Span`: {init: 0.3,
     threshold: 0} does not cut. `readout` is the mean over tokens, or the last of them. After each block that `reduce`
     counts, four pixels (of a row two) become one, their mean. `side` is how many pixels are along a side of what it
-    will see: a sinusoid has a radian a pixel, and along one row a SIREN sees Δ in lines of the image.
+    will see: the fastest positions turn by a radian from one to the next.
 
     >>> PixelClassifier(dim_x=3, dim_y=10, layers=2, span=0.2, reduce=[1])(torch.rand(4, 8, 8, 3)).shape
     torch.Size([4, 10])
@@ -187,40 +187,38 @@ class PixelClassifier(Classifier):
 
 
 def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
-    """The score, its positions in units that tell pixels apart, and loud enough to be heard beside content.
+    """The score. The fastest positions turn by a radian a pixel, of which one row has side²; the slowest hardly.
 
-    Document 004's SIREN lost to its sinusoids in one row. These had Δ in pixels, and it from −1 to 1, where neighbours
-    among side² pixels, and pixels one line apart, are all but the same to a network that starts smooth. And what came
-    out of it was fainter: content is learnt first, and in short training where pixels are hardly counts.
+    Document 004's SIREN lost to its sinusoids in one row, and so did ours, for two reasons that each alone did not
+    mend (docs/results/positions-and-span). It started without slow waves and with phases at random, so that no pixel
+    is near another; and it learnt as fast as what is made of it. So it starts as sinusoids do, and learns slowly.
     """
-    score = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims)
+    score, along = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims), side ** (3 - dims)
     if isinstance(score, Relative) and isinstance(score.positions, Sinusoid):
         score.positions = Sinusoid(score.channels, dims, base=_SLOWEST * side**2)
-        score.positions.omega.mul_(side ** (3 - dims))  # a radian a pixel: in one row there are side² of them
+        score.positions.omega.mul_(along)
     elif isinstance(score, Relative):
-        siren = SIREN(dims, score.channels, bias=False)
-        with torch.no_grad():
-            siren.out.weight.mul_(_LOUD)
-        score.positions = _OnGrid(siren, float(side) if dims == 1 else 1.0)
+        band = 1 / _SLOWEST, float(along)
+        score.positions = _OnGrid(SIREN(dims, score.channels, bias=False, band=band, rate=_RATE))
     return score
 
 
 class _OnGrid(nn.Module):
-    """Features of displacements, which pixels on a grid have few of: made of each once. Δ = 1 is `units` to them."""
+    """Features of displacements, which pixels on a grid have few of: made of each once."""
 
     few = True
 
-    def __init__(self, features: nn.Module, units: float = 1.0):
+    def __init__(self, features: nn.Module):
         super().__init__()
-        self.features, self.units = features, units
+        self.features = features
 
     def forward(self, delta: Float[Tensor, "*b n m dx"]) -> Float[Tensor, "*_ n m f"]:
         delta = delta[:1] if delta.ndim == 4 else delta  # all images of a batch share them
         found = None if torch.compiler.is_compiling() else _distinct(delta)
         if found is None:
-            return self.features(self.units * delta)
+            return self.features(delta)
         each, which = found
-        return embedding(which, self.features(self.units * each))
+        return embedding(which, self.features(each))
 
 
 def _distinct(delta: Float[Tensor, "*n dx"]) -> tuple[Float[Tensor, "u dx"], Int[Tensor, "*n"]] | None:

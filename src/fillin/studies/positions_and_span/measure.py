@@ -12,7 +12,7 @@ from fillin.studies.positions_and_span import costs
 from fillin.studies.positions_and_span.variants import CUT, PENALTIES, WAYS
 from fillin.train.recipe import Recipe
 
-_MOST = 10_000  # images that are asked for at full budget
+_MOST = 4_000  # images that are asked for at full budget
 _TIMED = {CUT, *PENALTIES}
 
 
