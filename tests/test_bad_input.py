@@ -147,7 +147,6 @@ ATTEND = {
     "a window with a word in a pair": (lambda: Span(1, init=(0.1, "b")), "init must be a number, got 'b'"),
     "a band upside down": (lambda: SIREN(1, 4, band=(5, 2)), "band goes from a low frequency"),
     "a band of an odd network": (lambda: SIREN(1, 4, hidden=5, band=(1, 2)), "in pairs, got"),
-    "a network that does not learn": (lambda: SIREN(1, 4, rate=0), "omega and rate positive"),
     "a window without end": (lambda: Span(1, init=float("inf")), "init is the starting σ"),
     "a threshold with a word": (lambda: Span(1, threshold="x"), "threshold must be a number"),
     "a score by name": (lambda: attend(Q, Q, Q, score="rbf"), "score must be a Score"),

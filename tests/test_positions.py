@@ -107,3 +107,33 @@ def test_the_stable_siren_needs_no_tuning(capsys):
     assert spread <= 0.1
     assert median >= 0.95
     assert found[False][0] > spread
+
+
+def test_a_siren_with_a_band_stays_where_nothing_is_learnt():
+    """A decay of weights leads back to its start, frequencies and all; without a band it slows every wave."""
+    x = torch.linspace(-1, 1, 50)[:, None]
+    for band, still in (((0.1, 100.0), True), (None, False)):
+        network = SIREN(1, 4, band=band)
+        before = network(x).detach()
+        optimiser = torch.optim.AdamW(network.parameters(), lr=0.01, weight_decay=0.1)
+        for _ in range(50):
+            optimiser.zero_grad(set_to_none=False)
+            (0 * network(x)).sum().backward()
+            optimiser.step()
+        assert (distance(network(x), before) < 1e-6) == still
+
+
+def test_a_siren_with_a_band_learns_and_is_kept():
+    torch.manual_seed(0)
+    x = torch.linspace(-1, 1, 200)[:, None]
+    wanted = torch.sin(20 * x) * torch.exp(-3 * x.square())
+    network = SIREN(1, 1, band=(0.1, 60.0))
+    optimiser = torch.optim.AdamW(network.parameters(), lr=0.05)
+    for _ in range(300):
+        optimiser.zero_grad()
+        (network(x) - wanted).square().mean().backward()
+        optimiser.step()
+    assert (network(x) - wanted).square().mean() < 0.02 * wanted.square().mean()
+    other = SIREN(1, 1, band=(0.1, 60.0))
+    other.load_state_dict(network.state_dict())
+    assert torch.equal(other(x), network(x))

@@ -84,13 +84,13 @@ def test_positions_tell_pixels_apart():
         assert float(positions("sinusoid", dims, side).omega.max()) == pytest.approx(along)
         siren, delta = positions("siren", dims, side), 2 * torch.rand(1, 30, 30, dims) - 1
         network = siren.features
-        fast = network.rate * network.sines[0].weight.detach().norm(dim=-1)
+        fast = network.sines[0].start.norm(dim=-1)
         assert float(fast.max()) == pytest.approx(along, rel=1e-3)
         assert float(fast.min()) == pytest.approx(0.1, rel=1e-3)
         loud = [float(positions(kind, dims, side)(delta).detach().std()) for kind in ("siren", "sinusoid")]
         assert 0.5 < loud[0] / loud[1] < 2
-        waves = torch.sin(network.rate * network.sines[0](torch.zeros(1, dims))).detach()
-        assert distance(waves[0, 1::2], torch.ones(16)) < 1e-6  # all cosines agree where Δ = 0
+        waves = torch.sin(network.sines[0].start_bias)
+        assert distance(waves[1::2], torch.ones(16)) < 1e-6  # all cosines agree where Δ = 0
     with pytest.raises(InputError, match="side is a whole number of pixels"):
         fillin.create("classifier", 1, 2, side=0)
 

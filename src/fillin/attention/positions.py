@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 
 from fillin.errors import InputError, choose
 
+_RATE = 0.1  # how fast a SIREN with a band learns, beside everything else
 _LITTLE = 0.1  # what the layers above a band have at first, of what they would have without
 
 
@@ -71,10 +72,9 @@ class SIREN(nn.Module):
 
     With a `band` it starts as a `Sinusoid` does: pairs of a sine and a cosine of x, their frequencies from its low to
     its high end, so that all cosines agree at x = 0; and layers add to them, h ← h + sin(Wh + b), little at first.
-
-    `rate` is how fast it learns beside everything else: weights are kept as W/rate, so that an optimiser whose steps
-    have a size of their own (Adam, Muon) moves W by so much less. What positions mean should change more slowly than
-    what is made of them.
+    What is learned is the difference from this start, W = start + ρ·learned with ρ = 0.1. So what positions mean
+    changes more slowly than what is made of them; and a decay of weights, which would take a thousandth of each
+    frequency at each step, and turn all that is far away, leads back to the start.
 
     `bias=False` leaves out the constant of the output, which a softmax over keys would cancel.
     """
@@ -89,16 +89,14 @@ class SIREN(nn.Module):
         stable: bool = True,
         bias: bool = True,
         band: tuple[float, float] | None = None,
-        rate: float = 1.0,
     ):
         super().__init__()
         if band is not None and not (stable and hidden % 2 == 0 and 0 < band[0] <= band[1]):
             said = f"{band}, with stable={stable} and hidden={hidden}"
             raise InputError(f"SIREN: band goes from a low frequency above 0 to a high one, in pairs, got {said}")
-        if layers < 1 or not (omega > 0 and rate > 0):
-            said = f"{layers}, {omega} and {rate}"
-            raise InputError(f"SIREN: layers must be at least 1, omega and rate positive, got {said}")
-        self.stable, self.adds, self.rate = stable, band is not None, rate
+        if layers < 1 or not omega > 0:
+            raise InputError(f"SIREN: layers must be at least 1 and omega positive, got {layers} and {omega}")
+        self.stable, self.adds = stable, band is not None
         self.register_buffer("omega", torch.tensor(float(omega)), persistent=False)
         sizes = [dim_x, *[hidden] * layers]
         self.sines: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
@@ -107,8 +105,6 @@ class SIREN(nn.Module):
             self._start(omega, hidden, dim_x)
             if band is not None:
                 self._pair(*band)
-            for parameter in self.parameters():
-                parameter.div_(rate)
 
     omega: Tensor
 
@@ -139,20 +135,27 @@ class SIREN(nn.Module):
             layer.weight.mul_(_LITTLE)
             layer.bias.zero_()
         self.out.weight.mul_(math.sqrt(6))  # as loud as sines are
+        for layer in (*self.sines, self.out):
+            layer.register_buffer("start", layer.weight.clone())
+            layer.weight.zero_()
+            if layer.bias is not None:
+                layer.register_buffer("start_bias", layer.bias.clone())
+                layer.bias.zero_()
 
     def forward(self, x: Float[Tensor, "*n dx"]) -> Float[Tensor, "*n dim"]:
         first, *others = self.sines
         scale = 1 if self.stable else self.omega
         h = torch.sin(scale * self._through(first, x))
         if self.stable and not self.adds:
-            loudness = 1 / (1 + (self.rate * first.weight).square().sum(-1) / math.pi**2)
+            loudness = 1 / (1 + first.weight.square().sum(-1) / math.pi**2)
             h = h * (loudness * loudness.square().mean().rsqrt())
         for layer in others:
             sines = torch.sin(scale * self._through(layer, h))
             h = h + sines if self.adds else sines
         return self._through(self.out, h)
 
-    def _through(self, layer: nn.Linear, x: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
-        if self.rate == 1:
+    def _through(self, layer: Any, x: Float[Tensor, "*n i"]) -> Float[Tensor, "*n o"]:
+        if not self.adds:
             return layer(x)
-        return linear(x, self.rate * layer.weight, None if layer.bias is None else self.rate * layer.bias)
+        bias = None if layer.bias is None else layer.start_bias + _RATE * layer.bias
+        return linear(x, layer.start + _RATE * layer.weight, bias)

@@ -17,7 +17,6 @@ from fillin.models.tnp import make_span
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
 _FINE = 1 << 16  # displacements closer than one part in it are the same
 _SPARED = 4  # pairs for each distinct Δ from which on it pays to look for these
-_RATE = 0.1  # of a SIREN beside everything else
 _SLOWEST = 10  # times side²: how many times as fast as the slowest sinusoid the fastest is
 
 
@@ -189,9 +188,9 @@ class PixelClassifier(Classifier):
 def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
     """The score. The fastest positions turn by a radian a pixel, of which one row has side²; the slowest hardly.
 
-    Document 004's SIREN lost to its sinusoids in one row, and so did ours, for two reasons that each alone did not
-    mend (docs/results/positions-and-span). It started without slow waves and with phases at random, so that no pixel
-    is near another; and it learnt as fast as what is made of it. So it starts as sinusoids do, and learns slowly.
+    Document 004's SIREN lost to its sinusoids in one row, and so did ours. It started without slow waves and with
+    phases at random, so that no pixel is near another; it learnt as fast as what is made of it; and the decay of
+    weights shrank its frequencies, which turns what is far away a little at each step. Its band mends all three.
     """
     score, along = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims), side ** (3 - dims)
     if isinstance(score, Relative) and isinstance(score.positions, Sinusoid):
@@ -199,7 +198,7 @@ def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> S
         score.positions.omega.mul_(along)
     elif isinstance(score, Relative):
         band = 1 / _SLOWEST, float(along)
-        score.positions = _OnGrid(SIREN(dims, score.channels, bias=False, band=band, rate=_RATE))
+        score.positions = _OnGrid(SIREN(dims, score.channels, bias=False, band=band))
     return score
 
 
