@@ -143,8 +143,6 @@ ATTEND = {
     "a window of half a head": (lambda: Span(1, 2.5), "heads must be a whole number"),
     "a window with a word": (lambda: Span(1, init="a"), "init must be a number, got 'a'"),
     "a window that is a truth": (lambda: Span(1, init=True), "init must be a number, got True"),
-    "a window of three widths": (lambda: Span(1, init=[0.1, 0.2, 0.3]), "or a pair of them"),
-    "a window with a word in a pair": (lambda: Span(1, init=(0.1, "b")), "init must be a number, got 'b'"),
     "a band upside down": (lambda: SIREN(1, 4, band=(5, 2)), "band goes from a low frequency"),
     "a band of an odd network": (lambda: SIREN(1, 4, hidden=5, band=(1, 2)), "in pairs, got"),
     "a window without end": (lambda: Span(1, init=float("inf")), "init is the starting σ"),

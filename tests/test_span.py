@@ -48,13 +48,6 @@ def test_the_formulas(dim_x):
     assert torch.allclose(box_scores, (logits * g).exp() * inside_box)
 
 
-def test_heads_may_start_from_narrow_to_wide():
-    """Evenly in the logarithm; one head alone is between them."""
-    wide = Span(2, 3, init=(0.1, 0.4)).log_sigma.exp()
-    assert wide.allclose(torch.tensor([[0.1], [0.2], [0.4]]).expand(3, 2))
-    assert Span(1, 1, init=[0.1, 0.4]).log_sigma.exp().item() == pytest.approx(0.2)
-
-
 @given(seed=st.integers(0, 1000), dim_x=st.integers(1, 3))
 def test_a_full_covariance_is_positive_definite_whatever_its_parameters(seed, dim_x):
     torch.manual_seed(seed)

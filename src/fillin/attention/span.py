@@ -9,7 +9,6 @@ G(Δ) = exp(−½ Δᵀ C⁻¹ Δ) with C learned. Keys with G below the thresho
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,8 +18,7 @@ from fillin.errors import InputError, choose
 
 
 class Span(nn.Module):
-    """A window per head over displacements of `dim_x` dimensions; `init` is its starting σ, or those of the first and
-    the last head, between which the others are spaced evenly (each as many times as wide as the one before).
+    """A window per head over displacements of `dim_x` dimensions; `init` is its starting σ.
 
     shape="ball" cuts where G = t, "box" where any one dimension's G_i = t (then W is the product over dimensions).
     covariance="diagonal" has one σ per dimension, "isotropic" one in all, "full" a log-Cholesky factor: C = L Lᵀ
@@ -35,7 +33,7 @@ class Span(nn.Module):
         self,
         dim_x: int | None,
         heads: int = 1,
-        init: float | Sequence[float] = 0.3,
+        init: float = 0.3,
         threshold: float = 0.1,
         modulate: str = "weights",
         cut: str = "continuous",
@@ -46,16 +44,13 @@ class Span(nn.Module):
         for name, count in (("dim_x", 1 if dim_x is None else dim_x), ("heads", heads)):
             if type(count) is not int or count < 1:
                 raise InputError(f"span: {name} must be a whole number of at least 1, got {count!r}")
-        ends = list(init) if isinstance(init, list | tuple) else [init, init]
-        for name, number in (("threshold", threshold), *(("init", end) for end in ends)):
+        for name, number in (("threshold", threshold), ("init", init)):
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise InputError(f"span: {name} must be a number, got {number!r}")
         if not 0 <= threshold < 1:
             raise InputError(f"span: threshold must be in [0, 1) (0 = no cut), got {threshold}")
-        if len(ends) != 2 or not all(1e-30 < end < 1e30 for end in ends):
-            raise InputError(
-                f"span: init is the starting σ, a positive number of sensible size, or a pair of them, got {init}"
-            )
+        if not 1e-30 < init < 1e30:
+            raise InputError(f"span: init is the starting σ, a positive number of sensible size, got {init}")
         self.dim_x, self.heads, self.threshold = dim_x, heads, float(threshold)
         self.modulate = choose("modulate", modulate, ["weights", "scores"])
         self.cut = choose("cut", cut, ["continuous", "hard"])
@@ -65,9 +60,9 @@ class Span(nn.Module):
             raise InputError("span: a box has its edges along the axes, which a full covariance has not; use 'ball'")
         if dim_x is None and (covariance != "isotropic" or shape != "ball"):
             raise InputError("span: only an isotropic ball serves any number of dimensions; give dim_x, or use that")
-        first, last = map(math.log, ends)
-        each = torch.linspace(first, last, heads) if heads > 1 else torch.tensor([(first + last) / 2])
-        self.log_sigma = nn.Parameter(each[:, None].repeat(1, 1 if covariance == "isotropic" else dim_x or 1))
+        self.log_sigma = nn.Parameter(
+            torch.full((heads, 1 if covariance == "isotropic" else dim_x or 1), math.log(init))
+        )
         if covariance == "full" and dim_x is not None:
             self.lower = nn.Parameter(torch.zeros(heads, dim_x * (dim_x - 1) // 2))
 

@@ -85,6 +85,11 @@ def _about() -> list[str]:
         "multiplies logits (the thesis), so that far pixels keep a weight of e⁰. A hard cut drops pairs where G is "
         "below 0.1; a continuous one lowers the window so that it ends there at nothing.",
         "",
+        "The SIREN starts as sinusoids do, sines and cosines from very slow to a radian a pixel, and learns the "
+        "difference from that start, slowly. Trained like everything else it was behind sinusoids in one row, as in "
+        "the thesis: a decay of weights shrinks each frequency a little at every step, and so turns all features of "
+        "what is far away.",
+        "",
         f"Tests are Welch's t over seeds, one-sided as in the thesis: H₁, the first is higher, is taken to hold where "
         f"p is below {SURE}, and the opposite where it is above {1 - SURE}. Weights are those after the last step. "
         "Settings that all ways share (rate, steps, units of positions) were found on the digits that are asked for.",
