@@ -11,7 +11,7 @@ help:            ## what can be made
 
 setup: $(STAMP)  ## a virtual environment with everything in it
 
-$(STAMP): pyproject.toml constraints.txt CMakeLists.txt
+$(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --upgrade -c constraints.txt pip
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,images,play,study,export]'

@@ -81,7 +81,9 @@ extern "C" {
 
 int32_t fillin_lanes(void) { return fillin::L; }
 
-int32_t fillin_sizes(int32_t which) { return which == 0 ? sizeof(FillinProblem) : sizeof(FillinGradients); }
+int32_t fillin_sizes(int32_t which) {
+  return which == 0 ? sizeof(FillinProblem) : which == 1 ? sizeof(FillinGradients) : FILLIN_INTERFACE;
+}
 
 int32_t fillin_order(const float *x, int32_t batch, int32_t points, int32_t dim_x, int32_t threads, int32_t *order) {
   return fillin::share_out(batch, threads, [&](auto next) {

@@ -82,7 +82,9 @@ typedef struct {
   float *d_features;   // as features.values
 } FillinGradients;
 
-// The number of lanes this build was made for, and the size of the structures above, to be checked by the caller.
+// The number of lanes this build was made for; the size of the structures above and (2) the number of this interface,
+// which grows whenever what they mean changes: to be checked by the caller.
+enum { FILLIN_INTERFACE = 2 };
 int32_t fillin_lanes(void);
 int32_t fillin_sizes(int32_t which);
 

@@ -144,7 +144,7 @@ ATTEND = {
     "a window with a word": (lambda: Span(1, init="a"), "init must be a number, got 'a'"),
     "a window that is a truth": (lambda: Span(1, init=True), "init must be a number, got True"),
     "a band upside down": (lambda: SIREN(1, 4, band=(5, 2)), "band goes from a low frequency"),
-    "a band of an odd network": (lambda: SIREN(1, 4, hidden=5, band=(1, 2)), "in pairs, got"),
+    "a band of an odd network": (lambda: SIREN(1, 4, hidden=5, band=(1, 2)), "an even number of hidden units"),
     "a window without end": (lambda: Span(1, init=float("inf")), "init is the starting σ"),
     "a threshold with a word": (lambda: Span(1, threshold="x"), "threshold must be a number"),
     "a score by name": (lambda: attend(Q, Q, Q, score="rbf"), "score must be a Score"),

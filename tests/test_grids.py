@@ -8,7 +8,7 @@ from helpers import distance
 
 from fillin.attention import BACKENDS, SCORES, SIREN, Span, attend, make_score, native
 from fillin.attention.problem import Problem
-from fillin.attention.table import on_grid
+from fillin.attention.table import on_grid, steps
 from fillin.models.classifier import _distinct, _OnGrid
 
 
@@ -99,7 +99,7 @@ def test_the_kernel_reads_features_at_the_displacements_that_there_are(grid, ini
     span = None if init is None else Span(dims, 2, init=init)
     shared = x.float().expand(batch, -1, -1)
     reach = torch.ones(dims) if span is None else span.reach().detach().amax(0)
-    table = on_grid(score.features, shared, shared, reach)
+    table = on_grid(score.features, shared, shared, reach, 1e9)
     assert (table is None) == (grid == "with an odd edge")
     assert table is None or (table.exact and table.nodes < 200)
     tensors = [torch.randn(batch, 2, len(x), width, requires_grad=True) for _ in range(3)]
@@ -134,3 +134,20 @@ def test_pixels_too_bright_for_floats_are_told_where_they_may_be_seen():
     assert not found[0, 0, 0].isfinite().all()
     assert distance(found[0, 1], usual[0, 1]) < 1e-6
     assert distance(found[0, 0, 1:], usual[0, 0, 1:]) < 1e-6
+
+
+def test_a_table_of_displacements_is_as_long_as_each_axis_needs():
+    """Of a strip few nodes across; none at all where there would be more nodes than pairs."""
+    x = torch.stack(torch.meshgrid(even(3), even(40), indexing="ij"), -1).flatten(0, -2).float()[None]
+    score = make_score("relative-siren", 2, 4, 2)
+    found = on_grid(score.features, x, x, torch.ones(2), 1e6)
+    assert found.values.shape[:3] == (2, 7, 81)
+    assert on_grid(score.features, x, x, torch.ones(2), 500) is None
+
+
+@pytest.mark.parametrize("bent", [0.0, 0.02])
+def test_places_that_are_nearly_even_are_not(bent):
+    """Gaps that grow by a little each add up to a whole step."""
+    x = torch.linspace(0, 1, 200)
+    x = (x + bent * x * (1 - x)).view(1, -1, 1)
+    assert (steps(x, x) is None) == (bent > 0)

@@ -15,7 +15,7 @@ from fillin.attention.backends import BACKENDS, flex, fused, native, reference, 
 from fillin.attention.problem import TOLERANCE, Problem, Result
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
-from fillin.attention.table import tabulated
+from fillin.attention.table import steps, tabulated
 from fillin.errors import InputError, choose
 
 # Logits (or four times as many hidden units of pairs) up to which a call stores its pairs for the backward pass: the
@@ -160,8 +160,8 @@ def _native_from(p: Problem, cuts: bool) -> float:
     if cuts:
         return _NATIVE_CUT
     terms: list[Any] = [term for term in p.score.terms if term.places]
-    if any(getattr(term, "few", False) for term in terms):  # read at its nodes, where these are those of all tasks
-        return _NATIVE_ALL if p.shared else math.inf
+    if p.xq is not None and p.xk is not None and any(getattr(term, "few", False) for term in terms):
+        return _NATIVE_ALL if p.shared and steps(p.xq, p.xk) is not None else math.inf  # every Δ a node, or none
     if p.xq is None or p.xq.shape[-1] == 1 or all(term.radial for term in terms):
         return _NATIVE_ALL
     return _NATIVE_ALL_WIDE if all(getattr(term, "tabulates", True) for term in terms) else math.inf

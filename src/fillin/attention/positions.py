@@ -72,9 +72,10 @@ class SIREN(nn.Module):
 
     With a `band` it starts as a `Sinusoid` does: pairs of a sine and a cosine of x, their frequencies from its low to
     its high end, so that all cosines agree at x = 0; and layers add to them, h ← h + sin(Wh + b), little at first.
-    What is learned is the difference from this start, W = start + ρ·learned with ρ = 0.1. So what positions mean
-    changes more slowly than what is made of them; and a decay of weights, which would take a thousandth of each
-    frequency at each step, and turn all that is far away, leads back to the start.
+    In n dimensions each pair has a direction of its own; ω counts for nothing. What is learned is the difference from
+    this start, W = start + ρ·learned with ρ = 0.1. So what positions mean changes more slowly than what is made of
+    them; and a decay of weights, which would take a share of each frequency at each step, and turn all that is far
+    away, leads back to the start.
 
     `bias=False` leaves out the constant of the output, which a softmax over keys would cancel.
     """
@@ -93,7 +94,10 @@ class SIREN(nn.Module):
         super().__init__()
         if band is not None and not (stable and hidden % 2 == 0 and 0 < band[0] <= band[1]):
             said = f"{band}, with stable={stable} and hidden={hidden}"
-            raise InputError(f"SIREN: band goes from a low frequency above 0 to a high one, in pairs, got {said}")
+            raise InputError(
+                f"SIREN: a band goes from a low frequency above 0 to a high one, and takes stable=True and an even "
+                f"number of hidden units, got {said}"
+            )
         if layers < 1 or not omega > 0:
             raise InputError(f"SIREN: layers must be at least 1 and omega positive, got {layers} and {omega}")
         self.stable, self.adds = stable, band is not None

@@ -106,32 +106,43 @@ def on_grid(
     xq: Float[Tensor, "b n dx"],
     xk: Float[Tensor, "b m dx"],
     reach: Float[Tensor, " dx"],
+    most: float,
 ) -> Tabulated | None:
     """f at every Δ that places on an even grid, the same in all tasks, can have within reach: nothing lies between
-    nodes, so that no tolerance is asked. None where places are on no such grid."""
-    if torch.compiler.is_compiling():
+    nodes, so that no tolerance is asked. None where places are on no such grid, or there are more than `most` nodes."""
+    step = steps(xq, xk)
+    if step is None:
         return None
-    steps = [_even(torch.cat([xq[0, :, d], xk[0, :, d]])) for d in range(xq.shape[-1])]
-    if None in steps or len(steps) > 2:
+    half = (reach / step + 1e-3).int() + 1
+    if float((2.0 * half + 1).prod()) > most:
         return None
-    step = torch.stack(steps)  # type: ignore[arg-type]
-    half = int((reach / step + 1e-3).max()) + 1
-    at = torch.arange(-half, half + 1, dtype=step.dtype, device=step.device)
-    grid = torch.stack(torch.meshgrid(*(at * s for s in step), indexing="ij"))
-    values = f(grid.reshape(1, len(steps), len(at), -1))
-    values = values.unflatten(2, (len(at),)) if len(steps) > 1 else values.squeeze(2)
-    return Tabulated(values, -half * step, step, len(at), radial=False, exact=True)
+    axes = [
+        s * torch.arange(-n, n + 1, dtype=s.dtype, device=s.device) for s, n in zip(step, half.tolist(), strict=True)
+    ]
+    grid = torch.stack(torch.meshgrid(*axes, indexing="ij"))
+    values = f(grid.reshape(1, len(axes), len(axes[0]), -1))
+    values = values if len(axes) > 1 else values.squeeze(2)
+    return Tabulated(values, -half * step, step, max(map(len, axes)), radial=False, exact=True)
+
+
+def steps(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> Float[Tensor, " dx"] | None:
+    """From one place to the next along each axis, where those of the first task are on an even grid of one or two."""
+    if torch.compiler.is_compiling() or xq.shape[-1] > 2:
+        return None
+    found = [_even(torch.cat([xq[0, :, d], xk[0, :, d]])) for d in range(xq.shape[-1])]
+    return None if None in found else torch.stack(found)  # type: ignore[arg-type]
 
 
 def _even(x: Float[Tensor, " n"]) -> Float[Tensor, ""] | None:
-    """The distance of neighbours, where all distinct places are as far from the next."""
+    """The distance of neighbours, where every place is a whole number of these from the first."""
     distinct = x.detach().sort().values
-    gaps = distinct.diff()
-    size = distinct[-1] - distinct[0]
+    gaps, size = distinct.diff(), distinct[-1] - distinct[0]
     gaps = gaps[gaps > 1e-5 * size]
-    if not len(gaps) or gaps.max() > 1.001 * gaps.min():
+    if not len(gaps):
         return None
-    return size / len(gaps)
+    step = size / len(gaps)
+    at = (distinct - distinct[0]) / step
+    return step if float((at - at.round()).abs().max()) < 1e-3 else None
 
 
 def extent(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> Float[Tensor, " dx"]:

@@ -89,10 +89,10 @@ def of_curves(run: Run, name: str, batches: int, limit: int) -> Told:
 
 def of_images(run: Run, name: str, about: Completing, batches: int) -> Told:
     """Likelihoods by what is known of an image."""
-    if about.source not in _SOURCES:
+    if about.source not in _SOURCES or run.recipe["start"] is not None:
         raise InputError(
-            f"{run.folder} learnt from {about.source}: of whom these images are, and whether weights of them may be "
-            f"handed on, is known of {', '.join(_SOURCES)} alone"
+            f"{run.folder} learnt from {about.source} or began with other weights: of whom these images are, and "
+            f"whether weights of them may be handed on, is known of {', '.join(_SOURCES)} alone; say it in _SOURCES"
         )
     found = judge(about, batches)
     rows = [
@@ -102,9 +102,10 @@ def of_images(run: Run, name: str, about: Completing, batches: int) -> Told:
     ]
     return Told(
         _SOURCES[about.source],
-        f"`fillin evaluate {name} --batches {batches}`, {found.images:,} images that were held out, nats per pixel of "
-        f"colours from −½ to ½, ± one standard error, {found.log_likelihood:.3f} ± {found.standard_error:.3f} in the "
-        f"mean, known pixels missed by {found.context_rmse:.3f}; of images no limit is known",
+        f"`fillin evaluate {name} --batches {batches}`, {found.images:,} draws of images that were held out, nats "
+        "per pixel of colours from −½ to ½, ± one standard error, "
+        f"{found.log_likelihood:.3f} ± {found.standard_error:.3f} in the mean, known pixels "
+        f"missed by {found.context_rmse:.3f}; of images no limit is known",
         ["| what is known | log-likelihood | RMSE | 95 % bands hold |", "|---|---:|---:|---:|", *rows],
     )
 

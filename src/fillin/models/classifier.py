@@ -17,7 +17,7 @@ from fillin.models.tnp import make_span
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
 _FINE = 1 << 16  # displacements closer than one part in it are the same
 _SPARED = 4  # pairs for each distinct Δ from which on it pays to look for these
-_SLOWEST = 10  # times side²: how many times as fast as the slowest sinusoid the fastest is
+_SLOWEST = 10  # radians over the whole image are a tenth for the slowest wave (of sinusoids in the plane, a 10·side-th)
 
 
 class Reach(NamedTuple):
@@ -186,7 +186,7 @@ class PixelClassifier(Classifier):
 
 
 def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
-    """The score. The fastest positions turn by a radian a pixel, of which one row has side²; the slowest hardly.
+    """The score. The fastest positions turn by a radian a pixel, of which one row has side²; the slowest hardly at all.
 
     Document 004's SIREN lost to its sinusoids in one row, and so did ours. It started without slow waves and with
     phases at random, so that no pixel is near another; it learnt as fast as what is made of it; and the decay of

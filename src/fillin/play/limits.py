@@ -4,7 +4,7 @@ MEGABYTE = 1_000_000
 
 BODY = 2 * MEGABYTE  # of any request that is no upload
 UPLOAD = 8 * MEGABYTE  # of a picture or a table
-SENDING = 30.0  # seconds that a body may take to come
+SENDING = 30.0  # seconds that a body may take to come; headers may take twice as long
 WAITING = 32  # requests that may wait for their turn in one lane
 QUICK, SLOW = 10.0, 60.0  # seconds from the arrival of a request to its answer, in each lane
 

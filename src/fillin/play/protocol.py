@@ -11,7 +11,8 @@ _Usual: Any = AutoHTTPProtocol  # httptools where it is installed, else h11: its
 
 
 class Hurried(_Usual):
-    """Closes a connection on which, for `limits.SENDING` seconds, no request has begun and none is under way.
+    """Closes a connection that was quiet at one look and, `limits.SENDING` seconds later, at the next, with no request
+    between them: headers that do not come are waited for twice as long at most.
 
     uvicorn itself closes one that is silent after an answer, but waits without end for the rest of half a header.
     """
@@ -25,11 +26,14 @@ class Hurried(_Usual):
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        self._timer = self.loop.call_later(limits.SENDING, self._look, self.cycle)
+        self._timer = self.loop.call_later(limits.SENDING, self._look, self.cycle, self._quiet)
 
-    def _look(self, before: Any) -> None:
-        now = self.cycle
-        if now is before and (now is None or now.response_complete):
+    @property
+    def _quiet(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _look(self, before: Any, was_quiet: bool) -> None:
+        if was_quiet and self._quiet and self.cycle is before:
             self.transport.close()
         else:
             self._watch()

@@ -138,7 +138,7 @@ def _features(p: Problem, score: Relative, g: Tensor, reach: Tensor, most: float
     """R's table: of pixels on a grid at their displacements, else as fine as the tolerance of a logit asks."""
     assert p.xq is not None
     assert p.xk is not None
-    if score.few and p.shared and (found := on_grid(score.features, p.xq, p.xk, reach)) is not None:
+    if score.few and p.shared and (found := on_grid(score.features, p.xq, p.xk, reach, most)) is not None:
         return found
     longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
     return tabulate(score.features, reach, score.radial, most, p.tolerance / longest)

@@ -13,6 +13,7 @@ import torch
 from fillin.errors import InputError
 
 # torch's own word for the processor, and the lanes that it can fill. Any other runs the portable build.
+_INTERFACE = 2  # FILLIN_INTERFACE of native/span.h
 _LANES = {"AVX512": (16, 8, 4), "AVX2": (8, 4)}
 
 
@@ -85,8 +86,8 @@ def load(path: Path) -> CDLL:
     loaded.fillin_order.argtypes = [c_void_p, c_int32, c_int32, c_int32, c_int32, c_void_p]
     loaded.fillin_forward.argtypes = [POINTER(Problem)]
     loaded.fillin_backward.argtypes = [POINTER(Problem), POINTER(Gradients)]
-    sizes = [loaded.fillin_sizes(0), loaded.fillin_sizes(1)]
-    if sizes != [len(bytes(Problem())), len(bytes(Gradients()))]:
+    sizes = [loaded.fillin_sizes(which) for which in range(3)]
+    if sizes != [len(bytes(Problem())), len(bytes(Gradients())), _INTERFACE]:
         raise ImportError(f"{path.name} was built for another version of fillin; reinstall it")
     return loaded
 
