@@ -117,7 +117,9 @@ def _take_apart(p: Problem) -> Parts | None:
     heads, most = p.v.shape[1], p.pairs / p.v.shape[1]
     reach = _reach(p)
     places = [t for t in p.score.terms if isinstance(t, PlaceScore)]
-    relative = [t for t in p.score.terms if isinstance(t, Relative) and not t.folds]
+    scores = [t for t in p.score.terms if isinstance(t, Relative)]
+    nodes = {t: _nodes(p, t, reach, most) for t in scores}  # one row of a table is less than many columns
+    relative = [t for t in scores if not t.folds] or [t for t in scores if nodes[t] is not None][:1]
     others = [t for t in p.score.terms if t not in places and t not in relative]
     content = _columns(p, others, relative)
     bias = tabulate_scores(places, heads, reach, most, p.tolerance) if places else None
@@ -126,7 +128,7 @@ def _take_apart(p: Problem) -> Parts | None:
     if not relative:
         return Parts(content, bias, None, None)
     g = relative[0].meets(p.q)  # type: ignore[arg-type]
-    features = _features(p, relative[0], g, reach, most)
+    features = nodes[relative[0]] or _tabulated(p, relative[0], g, reach, most)
     if features is None:
         return None
     if features.exact and (rest := -g.shape[-1] % native.lanes()):  # read a vector at a time
@@ -134,12 +136,15 @@ def _take_apart(p: Problem) -> Parts | None:
     return Parts(content, bias, g, features)
 
 
-def _features(p: Problem, score: Relative, g: Tensor, reach: Tensor, most: float) -> Tabulated | None:
-    """R's table: of pixels on a grid at their displacements, else as fine as the tolerance of a logit asks."""
-    assert p.xq is not None
-    assert p.xk is not None
-    if score.few and p.shared and (found := on_grid(score.features, p.xq, p.xk, reach, most)) is not None:
-        return found
+def _nodes(p: Problem, score: Relative, reach: Tensor, most: float) -> Tabulated | None:
+    """R's table of pixels on a grid, at their displacements; None where it is no such problem."""
+    if not p.shared or not (score.few or score.folds) or p.xq is None or p.xk is None:
+        return None
+    return on_grid(score.features, p.xq, p.xk, reach, most)
+
+
+def _tabulated(p: Problem, score: Relative, g: Tensor, reach: Tensor, most: float) -> Tabulated | None:
+    """R's table, as fine as the tolerance of a logit asks."""
     longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
     return tabulate(score.features, reach, score.radial, most, p.tolerance / longest)
 
