@@ -182,12 +182,30 @@ class _JointHead(nn.Module):
         return mean, deviation, factor
 
 
+class _LowRank(LowRankMultivariateNormal):
+    """torch's, whose xᵀ(D + HHᵀ)⁻¹x is a difference of two numbers that may be a million times as large. Here it is a
+    sum of squares, of what the factors explain and of what they leave:
+
+        rᵀD⁻¹r + cᵀc,    c = (I + HᵀD⁻¹H)⁻¹ HᵀD⁻¹x,    r = x − Hc
+    """
+
+    def log_prob(self, value: Float[Tensor, "*s b n"]) -> Float[Tensor, "*s b"]:
+        x = value - self.loc
+        factor, diagonal, lower = self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag, self._capacitance_tril
+        seen = ((x / diagonal)[..., None, :] @ factor).mT  # HᵀD⁻¹x
+        c = torch.cholesky_solve(seen, lower.expand(*seen.shape[:-2], -1, -1))
+        r = x - (factor @ c)[..., 0]
+        square = (r.square() / diagonal).sum(-1) + c.square().sum((-1, -2))
+        log_det = 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1) + diagonal.log().sum(-1)
+        return -0.5 * (x.shape[-1] * math.log(2 * math.pi) + log_det + square)
+
+
 class LowRankHead(_JointHead):
     """Normal(μ, diag(σ²) + H Hᵀ): permutation equivariant, its cost linear in the number of targets."""
 
     def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
         mean, deviation, factor = self.parts(features, spread, keep)
-        normal = LowRankMultivariateNormal(mean, factor, deviation.square(), validate_args=False)
+        normal = _LowRank(mean, factor, deviation.square(), validate_args=False)
         return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
 
