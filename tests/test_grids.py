@@ -101,13 +101,14 @@ def test_the_kernel_reads_features_at_the_displacements_that_there_are(grid, ini
     reach = torch.ones(dims) if span is None else span.reach().detach().amax(0)
     table = on_grid(score.features, shared, shared, reach, 1e9)
     assert (table is None) == (grid == "with an odd edge")
-    assert table is None or (table.exact and table.nodes < 200)
+    assert table is None or (table.exact and (table.nodes < 100 or span is None))
     tensors = [torch.randn(batch, 2, len(x), width, requires_grad=True) for _ in range(3)]
     found = alone("native", tensors, x, score, span)
     double = [t.detach().double().requires_grad_() for t in tensors]
     wanted = alone("reference", double, x, deepcopy(score).double(), deepcopy(span and span.double()))
-    for got, true in zip(found, wanted, strict=True):
-        assert distance(got.double(), true, 0.1) < (2e-5 if table else 1e-2)
+    assert distance(found[0].double(), wanted[0]) < (1e-5 if table else 1e-3)
+    for got, true in zip(found[1:], wanted[1:], strict=True):
+        assert distance(got.double(), true, 0.1) < (1e-5 if table else 1e-2)
 
 
 def alone(backend, tensors, x, score, span):

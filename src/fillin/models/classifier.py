@@ -17,7 +17,7 @@ from fillin.models.tnp import make_span
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
 _FINE = 1 << 16  # displacements closer than one part in it are the same
 _SPARED = 4  # pairs for each distinct Δ from which on it pays to look for these
-_SLOWEST = 10  # radians over the whole image are a tenth for the slowest wave (of sinusoids in the plane, a 10·side-th)
+_SLOWEST = 10  # the slowest wave turns by a tenth of a radian or less over the whole image
 
 
 class Reach(NamedTuple):
