@@ -69,15 +69,20 @@ class ExactGP:
         x, y = (torch.tensor(column, dtype=torch.float64)[:, None] for column in (places, values))
         if not len(x):
             return torch.tensor([0.35, 0.5], dtype=x.dtype), torch.tensor(0.02, dtype=x.dtype)
-        axes = [torch.tensor(axis, dtype=x.dtype) for axis in (_LENGTHS, _SCALES, _NOISES)]
-        length, scale, noise = (axis.flatten() for axis in torch.meshgrid(*axes, indexing="ij"))
-        theta = torch.stack([length, scale], -1)
-        gram = self.kernel(x.expand(len(theta), -1, -1), x.expand(len(theta), -1, -1), theta)
-        factor = torch.linalg.cholesky(_noisy(gram, noise[:, None]))
-        white = torch.linalg.solve_triangular(factor, y.expand(len(theta), -1, -1), upper=False)[..., 0]
-        spread = factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        best = int((-0.5 * white.square().sum(-1) - spread - 0.5 * len(x) * math.log(2 * math.pi)).argmax())
-        return theta[best], noise[best]
+        likelihood = self.likelihoods(x, y)
+        length, scale, noise = (int(i) for i in torch.unravel_index(likelihood.argmax(), likelihood.shape))
+        return x.new_tensor([_LENGTHS[length], _SCALES[scale]]), x.new_tensor(_NOISES[noise])
+
+    def likelihoods(self, x: Float[Tensor, "n 1"], y: Float[Tensor, "n 1"]) -> Float[Tensor, "lengths scales noises"]:
+        """ln p(y | x) all over the grid. Of each length there is one decomposition, K = U diag(λ) Uᵀ: with scale and
+        noise the variances along U are v = scale² λ + noise², and ln p = −½ Σ [(Uᵀy)²/v + ln 2πv].
+        """
+        length, scale, noise = (torch.tensor(axis, dtype=x.dtype) for axis in (_LENGTHS, _SCALES, _NOISES))
+        alike = self.kernel.correlation(x[None], x[None], length[:, None, None])
+        along, axes = torch.linalg.eigh(alike)
+        v = (scale**2)[:, None, None] * along.clamp_min(0)[:, None, None] + (noise**2)[:, None]
+        square = (axes.mT @ y).mT[:, None].square()
+        return -0.5 * (square / v + (2 * math.pi * v).log()).sum(-1)
 
 
 def _noisy(gram: Float[Tensor, "*b n n"], noise: Tensor | float) -> Float[Tensor, "*b n n"]:

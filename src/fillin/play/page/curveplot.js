@@ -79,8 +79,12 @@ function looks(context, plot, { looked, points, chosen }) {
 
 const mark = (content) => make("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" }, content);
 
+/** What the colours mean; made anew only where that has changed, not at each move of the hand. */
 export function legend(list, state) {
   const accent = colour("accent");
+  const shown = JSON.stringify([accent, Boolean(state.told?.unmoved), state.looked?.heads.length, state.looked?.what]);
+  if (list.dataset.shown === shown) return;
+  list.dataset.shown = shown;
   const stroke = (width, more = {}) =>
     mark(make("line", { x1: 0, x2: 22, y1: 6, y2: 6, stroke: accent, "stroke-width": width, ...more }));
   const items = [

@@ -2,6 +2,7 @@
 const root = document.documentElement;
 const system = matchMedia("(prefers-color-scheme: dark)");
 const listeners = [];
+const colours = new Map();
 let chosen = null;
 
 export const isDark = () => (chosen ?? (system.matches ? "dark" : "light")) === "dark";
@@ -9,8 +10,11 @@ export const isDark = () => (chosen ?? (system.matches ? "dark" : "light")) === 
 /** Call `draw` whenever colours change. */
 export const onTheme = (draw) => listeners.push(draw);
 
-/** A colour of the style sheet. */
-export const colour = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
+/** A colour of the style sheet, asked for once: a picture of fifty points names colours two hundred times. */
+export function colour(name) {
+  if (!colours.has(name)) colours.set(name, getComputedStyle(root).getPropertyValue(`--${name}`).trim());
+  return colours.get(name);
+}
 
 /** Colours of heads: told apart by all kinds of eyes, lighter on a dark ground. */
 export const heads = () =>
@@ -20,6 +24,7 @@ export const heads = () =>
 
 function apply() {
   root.dataset.theme = isDark() ? "dark" : "light";
+  colours.clear();
   const button = document.getElementById("theme");
   button.textContent = isDark() ? "Light" : "Dark";
   button.setAttribute("aria-label", isDark() ? "Switch to the light theme" : "Switch to the dark theme");
