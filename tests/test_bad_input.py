@@ -96,6 +96,7 @@ CREATE = {
     ),
     "samples": (lambda: fillin.create("np", samples=0), "samples must be a whole number of at least 1"),
     "a spacing": (lambda: fillin.create("convcnp", points_per_unit=0), "points_per_unit must be a positive number"),
+    "a length": (lambda: fillin.create("convcnp", length=-1), "length must be a positive number"),
     "an even kernel": (lambda: fillin.create("convcnp", kernel=4), "kernel must be an odd whole number"),
     "a text for a number": (lambda: fillin.create("tnp-d", width="64"), "width must be an even whole number"),
     "a back end": (lambda: fillin.create("tnp-d", backend="fusd"), "did you mean 'fused'"),

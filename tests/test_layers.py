@@ -69,6 +69,22 @@ def test_setconv_by_hand():
 
 
 @pytest.mark.parametrize("dim_x", [1, 2])
+def test_no_denormal_number_comes_to_a_grid_or_back(dim_x):
+    """They are slow, and convolutions met them wherever a Gaussian had almost, but not quite, ended."""
+    x, v = torch.rand(2, 6, dim_x), torch.randn(2, 6, 3)
+    grid = Grid.over([(x, None)], spacing=0.05, margin=20, multiple=1)
+    conv = SetConv(dim_x, init=0.07)
+    there = conv.to_grid(grid, x, v)
+    features = there.detach().requires_grad_()
+    conv.to_points(grid, features, x).sum().backward()
+    for found in (there, features.grad):
+        size = found.abs()
+        assert (size > 0).any()
+        assert (size == 0).any()
+        assert size[size > 0].min() > torch.finfo(torch.float32).tiny
+
+
+@pytest.mark.parametrize("dim_x", [1, 2])
 @pytest.mark.parametrize("network", [CNN, UNet])
 def test_networks_see_no_further_than_they_say(network, dim_x):
     """A change at one grid point reaches `reach` points, no more; and U-Nets commute with shifts by `multiple`."""

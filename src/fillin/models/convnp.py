@@ -21,9 +21,9 @@ _PERIOD = {1: 4096, 2: 256}  # grid points of noise, per dimension, that a laten
 class OnGrid(nn.Module):
     """Points to a map on a grid: per output a density channel Σ k and a data channel Σ k y / Σ k."""
 
-    def __init__(self, dim_x: int, spacing: float):
+    def __init__(self, dim_x: int, length: float):
         super().__init__()
-        self.setconv = SetConv(dim_x, init=spacing)
+        self.setconv = SetConv(dim_x, init=length)
 
     def forward(self, points: Points, grid: Grid) -> Map:
         sums = self.setconv.to_grid(grid, points.x, points.known, points.keep)
@@ -53,7 +53,8 @@ def _check_dim(dim_x: int) -> None:
 
 class ConvCNP(Process):
     """SetConv → CNN or U-Net → SetConv. The grid is anchored to the context with a margin of the receptive field,
-    so a shift of all points shifts the prediction, whatever the shift."""
+    so a shift of all points shifts the prediction, whatever the shift. `length` is what the Gaussians to and from the
+    grid start with, in spacings of the grid: below 0.5 where points lie on a grid themselves, as pixels do."""
 
     equivariant = True
 
@@ -66,15 +67,16 @@ class ConvCNP(Process):
         depth: int = 3,
         kernel: int = 5,
         points_per_unit: float = 16.0,
+        length: float = 1.0,
         head: str = "gaussian",
         **head_options,
     ):
         _check_dim(dim_x)
         super().__init__(dim_x, dim_y, width // 2, head, **head_options)
         self.spacing = 1 / points_per_unit
-        self.on_grid = OnGrid(dim_x, self.spacing)
+        self.on_grid = OnGrid(dim_x, length * self.spacing)
         self.network = make_network(network, dim_x, 2 * dim_y, width // 2, width // 2, depth, kernel)
-        self.off_grid = SetConv(dim_x, init=self.spacing)
+        self.off_grid = SetConv(dim_x, init=length * self.spacing)
 
     def encode(self, context: Points, targets: Targets) -> tuple[Grid, Map]:
         grid = make_grid(context, targets, self.spacing, self.off_grid, self.network)
@@ -104,6 +106,7 @@ class ConvNP(LatentProcess):
         depth: int = 3,
         kernel: int = 5,
         points_per_unit: float = 16.0,
+        length: float = 1.0,
         dim_z: int = 8,
         samples: int = 16,
         seed: int = 0,
@@ -113,10 +116,10 @@ class ConvNP(LatentProcess):
         _check_dim(dim_x)
         super().__init__(dim_x, dim_y, width // 2, head, **head_options)
         self.samples, self.seed, self.spacing = samples, seed, 1 / points_per_unit
-        self.on_grid = OnGrid(dim_x, self.spacing)
+        self.on_grid = OnGrid(dim_x, length * self.spacing)
         self.into_latent = make_network(network, dim_x, 2 * dim_y, 2 * dim_z, width // 2, depth, kernel)
         self.from_latent = make_network(network, dim_x, dim_z, width // 2, width // 2, depth, kernel)
-        self.off_grid = SetConv(dim_x, init=self.spacing)
+        self.off_grid = SetConv(dim_x, init=length * self.spacing)
 
     def encode(self, context: Points, targets: Targets) -> ConvEncoded:
         networks = self.into_latent, self.from_latent

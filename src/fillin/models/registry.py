@@ -139,7 +139,7 @@ def _check(name: str, option: str, value) -> None:
         wanted = "an odd whole number"
     elif option in ("self_attention", "seed") and not (whole and value >= 0):
         wanted = "a whole number of at least 0"
-    elif option == "points_per_unit" and not (isinstance(value, int | float) and value > 0):
+    elif option in ("points_per_unit", "length") and not (isinstance(value, int | float) and value > 0):
         wanted = "a positive number"
     elif option == "floor" and not (isinstance(value, int | float) and value >= 0):
         wanted = "a number of at least 0"
