@@ -131,6 +131,12 @@ def test_images_are_completed_from_what_is_painted(page):
         before = page.evaluate(PICTURE, "image-mean")
         page.check(f"input[value={pattern}]")
         drawn(page, "image-mean", before)
+    for model in ("surface", "digits"):
+        before = page.evaluate(PICTURE, "image-mean")
+        with answered(page, "/api/images/complete") as found:
+            page.check(f"#image-form input[value={model}]")
+        assert found.value.request.post_data_json["model"] == model
+        drawn(page, "image-mean", before)
     page.check("input[value=few]")
     status(page, "Completed from 19 pixels")
     for node in ("image-mean", "image-std", "image-truth", "image-known"):

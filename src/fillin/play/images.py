@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from fillin.completing.reading import Part
 
 router = APIRouter(prefix="/api/images", tags=["images"])
-WEIGHTS = "surface"
+WEIGHTS = {"surface": "surface", "digits": "te-tnp-digits"}  # what tells a picture, and the weights of it that ship
 _QUICK = 1024  # cells of a completion that follows a hand
 _SHOWN = 32  # pixels along the longer side of the photographs that come with scikit-learn
 Side = Annotated[int, Field(ge=2, le=limits.SIDE)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Known = Annotated[int, Field(ge=0, lt=limits.SIDE**2)]
+Model = Literal["surface", "digits"]
 
 
 class Pixels(Asked):
@@ -49,11 +50,12 @@ class Pixels(Asked):
 
 class PartAsked(Asked):
     """A picture, and what is known of it: few pixels, its upper half, a coarse picture of it, or the `painted` pixels
-    (their numbers, row by row)."""
+    (their numbers, row by row). `model` is who tells the rest: one that knows surfaces, or handwritten digits."""
 
     picture: Pixels
     pattern: Literal["few", "half", "coarse", "painted"] = "few"
     painted: Annotated[list[Known], Field(max_length=limits.SIDE**2, default_factory=list)]
+    model: Model = "surface"
     seed: Seed = 0
 
 
@@ -72,11 +74,12 @@ class HeadsAsked(PartAsked):
 
 
 class Picture(BaseModel):
-    """A picture that can be completed."""
+    """A picture that can be completed, and the model that knows the like of it."""
 
     name: str
     title: str
     picture: Pixels
+    model: Model = "surface"
     note: str = ""
 
 
@@ -139,14 +142,15 @@ async def attention(asked: HeadsAsked, request: Request) -> Heads:
 
 @cache
 def _examples() -> list[Picture]:
-    from sklearn.datasets import load_digits, load_sample_image
+    """Of each digit the first that no network has learnt from, and two photographs."""
+    from sklearn.datasets import load_sample_image
 
-    digits: Any = load_digits()
-    first = {int(label): image for label, image in zip(digits.target[::-1], digits.images[::-1], strict=True)}
-    made = [
-        Picture(name=f"digit-{label}", title=f"Digit {label}", picture=_pixels((image[..., None] * 255 / 16).round()))
-        for label, image in sorted(first.items())
-    ]
+    from fillin.data.images import read_images
+
+    digits, made = read_images("digits", "test"), []
+    for label in range(10):
+        pixels = _pixels(digits.pixels[np.equal(digits.labels, label)][0])
+        made.append(Picture(name=f"digit-{label}", title=f"Digit {label}", picture=pixels, model="digits"))
     for name in ("flower", "china"):
         small = _smaller(load_sample_image(f"{name}.jpg"), _SHOWN)
         made.append(Picture(name=name, title={"flower": "Flower", "china": "Temple"}[name], picture=_pixels(small)))
@@ -199,10 +203,10 @@ def _part(asked: PartAsked) -> "Part":
 
 
 @cache
-def _model():
+def _model(name: str) -> Any:
     from fillin.completing.models import completer
 
-    return completer(WEIGHTS)
+    return completer(WEIGHTS[name])
 
 
 def _complete(asked: CompleteAsked, deadline: Deadline) -> Completed:
@@ -213,7 +217,15 @@ def _complete(asked: CompleteAsked, deadline: Deadline) -> Completed:
 
     part = _part(asked)
     done = complete_points(
-        part.x, part.y, part.shape, part.mask, asked.scale, asked.samples, _model(), asked.seed, deadline
+        part.x,
+        part.y,
+        part.shape,
+        part.mask,
+        asked.scale,
+        asked.samples,
+        _model(asked.model),
+        asked.seed,
+        deadline,
     )
     std = uncertainty(done)
     largest = float(std.max())
@@ -232,7 +244,7 @@ def _heads(asked: HeadsAsked) -> Heads:
     h, w = part.shape
     if asked.row >= h or asked.column >= w:
         raise InputError(f"row, column: the picture has rows 0 … {h - 1} and columns 0 … {w - 1}")
-    x, layers = heads_of(_model(), part, (asked.row, asked.column))
+    x, layers = heads_of(_model(asked.model), part, (asked.row, asked.column))
     return Heads(
         points=[(round(row, 3), round(column, 3)) for row, column in x.tolist()],
         layers=[np.round(layer.astype(float), 5).tolist() for layer in layers],

@@ -24,7 +24,7 @@ def serve(port: int | None = None, browser: bool = True, say: Any = print) -> No
     from fillin.play.choices import CHOICES, check_weights
     from fillin.play.images import WEIGHTS
 
-    check_weights([WEIGHTS, *(choice.weights for choice in CHOICES.values() if choice.weights)])
+    check_weights([*WEIGHTS.values(), *(choice.weights for choice in CHOICES.values() if choice.weights)])
     with closing(listen(port)) as listening:
         address = f"http://{HOST}:{listening.getsockname()[1]}"
         server = server_on(listening)

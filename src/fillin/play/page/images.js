@@ -5,11 +5,11 @@ import { heads, onTheme, colour } from "./theme.js";
 import { paintMask, paintPixels, paintUrl, marks } from "./imageplot.js";
 
 const state = {
-  picture: null, pattern: "few", painted: new Set(), seed: 0, scale: 4, told: null, pixel: null, looked: null, layer: 8,
-  cursor: [0, 0],
+  picture: null, model: "digits", pattern: "few", painted: new Set(), seed: 0, scale: 4, told: null, pixel: null,
+  looked: null, layer: 8, cursor: [0, 0],
 };
 const part = () => ({
-  picture: state.picture, pattern: state.pattern, seed: state.seed,
+  picture: state.picture, model: state.model, pattern: state.pattern, seed: state.seed,
   painted: state.pattern === "painted" ? [...state.painted] : [],
 });
 
@@ -114,9 +114,9 @@ function paint([row, column], erase) {
 
 const erasing = () => document.querySelector('input[name="brush"]:checked').value === "erase";
 
-function choose(pattern) {
-  state.pattern = pattern;
-  document.querySelector(`input[name="pattern"][value="${pattern}"]`).checked = true;
+function choose(value, name = "pattern") {
+  state[name] = value;
+  document.querySelector(`#image-form input[name="${name}"][value="${value}"]`).checked = true;
 }
 
 function brush() {
@@ -160,9 +160,10 @@ function keys(id, event) {
   event.preventDefault();
 }
 
-function take({ picture, note }) {
+function take({ picture, note, model }) {
   Object.assign(state, { picture, told: null, looked: null, pixel: null, cursor: [0, 0], painted: new Set() });
   if (state.pattern === "painted") choose("few");
+  choose(model, "model");
   $("image-note").textContent = note;
   draw();
   complete();
@@ -186,8 +187,7 @@ async function read(file) {
   if (!["image/png", "image/jpeg"].includes(type)) return say(`${file.name} is no PNG or JPEG`, true);
   ask("read", "/api/images/read", file, (found) => {
     for (const input of document.querySelectorAll('input[name="picture"]')) input.checked = false;
-    document.querySelector('input[name="scale"][value="1"]').checked = true;
-    state.scale = 1;
+    choose(1, "scale");
     take(found);
   }, { type });
 }
@@ -202,7 +202,9 @@ export function startImages() {
       if (state.pattern === "coarse") state.painted = new Set();
       Object.assign(state, { pattern: event.target.value, looked: null, pixel: null });
     } else if (event.target.name === "scale") state.scale = Number(event.target.value);
-    else return;
+    else if (event.target.name === "model") {
+      Object.assign(state, { model: event.target.value, looked: null, pixel: null });
+    } else return;
     complete();
   });
   $("image-layer").addEventListener("input", () => {
