@@ -72,7 +72,8 @@ def sheet(part: Part, done: Completed, title: str) -> "Figure":
         _show(axes[0, 1], done.mean, f"completion, {w} × {h}")
         if part.hidden:
             _show(axes[0, 2], part.picture / 255, "the picture")
-        _deviation(figure, axes[0, 3 if part.hidden else 2], done)
+        last = 3 if part.hidden else 2
+        _deviation(figure, axes[0, last], done, *axes[0, last + 1 : last + 2])
         for number in range(count):
             _show(axes[1, number], done.samples[number], f"sample {number + 1}")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
@@ -96,9 +97,13 @@ def _show(axes: "Axes", colours: Float[ndarray, "h w c"], title: str) -> None:
     axes.set_title(title)
 
 
-def _deviation(figure: "Figure", axes: "Axes", done: Completed) -> None:
+def _deviation(figure: "Figure", axes: "Axes", done: Completed, blank: "Axes | None" = None) -> None:
+    """The bar is in the `blank` panel beside it, if there is one: or it would push samples below it apart."""
     drawn = axes.imshow(uncertainty(done), cmap=_MAP, interpolation="nearest", vmin=0)
     axes.set_axis_off()
     axes.set_title("uncertainty")
-    bar = figure.colorbar(drawn, ax=axes, fraction=0.046, pad=0.03, label="standard deviation")
+    where = (
+        {"ax": axes, "fraction": 0.046, "pad": 0.03} if blank is None else {"cax": blank.inset_axes((0, 0, 0.06, 1))}
+    )
+    bar = figure.colorbar(drawn, **where, label="standard deviation")
     bar.outline.set_visible(False)  # type: ignore[operator]
