@@ -84,14 +84,15 @@ curves: setup    ## the weights and figures of docs/results/curves.md, and weigh
 IMAGES ?=  # a folder with mnist, fashion_mnist and cifar10, for the larger reports on images
 
 images: setup    ## weights and reports on images (an hour; IMAGES=DIR for MNIST, Fashion-MNIST and CIFAR-10: a day)
-	$(BIN)/fillin train images-te-tnp --time 16m --threads 1 --out runs/te-tnp-digits
+	if [ -d runs/te-tnp-digits ]; then $(BIN)/fillin train --resume runs/te-tnp-digits --threads 1; \
+	else $(BIN)/fillin train images-te-tnp --time 16m --threads 1 --out runs/te-tnp-digits; fi
 	$(BIN)/python -m fillin.evaluate.card runs/te-tnp-digits te-tnp-digits
 	for study in images positions-and-span; do \
 	  $(BIN)/fillin study $$study --out out/$$study-digits || exit 1; made=$$study-digits; \
 	  if [ -n "$(strip $(IMAGES))" ]; then \
 	    $(BIN)/fillin study $$study --budget full --masks 3 --data $(strip $(IMAGES)) || exit 1; made="$$made $$study"; fi; \
-	  for one in $$made; do mkdir -p docs/results/$$one; \
-	    cp out/$$one/*.png out/$$one/results.json out/$$one/report.md docs/results/$$one; done; done
+	  for one in $$made; do mkdir -p docs/results/$$one || exit 1; \
+	    cp out/$$one/*.png out/$$one/results.json out/$$one/report.md docs/results/$$one || exit 1; done; done
 
 results: setup   ## the measured tables of docs/results (leave the machine alone meanwhile)
 	$(BIN)/fillin bench models --repeats 5 --json docs/results/models.json

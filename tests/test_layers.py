@@ -4,6 +4,7 @@ import pytest
 import torch
 from helpers import distance
 
+import fillin
 from fillin.attention import Block
 from fillin.layers import CNN, Decoder, Encoder, Grid, Seq2Seq, SetConv, UNet, mlp
 
@@ -82,6 +83,24 @@ def test_no_denormal_number_comes_to_a_grid_or_back(dim_x):
         assert (size > 0).any()
         assert (size == 0).any()
         assert size[size > 0].min() > torch.finfo(torch.float32).tiny
+
+
+@pytest.mark.parametrize("dim_x", [1, 2])
+def test_however_short_its_length_a_point_is_told_by_the_nearest_of_the_grid(dim_x):
+    grid = Grid(tuple(torch.arange(6.0).expand(2, 6) for _ in range(dim_x)))
+    conv, features = SetConv(dim_x, init=1e-3), torch.randn(2, 3, *[6] * dim_x, requires_grad=True)
+    x = torch.full((2, 5, dim_x), 2.4)
+    told = conv.to_points(grid, features, x)
+    told.sum().backward()
+    assert torch.allclose(told, features[(..., *[2] * dim_x)][:, None].expand(2, 5, 3), atol=1e-6)
+    assert all(p.grad.isfinite().all() for p in [features, *conv.parameters()])
+
+
+def test_the_length_of_a_convolutional_model_is_that_of_both_ways():
+    for name in ("convcnp", "convnp"):
+        model = fillin.create(name, size="small", points_per_unit=4, length=0.3)
+        for conv in (model.on_grid.setconv, model.off_grid):
+            assert abs(conv.kernels[0].scale.item() - 0.3 / 4) < 1e-6
 
 
 @pytest.mark.parametrize("dim_x", [1, 2])

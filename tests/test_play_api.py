@@ -113,9 +113,29 @@ def test_who_knows_digits_tells_more_of_them(client, pictures):
     assert missed["digits"] < 0.9 * missed["surface"]
 
 
-def test_who_knows_digits_completes_a_photograph_too(client, pictures):
-    told = post(client, "/api/images/complete", picture=pictures["flower"], pattern="half", model="digits").json()
-    assert _size(told["mean"]) == (pictures["flower"]["width"], pictures["flower"]["height"])
+def test_who_knows_digits_completes_a_small_photograph_too_and_refuses_a_large_one(client, pictures):
+    flower = pictures["flower"]
+    told = post(client, "/api/images/complete", picture=flower, pattern="half", model="digits", samples=0).json()
+    assert _size(told["mean"]) == (flower["width"], flower["height"])
+    mean = np.asarray(_image(told["mean"]), float)
+    known = mean.shape[0] // 2
+    truth = np.array(flower["pixels"], float).reshape(flower["height"], flower["width"], 3)
+    assert np.abs(mean - truth)[:known].mean() < 5  # of 255: what is known is told again
+    large = {"height": 40, "width": 33, "channels": 1, "pixels": [0] * 1320}
+    refused = post(client, "/api/images/complete", picture=large, model="digits")
+    assert refused.status_code == 422
+    assert "at most 32 × 32 pixels; ask surface" in refused.json()["detail"]
+
+
+def test_digits_to_play_with_are_such_as_were_held_out(client):
+    from fillin.data.images import read_images
+
+    seen = {image.tobytes() for image in read_images("digits", "train").pixels}
+    digits = [one for one in client.get("/api/images").json() if one["name"].startswith("digit-")]
+    assert len(digits) == 10
+    for one in digits:
+        assert one["model"] == "digits"
+        assert np.array(one["picture"]["pixels"], np.uint8).tobytes() not in seen
 
 
 def _size(url):
@@ -142,6 +162,7 @@ def test_a_picture_that_is_dropped_is_made_smaller_and_said_so(client):
     told = client.post("/api/images/read", content=_png(200, 100), headers={"content-type": "image/png"}).json()
     assert (told["picture"]["width"], told["picture"]["height"]) == (64, 32)
     assert told["note"] == "made smaller: 200 × 100 → 64 × 32 pixels"
+    assert told["model"] == "surface"
     bad = client.post("/api/images/read", content=b"\x89PNG no", headers={"content-type": "image/png"})
     assert bad.status_code == 422
     assert "cannot be read as PNG or JPEG" in bad.json()["detail"]

@@ -182,6 +182,7 @@ def test_what_is_known_of_a_picture_can_be_forgotten(page):
 def test_a_picture_comes_at_any_resolution(page):
     page.click("#tab-images")
     page.check("input[aria-label='Digit 3']")
+    page.wait_for_selector("#image-size >> text=×")
     for scale in (1, 2):
         with answered(page, "/api/images/complete") as found:
             page.check(f"input[name=scale][value='{scale}']")
@@ -198,10 +199,28 @@ def test_a_picture_can_be_dropped(page):
     page.click("#tab-images")
     drop(page, "image-mean", "a.png", "image/png", _png(80, 20))
     page.wait_for_selector("#image-note >> text=made smaller: 80 × 20 → 64 × 16 pixels")
-    status(page, "Completed from")
+    status(page, "pixels by a network that knows surfaces")
+    assert page.is_disabled("#image-form input[value=digits]")  # so many pixels are too many for it
     drop(page, "images", "notes.txt", "text/plain", b"no picture")
     status(page, "notes.txt is no PNG or JPEG")
     page.check("input[aria-label='Digit 3']")
+    status(page, "by a network that knows digits")
+
+
+def test_the_network_that_was_chosen_stays_and_shows_its_own_layers(page):
+    page.click("#tab-images")
+    for model, layers in (("digits", 4), ("surface", 8)):
+        page.check(f"#image-form input[value={model}]")
+        for digit in (5, 3):
+            page.check(f"input[aria-label='Digit {digit}']")
+            page.wait_for_selector("#image-size >> text=×")
+        assert page.is_checked(f"#image-form input[value={model}]")
+        status(page, f"by a network that knows {model}")
+        with answered(page, "/api/images/attention"):
+            page.click("#image-mean", position={"x": 90, "y": 120})
+        page.wait_for_selector("#image-legend >> text=head 4")
+        assert page.input_value("#image-layer") == page.inner_text("#image-layer-out") == str(layers)
+    page.check("#image-form input[value=digits]")
 
 
 def test_blanks_of_a_table_are_filled_and_explained(page, visitor):

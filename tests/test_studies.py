@@ -26,7 +26,7 @@ from fillin.studies import (
 )  # fmt: skip
 from fillin.studies import base as studies_base
 from fillin.studies.write import table, write
-from fillin.train import dump
+from fillin.train import dump, runs
 from fillin.train.log import read as read_log
 
 TINY = {
@@ -52,7 +52,9 @@ def miniature(name: str, most: int | None = None) -> Study:
 
 @pytest.fixture
 def swift(monkeypatch):
-    """Measures on two batches, limits by few settings, inference at two sizes."""
+    """Measures on two batches, limits by few settings, inference at two sizes, no learning curve of each cell (runs
+    that draw theirs are tested elsewhere)."""
+    monkeypatch.setattr(runs, "_draw", lambda run: None)
     real = measures.evaluate
     monkeypatch.setattr(measures, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
     monkeypatch.setattr(

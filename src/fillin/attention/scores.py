@@ -30,6 +30,7 @@ class Score(nn.Module, ABC):
     places = False
     channels = 1  # numbers held for each pair while it is scored, over all heads
     mixes = False  # whether these depend on q and k as well as on Δ
+    alone = True  # whether a pair is scored by itself, not beside the other keys of its query
 
     @abstractmethod
     def forward(self, q: Any, k: Any, delta: Any) -> Logits:

@@ -59,7 +59,8 @@ def sheet(part: Part, done: Completed, title: str) -> "Figure":
 
     h, w = done.mean.shape[:2]
     count = min(len(done.samples), _SAMPLES)
-    columns = max(4 if part.hidden else 3, count)
+    last = 3 if part.hidden else 2  # the panel of the uncertainty
+    columns = max(last + (2 if count else 1), count)
     with style():
         side = 2.1
         figure, axes = panels(
@@ -72,7 +73,6 @@ def sheet(part: Part, done: Completed, title: str) -> "Figure":
         _show(axes[0, 1], done.mean, f"completion, {w} × {h}")
         if part.hidden:
             _show(axes[0, 2], part.picture / 255, "the picture")
-        last = 3 if part.hidden else 2
         _deviation(figure, axes[0, last], done, *axes[0, last + 1 : last + 2])
         for number in range(count):
             _show(axes[1, number], done.samples[number], f"sample {number + 1}")

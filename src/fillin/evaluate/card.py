@@ -102,8 +102,8 @@ def of_images(run: Run, name: str, about: Completing, batches: int) -> Told:
     ]
     return Told(
         _SOURCES[about.source],
-        f"`fillin evaluate {name} --batches {batches}`, {found.images:,} draws of images that were held out, nats "
-        "per pixel of colours from −½ to ½, ± one standard error, "
+        f"`fillin evaluate {name} --batches {batches}`, {found.images:,} draws of images that were held out and chose "
+        "the best weights, nats per pixel of colours from −½ to ½, ± one standard error, "
         f"{found.log_likelihood:.3f} ± {found.standard_error:.3f} in the mean, known pixels "
         f"missed by {found.context_rmse:.3f}; of images no limit is known",
         ["| what is known | log-likelihood | RMSE | 95 % bands hold |", "|---|---:|---:|---:|", *rows],

@@ -11,6 +11,7 @@ from fillin.attention.pseudo import over_keys
 from fillin.errors import InputError
 
 _LARGEST = 1 << 22  # grid points in all, beyond which memory, not the model, is the question
+_FAR, _NOTHING = 30.0, 1e-30  # e⁻³⁰ ≈ 1e-13
 
 
 class Grid(NamedTuple):
@@ -56,13 +57,18 @@ def _edge(x: Tensor, mask: Tensor | None, sign: int) -> Float[Tensor, "b dx"]:
 
 
 class _Near(Gaussian):
-    """A Gaussian weight that is nothing where it is below e⁻³⁰, 7.7 ℓ away: next to any sum that is no difference in
-    float32, but products with what is further off are denormal numbers, and convolutions of those take many times as
-    long. It does not fold: values are whole rows of a grid, and fused attention would pad its keys to their width."""
+    """A Gaussian weight without the keys that are below e⁻³⁰ of a query's nearest one: in float32 they are nothing
+    beside it, but their products are denormal numbers, and convolutions of those take many times as long.
+
+    It does not fold: values are whole rows of a grid, and fused attention would pad its keys to their width."""
+
+    alone = False
 
     def forward(self, q, k, delta):
         logit = super().forward(q, k, delta)
-        return logit.masked_fill(logit < -30, -torch.inf)
+        if not logit.shape[-1]:
+            return logit
+        return logit.masked_fill(logit < logit.detach().amax(-1, keepdim=True) - _FAR, -torch.inf)
 
     def fold(self, q, k, xq, xk):
         return None
@@ -91,6 +97,7 @@ class SetConv(nn.Module):
             None, None, v[:, None], xq=grid.axes[0][..., None], xk=x[..., :1], score=self.kernels[0],  # type: ignore[arg-type]
             mask=over_keys(mask), normalise="none",
         )[:, 0]  # fmt: skip
+        out = torch.where(out.abs() > _NOTHING, out, 0)  # of a grid point that is far from all points
         if len(grid.axes) == 2:
             return out.unflatten(-1, (-1, grid.axes[1].shape[1])).movedim(2, 1)
         return out.mT

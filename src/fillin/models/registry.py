@@ -1,6 +1,7 @@
 """Every model by name. A new one is a line here; the test battery, the benchmark and the command line then know it."""
 
 import inspect
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal, overload
 
@@ -139,7 +140,7 @@ def _check(name: str, option: str, value) -> None:
         wanted = "an odd whole number"
     elif option in ("self_attention", "seed") and not (whole and value >= 0):
         wanted = "a whole number of at least 0"
-    elif option in ("points_per_unit", "length") and not (isinstance(value, int | float) and value > 0):
+    elif option in ("points_per_unit", "length") and not (isinstance(value, int | float) and 0 < value < math.inf):
         wanted = "a positive number"
     elif option == "floor" and not (isinstance(value, int | float) and value >= 0):
         wanted = "a number of at least 0"

@@ -50,13 +50,22 @@ class Pixels(Asked):
 
 class PartAsked(Asked):
     """A picture, and what is known of it: few pixels, its upper half, a coarse picture of it, or the `painted` pixels
-    (their numbers, row by row). `model` is who tells the rest: one that knows surfaces, or handwritten digits."""
+    (their numbers, row by row). `model` is who tells the rest: a network that knows surfaces, or one that knows
+    handwritten digits, which looks at all pixels at once and so takes pictures of at most 32 × 32."""
 
     picture: Pixels
     pattern: Literal["few", "half", "coarse", "painted"] = "few"
     painted: Annotated[list[Known], Field(max_length=limits.SIDE**2, default_factory=list)]
     model: Model = "surface"
     seed: Seed = 0
+
+    @model_validator(mode="after")
+    def _fits(self) -> "PartAsked":
+        side = max(self.picture.height, self.picture.width)
+        if self.model == "digits" and side > limits.DIGITS:
+            most = limits.DIGITS
+            raise ValueError(f"model: digits takes pictures of at most {most} × {most} pixels; ask surface")
+        return self
 
 
 class CompleteAsked(PartAsked):
@@ -215,17 +224,9 @@ def _complete(asked: CompleteAsked, deadline: Deadline) -> Completed:
     from fillin.completing.sheet import bytes_of, known_pixels, uncertainty
     from fillin.completing.verb import complete_points
 
-    part = _part(asked)
+    part, model = _part(asked), _model(asked.model)
     done = complete_points(
-        part.x,
-        part.y,
-        part.shape,
-        part.mask,
-        asked.scale,
-        asked.samples,
-        _model(asked.model),
-        asked.seed,
-        deadline,
+        part.x, part.y, part.shape, part.mask, asked.scale, asked.samples, model, asked.seed, deadline
     )
     std = uncertainty(done)
     largest = float(std.max())

@@ -13,6 +13,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -132,8 +133,12 @@ class Work:
 
     def cells(self) -> list[Cell]:
         """The declared ones. Seeds are outermost, so that a study that is stopped has every variant once."""
-        seeds = range(self.study.scale(self.quick).seeds)
-        return [self.cell(name, seed, own) for seed in seeds for name, own in self.study.variants(self.quick).items()]
+        return list(self._declared)
+
+    @cached_property
+    def _declared(self) -> tuple[Cell, ...]:  # each reads a recipe, and they are asked for again and again
+        seeds, variants = range(self.study.scale(self.quick).seeds), self.study.variants(self.quick)
+        return tuple(self.cell(name, seed, own) for seed in seeds for name, own in variants.items())
 
     def explored(self) -> list[Cell]:
         """Cells in the folder that `explore` has proposed."""

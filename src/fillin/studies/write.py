@@ -1,6 +1,7 @@
 """results.json and report.md of a study."""
 
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +46,7 @@ def _page(work: Work, cells: Sequence[Cell], report: Report, command: Sequence[s
         lines += ["", f"![{caption}]({picture})", "", f"*{caption}*"]
     lines += ["", *report.more] if report.more else []
     made = report.made or _trainings(work, cells)
-    lines += ["", "## How it was made", "", f"    {' '.join(command)}", "", f"{made} {about}.", ""]
+    lines += ["", "## How it was made", "", f"    {shlex.join(command)}", "", f"{made} {about}.", ""]
     return "\n".join(lines)
 
 

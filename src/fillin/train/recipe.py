@@ -13,7 +13,9 @@ import math
 import os
 import re
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,7 @@ CHOICES = {
 
 
 _NAMES = {"model": "name", "data": "function", "objective": "name"}  # what decides which settings a section has
+_NAMED = ("data.name", "data.protocol", "data.function", "model.name", "model.head", "model.size", "objective.name")
 
 
 def names() -> list[str]:
@@ -138,7 +141,7 @@ def read(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> R
         if key in settings:
             choose(key, settings[key], allowed)
     try:
-        made = parser.parse_object(nested(settings, _whole(parser))).as_dict()
+        made = deepcopy(parser.parse_object(nested(settings, _whole(parser))).as_dict())  # defaults are the parser's
     except (argparse.ArgumentError, TypeError) as error:
         raise InputError(f"{where}: {brief(str(error))}") from error
     return _check(lists(made), where)
@@ -211,9 +214,18 @@ def share_spent(recipe: Recipe, steps: int, elapsed: float) -> float:
     return max(steps / (budget["steps"] or math.inf), elapsed / (seconds(budget["time"]) or math.inf))
 
 
-def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
-    """Every setting with its default, given what the recipe names."""
-    parser = ArgumentParser(exit_on_error=False)
+def _parser(settings: dict[str, Any], where: str) -> ArgumentParser:
+    """Every setting with its default, given what the recipe names. It takes a while, and a study reads hundreds."""
+    if "model.name" not in settings:
+        raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
+    named = {key: value for key, value in settings.items() if key in _NAMED}
+    words = all(isinstance(value, str) for value in named.values())
+    return (_parser_of if words else _parser_of.__wrapped__)(tuple(sorted(named.items())))
+
+
+@lru_cache(maxsize=128)
+def _parser_of(named: tuple[tuple[str, Any], ...]) -> ArgumentParser:
+    flat, parser = dict(named), ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=str | None, default=None)
     parser.add_argument("--data.name", default="curves")
@@ -226,8 +238,6 @@ def _parser(flat: dict[str, Any], where: str) -> ArgumentParser:
         for option in fields(DATA[flat["data.name"]]):
             if option.name not in ("seed", "dim_y", "part"):
                 parser.add_argument(f"--data.{option.name}", type=Any, default=option.default)
-    if "model.name" not in flat:
-        raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
     parser.add_argument("--model.name", type=str)
     parser.add_argument("--model.size", default="base")
     head = flat.get("model.head")

@@ -40,6 +40,8 @@ def unfit(p: Problem) -> str | None:
     for term in p.score.terms:
         if term.content and isinstance(term, PlaceScore):
             return f"the score {type(term).__name__} weighs each pair by itself"
+        if not term.alone:
+            return f"the score {type(term).__name__} compares keys with one another"
     return None
 
 

@@ -1,6 +1,6 @@
 // How a curve is drawn: bands, samples, the mean, what is known, and what each head looks at.
 import { fitted, make } from "./dom.js";
-import { colour, heads } from "./theme.js";
+import { colour, heads, isDark } from "./theme.js";
 import { axes, line, scales } from "./plot.js";
 
 export function drawCurve(canvas, state) {
@@ -82,7 +82,7 @@ const mark = (content) => make("svg", { viewBox: "0 0 22 12", "aria-hidden": "tr
 /** What the colours mean; made anew only where that has changed, not at each move of the hand. */
 export function legend(list, state) {
   const accent = colour("accent");
-  const shown = JSON.stringify([accent, Boolean(state.told?.unmoved), state.looked?.heads.length, state.looked?.what]);
+  const shown = JSON.stringify([isDark(), Boolean(state.told?.unmoved), state.looked?.heads.length, state.looked?.what]);
   if (list.dataset.shown === shown) return;
   list.dataset.shown = shown;
   const stroke = (width, more = {}) =>

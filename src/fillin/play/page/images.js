@@ -4,8 +4,9 @@ import { ask } from "./request.js";
 import { heads, onTheme, colour } from "./theme.js";
 import { paintMask, paintPixels, paintUrl, marks } from "./imageplot.js";
 
+const WIDEST = 32; // pixels along a side that the network of digits takes
 const state = {
-  picture: null, model: "digits", pattern: "few", painted: new Set(), seed: 0, scale: 4, told: null, pixel: null,
+  picture: null, model: "digits", wanted: null, pattern: "few", painted: new Set(), seed: 0, scale: 4, told: null, pixel: null,
   looked: null, layer: 8, cursor: [0, 0],
 };
 const part = () => ({
@@ -27,17 +28,20 @@ function complete() {
   ask("image", "/api/images/complete", { ...part(), scale, samples: 3 }, (told) => {
     state.told = { ...told, scale };
     if (state.pattern !== "painted") state.painted = new Set(told.painted);
-    say(`Completed from ${state.pattern === "coarse" ? "a coarse picture" : `${state.painted.size} pixels`}`);
+    const from = state.pattern === "coarse" ? "a coarse picture" : `${state.painted.size} pixels`;
+    say(`Completed from ${from} by a network that knows ${state.model === "digits" ? "digits" : "surfaces"}`);
     draw();
     if (state.pixel) look(...state.pixel);
   });
 }
 
 function look(row, column) {
-  state.pixel = [row, column];
+  const pixel = (state.pixel = [row, column]);
   ask("heads", "/api/images/attention", { ...part(), row, column }, (told) => {
+    if (state.pixel !== pixel) return; // another picture, part or network has been chosen since
     state.looked = told;
     $("image-layer").max = told.layers.length;
+    $("image-layer").value = state.layer;
     say(`Where each head looks from row ${row}, column ${column}`);
     draw();
   });
@@ -163,7 +167,9 @@ function keys(id, event) {
 function take({ picture, note, model }) {
   Object.assign(state, { picture, told: null, looked: null, pixel: null, cursor: [0, 0], painted: new Set() });
   if (state.pattern === "painted") choose("few");
-  choose(model, "model");
+  const large = Math.max(picture.width, picture.height) > WIDEST;
+  document.querySelector('#image-form input[value="digits"]').disabled = large;
+  choose(large ? "surface" : (state.wanted ?? model), "model");
   $("image-note").textContent = note;
   draw();
   complete();
@@ -203,7 +209,8 @@ export function startImages() {
       Object.assign(state, { pattern: event.target.value, looked: null, pixel: null });
     } else if (event.target.name === "scale") state.scale = Number(event.target.value);
     else if (event.target.name === "model") {
-      Object.assign(state, { model: event.target.value, looked: null, pixel: null });
+      const model = event.target.value;
+      Object.assign(state, { model, wanted: model, looked: null, pixel: null });
     } else return;
     complete();
   });
