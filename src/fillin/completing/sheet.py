@@ -1,6 +1,6 @@
 """Pictures of a completion: how uncertain it is, samples side by side, and all of it on one sheet."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, UInt8
@@ -102,8 +102,8 @@ def _deviation(figure: "Figure", axes: "Axes", done: Completed, blank: "Axes | N
     drawn = axes.imshow(uncertainty(done), cmap=_MAP, interpolation="nearest", vmin=0)
     axes.set_axis_off()
     axes.set_title("uncertainty")
-    where = (
-        {"ax": axes, "fraction": 0.046, "pad": 0.03} if blank is None else {"cax": blank.inset_axes((0, 0, 0.06, 1))}
-    )
+    where: dict[str, Any] = {"ax": axes, "fraction": 0.046, "pad": 0.03}
+    if blank is not None:
+        where = {"cax": blank.inset_axes((0, 0, 0.06, 1))}
     bar = figure.colorbar(drawn, **where, label="standard deviation")
     bar.outline.set_visible(False)  # type: ignore[operator]

@@ -157,8 +157,9 @@ def _examples() -> list[Picture]:
     from fillin.data.images import read_images
 
     digits, made = read_images("digits", "test"), []
+    labels = np.asarray(digits.labels)
     for label in range(10):
-        pixels = _pixels(digits.pixels[np.equal(digits.labels, label)][0])
+        pixels = _pixels(digits.pixels[labels == label][0])
         made.append(Picture(name=f"digit-{label}", title=f"Digit {label}", picture=pixels, model="digits"))
     for name in ("flower", "china"):
         small = _smaller(load_sample_image(f"{name}.jpg"), _SHOWN)
