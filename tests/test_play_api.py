@@ -103,7 +103,7 @@ def test_who_knows_digits_tells_more_of_them(client, pictures):
     missed = {}
     for model in ("surface", "digits"):
         squares = []
-        for label in range(10):
+        for label in range(1, 10, 2):
             picture = pictures[f"digit-{label}"]
             told = post(client, "/api/images/complete", picture=picture, pattern="few", model=model).json()
             mean = np.asarray(_image(told["mean"]).convert("L"), float)
