@@ -15,7 +15,7 @@ SAMPLES = 8  # whole functions
 SHIFT = 100.0  # units by which everything may be moved
 
 SIDE = 64  # pixels along the longer side of a picture
-DIGITS = 32  # the same for the network that knows digits: all known pixels look at one another: images.js knows it too
+DIGITS = 32  # the same for the network that knows digits, whose pixels all look at one another (and in images.js)
 PIXELS = 1 << 25  # of a picture that is dropped, before it is made smaller
 SCALES = (1, 2, 4)  # cells of the output along a pixel
 PICTURES = 4  # samples of a picture
