@@ -170,7 +170,8 @@ def test_colours_are_turned_and_turned_back():
         ({"scale": 1.5}, "scale must be"),
         ({"scale": 1000}, "smaller scale"),
         ({"samples": -1}, "samples must be"),
-        ({"model": "surfaec"}, "no model 'surfaec'"),
+        ({"model": "surfaec"}, "no model 'surfaec'.* or 'surface'"),
+        ({"model": "te-tnp-digit"}, "no model 'te-tnp-digit'.* or 'te-tnp-digits'"),
         ({"model": "curve"}, "dim_x=1"),
     ],
 )
@@ -240,7 +241,7 @@ def test_ways_to_say_what_is_known(options, photo, monkeypatch):
     monkeypatch.chdir(photo.parent)
     mask = some((12, 10))
     Image.fromarray(np.where(mask, 200, 20).astype(np.uint8)).save("m.png")
-    assert run(photo, *options, "-o", "out.png") == 0
+    assert run(photo, *options, "-o", "out") == 0
     made = np.array(Image.open("out.png"))
     if options[0] == "--scale":
         assert made.shape == (24, 20, 3)

@@ -155,6 +155,9 @@ def test_images_are_completed_from_what_is_painted(page):
         page.click("#image-mean", position={"x": 90, "y": 120})
     page.wait_for_selector("#image-legend >> text=head 4")
     drawn(page, "image-mean", before)
+    page.keyboard.press("ArrowDown")  # from where it was clicked: canvases of 192 pixels show 8 × 8
+    status(page, "Row 6, column 3")
+    page.keyboard.press("ArrowUp")
     shot(page, "images")
 
 

@@ -1,5 +1,6 @@
 """Which models complete pictures: those of two-dimensional places that tell one colour or three."""
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from fillin.errors import InputError, argument
@@ -13,12 +14,13 @@ DEFAULT = "surface"
 def completer(model: "str | Process") -> "Process":
     """The model of that name or folder, or itself; it must read places of two dimensions and tell 1 or 3 colours."""
     from fillin.models import Process, load
-    from fillin.pretrained import locate
+    from fillin.pretrained import locate, names
 
     found = model
     if not isinstance(found, Process):
         if not locate(found).exists():
-            why = f": there is no model {str(found)!r}; name a run, a folder of fillin.save, or {DEFAULT!r}"
+            like = (get_close_matches(str(found), names(), 1) or [DEFAULT])[0]
+            why = f": there is no model {str(found)!r}; name a run, a folder of fillin.save, or {like!r}"
             raise InputError(argument("model") + why)
         found = load(found)
     if not isinstance(found, Process):

@@ -26,6 +26,8 @@ class Outputs:
         if out is not None and not out.strip():
             raise InputError("-o: the name of the output is empty; name a file, or leave -o out")
         path = Path(out) if out else sources[0].with_name(f"{sources[0].stem}.completed.png")
+        if not path.suffix:
+            path = path.with_name(f"{path.name}.png")
         if path.suffix.lower() != ".png":
             raise InputError(f"-o {path}: pictures are written as PNG, which loses nothing; let its name end in .png")
         names = ("std", "samples", "sheet", "attend")

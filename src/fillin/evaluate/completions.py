@@ -1,7 +1,6 @@
 """What a trained model makes of each kind of question about images: how likely the truth is to it, whether it tells
 known pixels again, and whether moving an image changes anything."""
 
-import math
 import os
 import statistics
 from collections.abc import Callable
@@ -90,9 +89,10 @@ def judge(
         covered = scores.coverage["95"] if scores.coverage else None
         found[title] = Kind(scores.log_likelihood, scores.standard_error, scores.rmse, covered)
     each = list(found.values())
+    error = statistics.fmean(kind.error for kind in each)  # at most: all kinds are asked about the same images
     return CompletionScores(
         4 * batches, found, statistics.fmean(kind.log_likelihood for kind in each),
-        math.hypot(*(kind.error for kind in each)) / len(each), statistics.fmean(kind.rmse for kind in each),
+        error, statistics.fmean(kind.rmse for kind in each),
         context(about, batches), moved(about),
     )  # fmt: skip
 

@@ -64,7 +64,7 @@ class PartAsked(Asked):
         side = max(self.picture.height, self.picture.width)
         if self.model == "digits" and side > limits.DIGITS:
             most = limits.DIGITS
-            raise ValueError(f"model: digits takes pictures of at most {most} × {most} pixels; ask surface")
+            raise ValueError(f"the model digits takes pictures of at most {most} × {most} pixels; ask surface")
         return self
 
 

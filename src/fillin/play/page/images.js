@@ -130,7 +130,8 @@ function brush() {
     if (event.button || !state.picture) return;
     painting = true;
     canvas.setPointerCapture(event.pointerId);
-    paint(pixelAt(canvas, event), erasing());
+    state.cursor = pixelAt(canvas, event);
+    paint(state.cursor, erasing());
   });
   canvas.addEventListener("pointermove", (event) => painting && paint(pixelAt(canvas, event), erasing()));
   const end = () => {
@@ -139,7 +140,12 @@ function brush() {
   };
   canvas.addEventListener("pointerup", end);
   canvas.addEventListener("pointercancel", end);
-  $("image-mean").addEventListener("click", (event) => state.told && look(...pixelAt($("image-mean"), event)));
+  $("image-mean").addEventListener("click", (event) => {
+    if (!state.told) return;
+    state.cursor = pixelAt($("image-mean"), event);
+    look(...state.cursor);
+    draw();
+  });
   for (const id of ["image-known", "image-mean"]) {
     $(id).addEventListener("keydown", (event) => keys(id, event));
     $(id).addEventListener("focus", draw);
@@ -168,8 +174,10 @@ function take({ picture, note, model }) {
   Object.assign(state, { picture, told: null, looked: null, pixel: null, cursor: [0, 0], painted: new Set() });
   if (state.pattern === "painted") choose("few");
   const large = Math.max(picture.width, picture.height) > WIDEST;
-  document.querySelector('#image-form input[value="digits"]').disabled = large;
-  choose(large ? "surface" : (state.wanted ?? model), "model");
+  const digits = document.querySelector('#image-form input[value="digits"]');
+  digits.disabled = large;
+  digits.parentElement.title = large ? `it takes at most ${WIDEST} × ${WIDEST} pixels` : "";
+  choose(model === "digits" && state.wanted ? state.wanted : model, "model"); // a photograph is no digit
   $("image-note").textContent = note;
   draw();
   complete();
