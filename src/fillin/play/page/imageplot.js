@@ -70,16 +70,16 @@ export async function paintUrl(canvas, url, picture, over) {
 export function marks(context, size, { looked, layer, pixel }, colours) {
   const shown = looked.layers[Math.min(layer, looked.layers.length) - 1];
   const turn = (2 * Math.PI) / shown.length;
-  const most = Math.max(...shown.flat(), 1e-9);
   context.fillStyle = "rgba(0, 0, 0, .5)";
   context.fillRect(0, 0, context.canvas.width, context.canvas.height);
   for (const [h, weights] of shown.entries()) {
     context.fillStyle = colours[h % colours.length];
+    const most = Math.max(...weights, 1e-9); // each head by itself, or one that looks at one pixel hides the others
     for (const [j, weight] of weights.entries()) {
       const [y, x] = looked.points[j].map((v) => (v + 0.5) * size);
       context.beginPath();
       context.moveTo(x, y);
-      context.arc(x, y, Math.max(0.52 * size, 7) * Math.sqrt(weight / most), h * turn, (h + 1) * turn);
+      context.arc(x, y, Math.max(0.75 * size, 9) * Math.sqrt(weight / most), h * turn, (h + 1) * turn);
       context.fill();
     }
   }
