@@ -23,7 +23,7 @@ demo: setup      ## fill the gaps of a real series and a real field, and compare
 train: setup     ## train a small te-tnp on curves for a minute and draw what it learnt
 	$(BIN)/python examples/gp_curves.py --seconds 60 --threads 1 --out out
 
-test: setup      ## style and the whole test suite (about five minutes)
+test: setup      ## style and the whole test suite (ten minutes)
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pytest -n 2
 
