@@ -53,7 +53,7 @@ def test_it_has_learnt(name):
     fresh = create(
         model.config["model"], model.dim_x or 1, model.dim_y, model.config["size"], **model.config["options"]
     )
-    scores = [evaluate(some, data, batches=2, settings=0) for some in (model, fresh)]
+    scores = [evaluate(some, data, batches=4, settings=0) for some in (model, fresh)]
     assert scores[0].log_likelihood > scores[1].log_likelihood + 0.5
 
 

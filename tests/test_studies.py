@@ -68,7 +68,7 @@ OWN_FILE = ("positions-and-span",)  # as have `fill` and others that train nothi
 
 
 @pytest.mark.parametrize("name", [name for name in STUDIES if not get(name).direct and name not in OWN_FILE])
-def test_every_study_ends_in_a_report(name, tmp_path, swift, unchecked):
+def test_every_study_ends_in_a_report(name, tmp_path, swift):
     work = open_work(miniature(name), tmp_path, quick=True)
     work_on(work)
     page = write(work, ["fillin", "study", name]).read_text()

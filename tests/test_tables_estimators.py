@@ -48,7 +48,7 @@ def checks():
 
 
 @pytest.mark.parametrize(("estimator", "check"), list(checks()))
-def test_scikit_learns_manners(estimator, check, unchecked):
+def test_scikit_learns_manners(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)

@@ -78,6 +78,13 @@ class InputTypeError(FillinError, TypeError):
     """An argument has the wrong type."""
 
 
+def nearest(name: object, known: Iterable[str]) -> str | None:
+    """The known name that is most like it, whatever its capitals; None where none is."""
+    spelled = {one.lower(): one for one in known}
+    near = get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.5)
+    return spelled[near[0]] if near else None
+
+
 class UnknownName(FillinError, ValueError):
     """A name that is not known, with the nearest that is.
 
@@ -87,9 +94,8 @@ class UnknownName(FillinError, ValueError):
 
     def __init__(self, what: str | Words, name: object, known: Iterable[str]):
         known = sorted(known)
-        spelled = {one.lower(): one for one in known}
-        near = get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.5)
-        guess = f"; did you mean '{spelled[near[0]]}'?" if near else "."
+        near = nearest(name, known)
+        guess = "." if near is None else f"; did you mean '{near}'?"
         some = ", ".join(known[:_SHOWN]) + (f" … ({len(known):,} in all)" if len(known) > _SHOWN else "")
         super().__init__("unknown " + both(what) + f" {name!r}{guess} Known: {some}")
 

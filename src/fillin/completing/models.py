@@ -1,9 +1,8 @@
 """Which models complete pictures: those of two-dimensional places that tell one colour or three."""
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from fillin.errors import InputError, argument
+from fillin.errors import InputError, argument, nearest
 
 if TYPE_CHECKING:
     from fillin.models import Process
@@ -19,7 +18,7 @@ def completer(model: "str | Process") -> "Process":
     found = model
     if not isinstance(found, Process):
         if not locate(found).exists():
-            like = (get_close_matches(str(found), names(), 1) or [DEFAULT])[0]
+            like = nearest(found, names()) or DEFAULT
             why = f": there is no model {str(found)!r}; name a run, a folder of fillin.save, or {like!r}"
             raise InputError(argument("model") + why)
         found = load(found)

@@ -6,8 +6,8 @@ import { paintMask, paintPixels, paintUrl, marks } from "./imageplot.js";
 
 const WIDEST = 32; // pixels along a side that the network of digits takes
 const state = {
-  picture: null, model: "digits", wanted: null, pattern: "few", painted: new Set(), seed: 0, scale: 4, told: null, pixel: null,
-  looked: null, layer: 8, cursor: [0, 0],
+  picture: null, model: "digits", wanted: null, // the model that was chosen by hand
+  pattern: "few", painted: new Set(), seed: 0, scale: 4, told: null, pixel: null, looked: null, layer: 8, cursor: [0, 0],
 };
 const part = () => ({
   picture: state.picture, model: state.model, pattern: state.pattern, seed: state.seed,
