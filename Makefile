@@ -34,7 +34,7 @@ WATCHED = LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX)
 sanitize: setup  ## the tests of the native kernel, with AddressSanitizer and UBSan looking on
 	cmake -S . -B build/sanitize -DCMAKE_CXX_COMPILER=$(CXX) -DFILLIN_SANITIZE=address,undefined
 	cmake --build build/sanitize
-	$(WATCHED) $(BIN)/pytest -vv --capture=sys tests/test_native*.py  # what a sanitizer says ends the process: no capture
+	$(WATCHED) $(BIN)/pytest -vv --capture=sys tests/attention/test_kernel*.py  # what a sanitizer says ends the process: no capture
 
 lint: setup      ## style and types
 	$(BIN)/ruff check src tests examples
@@ -100,7 +100,7 @@ results: setup   ## the measured tables of docs/results (leave the machine alone
 	$(BIN)/fillin bench scores --threads 1 --json docs/results/scores-1-thread.json
 	$(BIN)/fillin bench scores --threads 2 --json docs/results/scores-2-threads.json
 	$(BIN)/fillin bench span --threads 2 --json docs/results/span.json --out docs/results
-	$(BIN)/python -m fillin.bench.page docs/results
+	$(BIN)/python -m fillin_studies.bench.results_pages docs/results
 
 clean:           ## remove what was made
 	rm -rf $(VENV) build dist out .pytest_cache .hypothesis .ruff_cache

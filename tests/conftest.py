@@ -8,9 +8,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import hypothesis
 import jaxtyping
 import pytest
+import support.shapes  # noqa: F401 (jaxtyping finds the checker by its name)
 import torch
 
-jaxtyping.install_import_hook("fillin", "shapes.check")  # every public tensor function checks its shapes under test
+jaxtyping.install_import_hook(["fillin", "fillin_studies"], "support.shapes.check")  # every call checks its shapes
 torch.set_num_threads(1)
 hypothesis.settings.register_profile(
     "suite",
@@ -46,7 +47,7 @@ def unchecked():
 @pytest.fixture(scope="session")
 def play():
     """The address of a running `fillin play`."""
-    from played import served
+    from support.play_server import served
 
     with served() as address:
         yield address
@@ -63,7 +64,7 @@ def client(play):
 @pytest.fixture(scope="module")
 def browser():
     """A chromium. Not for the whole session: while Playwright runs, no test may run a loop of its own."""
-    from driven import chromium
+    from support.browser import chromium
 
     jaxtyping.config.update(
         "jaxtyping_disable", True
@@ -76,7 +77,7 @@ def browser():
 @pytest.fixture(scope="module")
 def visitor(browser, play):
     """One visitor for all tests of a module; whatever the page complains of, or asks of others, fails."""
-    from driven import Visitor
+    from support.browser import Visitor
 
     visitor = Visitor(browser, play)
     visitor.page.goto(play)

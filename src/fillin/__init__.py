@@ -21,13 +21,13 @@ _HOME = {
     "save": "fillin.models",
     "sample": "fillin.sampling",
     "fill": "fillin.filling",
-    "complete": "fillin.completing",
-    "export": "fillin.exporting",
+    "complete": "fillin.filling.image",
+    "export": "fillin.onnx_export",
     "Task": "fillin.data",
-    "ProcessRegressor": "fillin.regressor",
-    "TableClassifier": "fillin.tables",
-    "TableImputer": "fillin.tables",
-    "TableRegressor": "fillin.tables",
+    "ProcessRegressor": "fillin.estimators.process",
+    "TableClassifier": "fillin.estimators",
+    "TableImputer": "fillin.estimators",
+    "TableRegressor": "fillin.estimators",
     "FillinError": "fillin.errors",
     "attention": None,
     "layers": None,
@@ -38,8 +38,7 @@ _HOME = {
     "plots": None,
     "train": None,
     "evaluate": None,
-    "studies": None,
-    "tables": None,
+    "estimators": None,
 }
 __all__ = [
     "FillinError", "ProcessRegressor", "TableClassifier", "TableImputer", "TableRegressor", "Task", "attend",
@@ -48,15 +47,15 @@ __all__ = [
 
 if TYPE_CHECKING:
     from fillin.attention import attend
-    from fillin.completing import complete
     from fillin.data import Task
     from fillin.errors import FillinError
-    from fillin.exporting import export
+    from fillin.estimators import TableClassifier, TableImputer, TableRegressor
+    from fillin.estimators.process import ProcessRegressor
     from fillin.filling import fill
+    from fillin.filling.image import complete
     from fillin.models import create, load, save
-    from fillin.regressor import ProcessRegressor
+    from fillin.onnx_export import export
     from fillin.sampling import sample
-    from fillin.tables import TableClassifier, TableImputer, TableRegressor
 
 
 def __getattr__(name: str):

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fillin.cells import Cells
+from fillin.data.cells import Cells
 from fillin.data.images import Labelled, Lesson
 from fillin.data.task import Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, Observed, joint_log_prob
 from fillin.models.base import LatentProcess, Process
-from fillin.models.by_example import ByExample
 from fillin.models.classifier import PixelClassifier
+from fillin.models.few_shot import ByExample
 from fillin.models.npt import NPT
 from fillin.models.points import check_values, per_entry
 

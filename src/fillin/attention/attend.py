@@ -15,7 +15,7 @@ from fillin.attention.backends import BACKENDS, flex, fused, native, reference, 
 from fillin.attention.problem import TOLERANCE, Problem, Result
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
-from fillin.attention.table import steps, tabulated
+from fillin.attention.tabulate import steps, tabulated
 from fillin.errors import InputError, choose
 
 # Logits (or four times as many hidden units of pairs) up to which a call stores its pairs for the backward pass: the

@@ -84,9 +84,9 @@ def add(commands) -> None:
 
 
 def _models(arguments: argparse.Namespace) -> None:
-    from fillin.bench.measure import ticks
-    from fillin.bench.models import chosen, measure_models, sizes
-    from fillin.bench.show import models_table
+    from fillin.measure import ticks
+    from fillin_studies.bench.models import chosen, measure_models, sizes
+    from fillin_studies.bench.rich_tables import models_table
 
     if arguments.peers:
         _peers(arguments)
@@ -102,9 +102,9 @@ def _models(arguments: argparse.Namespace) -> None:
 
 
 def _peers(arguments: argparse.Namespace) -> None:
-    from fillin.bench.measure import ticks
-    from fillin.bench.peers import AT, measure_peers, peers_of
-    from fillin.bench.show import peers_table
+    from fillin.measure import ticks
+    from fillin_studies.bench.peers import AT, measure_peers, peers_of
+    from fillin_studies.bench.rich_tables import peers_table
 
     peers, at = peers_of(arguments.names), replace(AT, rounds=arguments.repeats)
     budget = {"batch": at.batch, "rounds": {at.label: at.rounds}}
@@ -116,9 +116,9 @@ def _peers(arguments: argparse.Namespace) -> None:
 
 
 def _scores(arguments: argparse.Namespace) -> None:
-    from fillin.bench.measure import ticks
-    from fillin.bench.scores import AT, measure_scores, names
-    from fillin.bench.show import scores_table
+    from fillin.measure import ticks
+    from fillin_studies.bench.rich_tables import scores_table
+    from fillin_studies.bench.scores import AT, measure_scores, names
 
     wanted, at = names(arguments.all), replace(AT, rounds=arguments.repeats)
     total = ticks(len(wanted) + 2, at.rounds)
@@ -131,10 +131,10 @@ def _scores(arguments: argparse.Namespace) -> None:
 
 
 def _train(arguments: argparse.Namespace) -> None:
-    from fillin.bench.show import train_table
-    from fillin.bench.train import measure_train
     from fillin.errors import choose
     from fillin.models import REGISTRY
+    from fillin_studies.bench.rich_tables import train_table
+    from fillin_studies.bench.train import measure_train
 
     names = [choose("model", name, REGISTRY) for name in arguments.names or ("te-tnp", "tnp-d", "cnp")]
     budget = {"steps": arguments.steps, "rounds": arguments.repeats}
@@ -148,14 +148,14 @@ def _train(arguments: argparse.Namespace) -> None:
 def _span(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from fillin.bench import plan as plans
-    from fillin.bench.asked import content, measure_span, total
-    from fillin.bench.measure import threads
-    from fillin.bench.report import prepare, report, write
-    from fillin.bench.sheets import sheets
-    from fillin.bench.show import progress, sheet_table
-    from fillin.bench.span import lanes
     from fillin.errors import choose
+    from fillin.runtime import threads
+    from fillin_studies.bench import plan as plans
+    from fillin_studies.bench.report import prepare, report, write
+    from fillin_studies.bench.rich_tables import progress, sheet_table
+    from fillin_studies.bench.span import lanes
+    from fillin_studies.bench.span_tables import sheets
+    from fillin_studies.bench.targets import content, measure_span, total
 
     parts = [choose("part", part, plans.PARTS) for part in arguments.parts] or plans.PARTS
     rounds = arguments.repeats or (1 if arguments.quick else 3)
@@ -177,7 +177,7 @@ def _span(arguments: argparse.Namespace) -> None:
     if arguments.json:
         write(full, arguments.json)
     if arguments.out and (found.growth or found.table):
-        from fillin.bench.picture import draw
+        from fillin_studies.bench.figure import draw
 
         path = draw(full, Path(arguments.out))
         if arguments.json != "-":
@@ -188,9 +188,9 @@ def _report(
     arguments: argparse.Namespace, what: str, measure: Callable, table: Callable, total: int, budget: dict[str, Any]
 ) -> None:
     """Measure under a progress bar, then the table, the file, or both."""
-    from fillin.bench.measure import threads
-    from fillin.bench.report import prepare, report, write
-    from fillin.bench.show import progress
+    from fillin.runtime import threads
+    from fillin_studies.bench.report import prepare, report, write
+    from fillin_studies.bench.rich_tables import progress
 
     if arguments.json:
         prepare(arguments.json)

@@ -60,11 +60,11 @@ def _run(arguments: argparse.Namespace) -> None:
 
     import torch
 
-    from fillin.bench.measure import threads
-    from fillin.completing.models import completer, note
-    from fillin.completing.outputs import Outputs
-    from fillin.completing.reading import read_part
-    from fillin.completing.verb import check, complete_points
+    from fillin.filling.image.api import check, complete_points
+    from fillin.filling.image.outputs import Outputs
+    from fillin.filling.image.read import read_part
+    from fillin.filling.image.weights import completer, note
+    from fillin.runtime import threads
 
     say, path = speaker(), Path(arguments.picture)
     part = read_part(
@@ -105,15 +105,15 @@ def _heads(attend: str | None, model, part):
     """The picture of what heads look at, drawn before anything slow begins: not every model can."""
     if attend is None:
         return None
-    from fillin.completing.attention import attention_figure, parse_pixel
+    from fillin.filling.image.attention_figure import attention_figure, parse_pixel
 
     return attention_figure(model, part, parse_pixel(attend, part.shape))
 
 
 def _write(part, done, outputs, title: str, heads) -> None:
     """The completion first: it is what was asked for."""
-    from fillin.completing.outputs import save_pixels
-    from fillin.completing.sheet import bytes_of, sheet, side_by_side, uncertainty_figure
+    from fillin.filling.image.figures import bytes_of, sheet, side_by_side, uncertainty_figure
+    from fillin.filling.image.outputs import save_pixels
     from fillin.plots import save
 
     save_pixels(outputs.picture, bytes_of(done.mean), outputs.force)

@@ -57,11 +57,11 @@ def add(commands) -> None:
 def run(arguments: argparse.Namespace) -> None:
     import torch
 
-    from fillin.bench.measure import threads
-    from fillin.bench.report import prepare, report, write
-    from fillin.bench.show import progress
     from fillin.cli.evaluate_images import asked_of, run_on_images
     from fillin.evaluate import measure, settings, subject
+    from fillin.runtime import threads
+    from fillin_studies.bench.report import prepare, report, write
+    from fillin_studies.bench.rich_tables import progress
 
     if (images := asked_of(arguments.folder, arguments.source)) is not None:
         run_on_images(arguments, images, folder_of(arguments))
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> None:
     with threads(number), progress("evaluate", total, console(stderr=True)) as tick:
         options = {"settings": arguments.limit, "autoregressive": stepwise, "tick": tick}
         rows = measure(about.model, asked, arguments.batches, arguments.seed, **options)
-        from fillin.evaluate.pictures import draw  # matplotlib is slow to come, and a mistake ends before it
+        from fillin.evaluate.figures import draw  # matplotlib is slow to come, and a mistake ends before it
 
         pictures = draw(folder, about.model, asked, rows, arguments.seed)
     if arguments.json != "-":

@@ -11,9 +11,9 @@ from fillin.cli.options import console
 def asked_of(folder: str, source: str | None) -> Any:
     """A model that completes images, a classifier, or one that is shown images, with what it is asked; None where it is
     none of these."""
-    from fillin.evaluate.classes import classified
-    from fillin.evaluate.completions import completing
-    from fillin.evaluate.lessons import taught
+    from fillin.evaluate.classification import classified
+    from fillin.evaluate.image_completion import completing
+    from fillin.evaluate.in_context_images import taught
 
     return completing(folder, source) or classified(folder, source) or taught(folder, source)
 
@@ -22,9 +22,11 @@ def run_on_images(arguments: argparse.Namespace, about: Any, folder: Path) -> No
     """Scores, pictures, a table; `about` is what `asked_of` found."""
     import torch
 
-    from fillin.bench.measure import threads
-    from fillin.bench.report import prepare, report, write
-    from fillin.evaluate import classes, completions, lessons
+    from fillin.evaluate import classification as classes
+    from fillin.evaluate import image_completion as completions
+    from fillin.evaluate import in_context_images as lessons
+    from fillin.runtime import threads
+    from fillin_studies.bench.report import prepare, report, write
 
     if arguments.json:
         prepare(arguments.json)
@@ -50,13 +52,13 @@ def run_on_images(arguments: argparse.Namespace, about: Any, folder: Path) -> No
 
 
 def _completed(arguments: argparse.Namespace, about: Any, folder: Path) -> tuple[Any, list[Path]]:
-    from fillin.bench.show import progress
-    from fillin.evaluate.completions import KINDS, judge
+    from fillin.evaluate.image_completion import KINDS, judge
+    from fillin_studies.bench.rich_tables import progress
 
     batches = max(1, arguments.batches)
     with progress("evaluate", len(KINDS) * batches, console(stderr=True)) as tick:
         scores = judge(about, batches, arguments.seed, tick)
-        from fillin.evaluate.completion_pictures import kinds
+        from fillin.evaluate.image_figures import kinds
 
         return scores, [kinds({about.model.config["model"]: about.model}, about.source, folder / "completions.png")]
 
@@ -64,7 +66,7 @@ def _completed(arguments: argparse.Namespace, about: Any, folder: Path) -> tuple
 def _show_completions(name: str, scores) -> None:
     from rich.table import Table
 
-    from fillin.evaluate.completions import MOVED
+    from fillin.evaluate.image_completion import MOVED
 
     table = Table(
         title=f"{name}: {scores.images:,} images, all pixels asked for",

@@ -30,7 +30,7 @@ def add(commands) -> None:
 def run(arguments: argparse.Namespace) -> None:
     from rich.filesize import decimal
 
-    from fillin.exporting import export
+    from fillin.onnx_export import export
 
     with console(stderr=True).status("tracing the model: some ten seconds"):
         done = export(arguments.model, arguments.file, arguments.force, arguments.check)

@@ -143,7 +143,7 @@ def refuse(arguments: argparse.Namespace, options: tuple[str, ...], what: str) -
 
 def _run_table(arguments: argparse.Namespace, path) -> None:
     from fillin.filling.files import read_table
-    from fillin.filling.tables.kind import is_table
+    from fillin.filling.table.detect_kind import is_table
     from fillin.filling.write import Outputs
 
     say = speaker()
@@ -169,8 +169,8 @@ def _run_table(arguments: argparse.Namespace, path) -> None:
 def _plan(arguments: argparse.Namespace, sheet):
     from pathlib import Path
 
+    from fillin.filling.api import plan
     from fillin.filling.files import read_table
-    from fillin.filling.verb import plan
 
     at = None if arguments.at is None else read_table(Path(arguments.at), arguments.na, arguments.date_format).sheet
     return plan(
@@ -184,9 +184,9 @@ def bounds_of(arguments: argparse.Namespace) -> dict[str, Any] | None:
     """By column; "" are all others."""
     if not arguments.bounds:
         return None
-    from fillin.needs import need
+    from fillin.runtime import require
 
-    need("scipy")
+    require("scipy")
     from fillin.filling.bounds import parse_bounds
 
     return dict(parse_bounds(text) for text in arguments.bounds)
@@ -204,10 +204,10 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     """The slow work, then the files."""
     import torch
 
-    from fillin.bench.measure import threads
-    from fillin.filling.hidden import subjects, ticks, verdicts
-    from fillin.filling.models import filler, model_for
-    from fillin.filling.series import fill_all
+    from fillin.filling.holdout import subjects, ticks, verdicts
+    from fillin.filling.series.run import fill_all
+    from fillin.inference.weights import filler, model_for
+    from fillin.runtime import threads
 
     name = arguments.model or model_for(1)
     model = filler(name, 1, arguments.y_err is not None)
@@ -219,7 +219,7 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     table.write(outputs.table, plan.seen, plan.new, filled, outputs.force)
 
     def picture():
-        from fillin.filling.picture import draw
+        from fillin.filling.series.figure import draw
 
         return draw(plan, filled)
 

@@ -9,11 +9,11 @@ from fillin.cli.fill import bar, illustrate, speaker
 
 
 def run_field(arguments: argparse.Namespace, path: Path) -> None:
-    from fillin.needs import need
+    from fillin.runtime import require
 
-    need("scipy")
-    from fillin.filling.fields.files import open_field
-    from fillin.filling.fields.variable import parse_chunks
+    require("scipy")
+    from fillin.filling.grid.files import open_field
+    from fillin.filling.grid.variable import parse_chunks
     from fillin.filling.write import Outputs
 
     say = speaker()
@@ -38,10 +38,10 @@ def run_field(arguments: argparse.Namespace, path: Path) -> None:
 
 def _plan(arguments: argparse.Namespace, file):
     from fillin.filling.bounds import parse_bounds
-    from fillin.filling.fields.axes import parse_periods
-    from fillin.filling.fields.plan import plan_field
-    from fillin.filling.fields.variable import parse_chunks, parse_list
-    from fillin.filling.fields.verb import checked_bounds
+    from fillin.filling.grid.api import checked_bounds
+    from fillin.filling.grid.axes import parse_periods
+    from fillin.filling.grid.plan import plan_field
+    from fillin.filling.grid.variable import parse_chunks, parse_list
 
     bounds = dict(parse_bounds(text) for text in arguments.bounds)
     bounds = {"the field" if name == file.variable.name else name: limits for name, limits in bounds.items()}
@@ -58,11 +58,11 @@ def _fill(arguments: argparse.Namespace, file, plan, outputs) -> None:
     """The slow work, which may happen while the file is written, then the picture and the page."""
     import torch
 
-    from fillin.bench.measure import threads
-    from fillin.filling.fields.judge import field_subjects
-    from fillin.filling.fields.run import fill_field
-    from fillin.filling.hidden import ticks, verdicts
-    from fillin.filling.models import filler, model_for
+    from fillin.filling.grid.holdout import field_subjects
+    from fillin.filling.grid.run import fill_field
+    from fillin.filling.holdout import ticks, verdicts
+    from fillin.inference.weights import filler, model_for
+    from fillin.runtime import threads
 
     name = arguments.model or model_for(len(plan.over))
     model = filler(name, len(plan.over))
@@ -74,12 +74,12 @@ def _fill(arguments: argparse.Namespace, file, plan, outputs) -> None:
         found = verdicts(judged, arguments.seed, tick)
 
     def picture():
-        from fillin.filling.fields.picture import draw_field
+        from fillin.filling.grid.figure import draw_field
 
         return draw_field(plan, written[0], written[1])
 
     def text(figure) -> str:
-        from fillin.filling.fields.report import of_field
+        from fillin.filling.grid.report import of_field
         from fillin.filling.report import page
 
         return page(of_field(plan, name), figure, found, arguments.command_line, arguments.seed)
@@ -96,7 +96,7 @@ def _watched(plan, number: int, tick: Callable[[int], object]) -> Iterator[None]
     import dask
     from dask.callbacks import Callback
 
-    from fillin.filling.fields.run import KEY, number_of_blocks
+    from fillin.filling.grid.run import KEY, number_of_blocks
 
     each = max(1, plan.places // number_of_blocks(plan))
 

@@ -9,8 +9,8 @@ SERIES = ("x", "by", "at", "every", "until", "y_err", "period", "model")
 
 
 def run_table(arguments: argparse.Namespace, path, table, say: Callable[[str], object]) -> None:
-    from fillin.filling.tables.plan import plan_table
-    from fillin.filling.tables.verb import refuse_series
+    from fillin.filling.table.api import refuse_series
+    from fillin.filling.table.plan import plan_table
     from fillin.filling.write import Outputs
 
     refuse_series(table.sheet.name, {name: getattr(arguments, name) for name in SERIES})
@@ -33,10 +33,10 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     """The slow work, then the files."""
     import torch
 
-    from fillin.bench.measure import threads
-    from fillin.filling.tables.hidden import judge
-    from fillin.filling.tables.learn import fill_table
-    from fillin.filling.tables.write import write_table
+    from fillin.filling.table.holdout import judge
+    from fillin.filling.table.impute import fill_table
+    from fillin.filling.table.write import write_table
+    from fillin.runtime import threads
 
     with threads(arguments.threads or torch.get_num_threads()):
         found = fill_table(plan)
@@ -44,12 +44,12 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     write_table(outputs.table, table.source, plan, found, outputs.force)
 
     def picture():
-        from fillin.filling.tables.picture import draw_table
+        from fillin.filling.table.figure import draw_table
 
         return draw_table(plan, found)
 
     def text(figure) -> str:
-        from fillin.filling.tables.report import page_of
+        from fillin.filling.table.report import page_of
 
         return page_of(plan, figure, verdicts, arguments.command_line)
 

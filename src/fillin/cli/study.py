@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.name is None:
         _list()
         return
-    from fillin.studies import get, only, open_work, work_on
-    from fillin.studies.write import write
+    from fillin_studies import get, only, open_work, work_on
+    from fillin_studies.report_files import write
 
     data = None if arguments.data is None else Path(arguments.data)
     study = get(arguments.name, data, arguments.masks)
@@ -77,7 +77,7 @@ def _told(arguments: argparse.Namespace) -> list[str]:
 def _list() -> None:
     from rich.table import Table
 
-    from fillin.studies import STUDIES, get
+    from fillin_studies import STUDIES, get
 
     table = Table(caption="fillin study NAME runs one; --budget full for the paper's scale.")
     for column in ("study", "question", "runs, quick", "runs, full"):

@@ -1,7 +1,7 @@
 """Where tasks come from."""
 
-from fillin.data.broad import Broad
 from fillin.data.curves import FUNCTIONS, PROTOCOLS, Curves, Layout, curves
+from fillin.data.function_prior import Broad
 from fillin.data.functions import Function, GaussianProcess, Mixture
 from fillin.data.kernels import KERNELS
 from fillin.data.limits import Limit, bayes, known

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import torch
 
 from fillin import pretrained
-from fillin.bench.measure import machine
 from fillin.errors import FillinError, InputError
-from fillin.evaluate.completions import Completing, completing, judge
+from fillin.evaluate.image_completion import Completing, completing, judge
 from fillin.evaluate.report import Row, measure, settings, subject, three
+from fillin.measure import machine
 from fillin.models import load, save
-from fillin.models.files import replace_file
+from fillin.models.serialization import replace_file
 from fillin.pretrained import locate
 from fillin.train import Run, dump, open_run
 from fillin.train.recipe import stream_of

@@ -9,11 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import Distribution, OneHotCategorical
 
-from fillin import objectives
+from fillin import metrics, objectives
 from fillin.data import Curves, Limit, Task, bayes, known
 from fillin.data.images import Images
 from fillin.errors import InputError
-from fillin.evaluate import metrics
 from fillin.heads import Keep, LatentMixture, joint_log_prob
 from fillin.models import Process
 from fillin.models.points import per_entry

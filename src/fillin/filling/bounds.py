@@ -13,8 +13,8 @@ from jaxtyping import Float
 from numpy import ndarray
 from scipy.special import expit, logit
 
-from fillin.answer import Answer
 from fillin.errors import InputError, UnknownName
+from fillin.predictive import Answer
 
 Bounds = tuple[float | None, float | None]
 _ALLOWANCE = 0.02  # of the spread of what is known

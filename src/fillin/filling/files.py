@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from fillin.errors import InputError
-from fillin.filling.csvs import read_csv
 from fillin.filling.frames import read_parquet
-from fillin.filling.places import New
-from fillin.filling.series import Filled
-from fillin.filling.sheet import Sheet
-from fillin.filling.understand import Seen
+from fillin.filling.series.infer_roles import Seen
+from fillin.filling.series.new_rows import New
+from fillin.filling.series.run import Filled
 from fillin.filling.write import write_csv, write_parquet
+from fillin.tabular.csv import read_csv
+from fillin.tabular.sheet import Sheet
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 FIELDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr", ".npy", ".npz")

@@ -12,15 +12,15 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError, InputTypeError
-from fillin.filling.cells import read_cells, stands_for_blank
-from fillin.filling.clock import SECOND, Clock
-from fillin.filling.csvs import read_bytes
-from fillin.filling.places import New
 from fillin.filling.result import ENDINGS, result
-from fillin.filling.series import Filled
-from fillin.filling.sheet import NUMBER, TEXT, TIME, Column, Sheet, Wrong, too_large
-from fillin.filling.understand import Seen
-from fillin.needs import need
+from fillin.filling.series.infer_roles import Seen
+from fillin.filling.series.new_rows import New
+from fillin.filling.series.run import Filled
+from fillin.runtime import require
+from fillin.tabular.csv import read_bytes
+from fillin.tabular.dates import SECOND, Clock
+from fillin.tabular.parse import read_cells, stands_for_blank
+from fillin.tabular.sheet import NUMBER, TEXT, TIME, Column, Sheet, Wrong, too_large
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Frame:
 
     def filled(self, seen: Seen, new: New, filled: dict[str, Filled]) -> Any:
         """The frame of the kind that came, with new rows and columns."""
-        nw, data = need("narwhals"), self.data
+        nw, data = require("narwhals"), self.data
         if len(new.x):
             data = nw.concat([_room(data, seen, new), _added(data, seen, new)], how="diagonal")
         data = data.with_columns(
@@ -60,7 +60,7 @@ def back(frame: Frame, data: Any) -> Any:
 
 
 def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), date_format: str | None = None) -> Frame:
-    nw = need("narwhals")
+    nw = require("narwhals")
     try:
         frame = nw.from_native(data, eager_only=True)
     except TypeError:
@@ -101,7 +101,7 @@ def _default(index: Any) -> bool:
 
 def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None = None) -> Frame:
     raw = read_bytes(path)
-    parquet, arrow = need("pyarrow.parquet"), need("pyarrow")
+    parquet, arrow = require("pyarrow.parquet"), require("pyarrow")
     try:
         names = parquet.read_schema(arrow.BufferReader(raw)).names
         _check_names(names, path.name)
@@ -112,7 +112,7 @@ def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None =
 
 
 def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column:
-    nw = need("narwhals")
+    nw = require("narwhals")
     if _is_period(series):  # where it begins
         return _column(nw.from_native(series.to_native().dt.to_timestamp(), series_only=True), na, date_format)
     dtype = series.dtype
@@ -136,7 +136,7 @@ def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column
         clock = Clock(sample=sample, zone=None if zone is None else _zone(zone))
         return Column(series.name, TIME, ticks, blank, words, clock)
     if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
-        read = read_cells(series.name, need("pandas").Series(words(), dtype="str"), na, False, date_format)
+        read = read_cells(series.name, require("pandas").Series(words(), dtype="str"), na, False, date_format)
         return replace(read, coded=dtype in (nw.Categorical, nw.Enum))
     return Column(series.name, TEXT, np.empty(0), blank, words)
 
@@ -148,11 +148,11 @@ def _is_period(series: Any) -> bool:
 
 def _periods(like: Any, ticks: ndarray) -> Any:
     """The periods of the column's kind that begin then."""
-    pandas, kind, begin = need("pandas"), like.to_native().dtype, ticks.astype("datetime64[us]")
+    pandas, kind, begin = require("pandas"), like.to_native().dtype, ticks.astype("datetime64[us]")
     periods = pandas.PeriodIndex(begin, dtype=kind)
     if (np.asarray(periods.to_timestamp(), dtype="datetime64[us]") != begin).any():
         raise InputError(f"a column of periods ({kind}) has no room for places between them; ask for whole ones")
-    return need("narwhals").from_native(pandas.Series(periods, name=like.name), series_only=True)
+    return require("narwhals").from_native(pandas.Series(periods, name=like.name), series_only=True)
 
 
 def _zone(name: str) -> tzinfo:
@@ -164,7 +164,7 @@ def _zone(name: str) -> tzinfo:
 
 def as_series(name: str, values: ndarray, like: Any) -> Any:
     """A column of numbers, null where NaN, for a frame of the same kind."""
-    nw = need("narwhals")
+    nw = require("narwhals")
     series = nw.new_series(name, values, nw.Float64, backend=like.implementation)
     if like.implementation.is_pandas_like() or not np.isnan(values).any():
         return series
@@ -174,7 +174,7 @@ def as_series(name: str, values: ndarray, like: Any) -> Any:
 
 def _room(data: Any, seen: Seen, new: New) -> Any:
     """The frame with an x column that can hold the new places: halves among whole numbers, hours among days."""
-    nw, dtype = need("narwhals"), data.schema[seen.x.name]
+    nw, dtype = require("narwhals"), data.schema[seen.x.name]
     if dtype.is_integer() and (new.x % 1 != 0).any() and not seen.x.origin:
         return data.with_columns(nw.col(seen.x.name).cast(nw.Float64))
     if dtype == nw.Date and (new.x % (86400 * SECOND) != 0).any():
@@ -184,7 +184,7 @@ def _room(data: Any, seen: Seen, new: New) -> Any:
 
 def _added(data: Any, seen: Seen, new: New) -> Any:
     """The new rows: their place and group, nothing else."""
-    nw, dtype = need("narwhals"), _room(data, seen, new).schema[seen.x.name]
+    nw, dtype = require("narwhals"), _room(data, seen, new).schema[seen.x.name]
     clock, backend = seen.x.clock, data.implementation
     first = np.array([group.rows[0] for group in seen.groups])[new.group]
     if _is_period(data[seen.x.name]):

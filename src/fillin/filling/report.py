@@ -9,8 +9,8 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import fillin
-from fillin.filling.hidden import ROUNDS, Verdict
-from fillin.filling.verb import Plan
+from fillin.filling.api import Plan
+from fillin.filling.holdout import ROUNDS, Verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

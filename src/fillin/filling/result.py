@@ -4,8 +4,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.series import Filled
-from fillin.filling.sheet import Column
+from fillin.filling.series.run import Filled
+from fillin.tabular.sheet import Column
 
 ENDINGS = ("filled", "std", "low", "high")
 

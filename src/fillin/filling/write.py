@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fillin.errors import InputError
-from fillin.filling.csvs import CsvFile
 from fillin.filling.frames import Frame
-from fillin.filling.places import New
 from fillin.filling.result import ENDINGS, result
-from fillin.filling.series import Filled
-from fillin.filling.understand import Seen
-from fillin.needs import need
+from fillin.filling.series.infer_roles import Seen
+from fillin.filling.series.new_rows import New
+from fillin.filling.series.run import Filled
+from fillin.runtime import require
+from fillin.tabular.csv import CsvFile
 
 
 def is_zarr(path: Path) -> bool:
@@ -64,7 +64,7 @@ class Outputs:
 
 def put(path: Path, write: Callable[[Path], object], force: bool) -> None:
     """Write beside the path, then rename; only with `force` over what another run has written there meanwhile."""
-    from fillin.models.files import replace_file
+    from fillin.models.serialization import replace_file
 
     try:
         replace_file(path, write, new=not force)
@@ -133,4 +133,4 @@ def written_as(value: float, std: float, comma: bool = False) -> str:
 
 def write_parquet(path: Path, frame: Frame, seen: Seen, new: New, filled: dict[str, Filled], force: bool) -> None:
     table = frame.filled(seen, new, filled)
-    put(path, lambda beside: need("pyarrow.parquet").write_table(table, beside), force)
+    put(path, lambda beside: require("pyarrow.parquet").write_table(table, beside), force)

@@ -7,8 +7,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from fillin.attention import Gaussian, attend
-from fillin.attention.pseudo import over_keys
 from fillin.errors import InputError
+from fillin.layers.pseudo import over_keys
 
 _LARGEST = 1 << 22  # grid points in all, beyond which memory, not the model, is the question
 _FAR, _NOTHING = 30.0, 1e-30  # e⁻³⁰ ≈ 1e-13

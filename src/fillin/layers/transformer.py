@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from fillin.attention import Block, MultiHeadAttention, Sinusoid
-from fillin.attention.pseudo import over_keys
+from fillin.attention import Sinusoid
+from fillin.layers import Block, MultiHeadAttention
+from fillin.layers.pseudo import over_keys
 
 Sequence = Float[Tensor, "b n c"]
 Read = Float[Tensor, "b m c"]

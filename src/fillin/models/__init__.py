@@ -1,10 +1,10 @@
 """Every neural process, one registry: `create(name, dim_x, dim_y, size)`."""
 
 from fillin.models.base import LatentProcess, Process
-from fillin.models.by_example import ByExample, Matching, NPTImages
 from fillin.models.classifier import Classifier, PixelClassifier
-from fillin.models.files import load, save
+from fillin.models.few_shot import ByExample, Matching, NPTImages
 from fillin.models.registry import CLASSIFIERS, REGISTRY, SIZES, Entry, create, names, options_of
+from fillin.models.serialization import load, save
 
 __all__ = [
     "CLASSIFIERS", "REGISTRY", "SIZES", "ByExample", "Classifier", "Entry", "LatentProcess", "Matching", "NPTImages",

@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fillin.attention import Laplace, MultiHeadAttention, attend, over_keys
+from fillin.attention import Laplace, attend
 from fillin.errors import choose
-from fillin.layers import mlp
+from fillin.layers import MultiHeadAttention, mlp, over_keys
 from fillin.models.base import LatentProcess, Process
 from fillin.models.cnp import Encoded, LatentDecoder, LatentPath, PointEncoder
 from fillin.models.points import Points, Targets

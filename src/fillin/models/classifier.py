@@ -9,8 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, embedding
 
-from fillin.attention import SCORES, SIREN, Block, Relative, Score, Sinusoid, Span, make_score
+from fillin.attention import SCORES, SIREN, Relative, Score, Sinusoid, Span, make_score
 from fillin.errors import InputError, InputTypeError, choose
+from fillin.layers import Block
 from fillin.models.tnp import make_span
 
 # as document 004 calls them: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer

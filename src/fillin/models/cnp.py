@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from fillin.attention import Block, average, over_keys
-from fillin.layers import mlp
+from fillin.layers import Block, average, mlp, over_keys
 from fillin.models.base import LatentProcess, Process
 from fillin.models.points import Points, Targets
 

@@ -10,9 +10,9 @@ from fillin.errors import InputError
 from fillin.heads import Autoregressive, in_units
 from fillin.layers import mlp
 from fillin.models.base import Process
+from fillin.models.normalization import Units
 from fillin.models.points import Points, Targets, per_entry
 from fillin.models.tnp import AutoregressiveTNP, Tokens
-from fillin.models.units import Units
 
 
 class Filler(AutoregressiveTNP):

@@ -17,12 +17,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Distribution, MixtureSameFamily
 
-from fillin.attention import ISAB, Block, PseudoTokens, over_keys
-from fillin.cells import Cells
+from fillin.data.cells import Cells
 from fillin.errors import InputError, choose
 from fillin.heads import in_units
+from fillin.layers import ISAB, Block, PseudoTokens, over_keys
 from fillin.models.base import Process
-from fillin.models.columns import CLASSES, CellDistribution, ColumnUnits, Embedding
+from fillin.models.cell_embedding import CLASSES, CellDistribution, ColumnUnits, Embedding
 from fillin.models.points import Points, Targets, origin, read
 
 

@@ -14,8 +14,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
-from fillin.attention import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens, over_keys
 from fillin.errors import InputError
+from fillin.layers import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens, over_keys
 from fillin.models.base import MaskC, MaskT
 from fillin.models.points import Points, Targets, origin, read
 from fillin.models.tnp import Tokenised, Tokens

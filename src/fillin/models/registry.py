@@ -10,10 +10,10 @@ from fillin.errors import InputError, UnknownName, choose
 from fillin.heads import HEADS
 from fillin.models.anp import ANP, CANP
 from fillin.models.base import Process
-from fillin.models.by_example import ByExample, Matching, NPTImages
 from fillin.models.classifier import Classifier, PixelClassifier
 from fillin.models.cnp import CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
+from fillin.models.few_shot import ByExample, Matching, NPTImages
 from fillin.models.filler import Filler
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP

@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from fillin.attention import Block, Memory, Span, make_score, over_keys
-from fillin.attention.catalogue import CONTROLS, Factory
+from fillin.attention import Span, make_score
+from fillin.attention.registry import CONTROLS, Factory
 from fillin.errors import InputError, choose
 from fillin.heads import Autoregressive, JointGaussian
-from fillin.layers import mlp
+from fillin.layers import Block, Memory, mlp, over_keys
 from fillin.models.base import Process
 from fillin.models.points import Points, Targets
 

@@ -4,6 +4,6 @@
 modules of JavaScript as the browser reads them, with nothing from outside.
 """
 
-from fillin.play.serving import serve
+from fillin.play.server import serve
 
 __all__ = ["serve"]

@@ -15,9 +15,9 @@ import fillin
 from fillin.errors import FillinError
 from fillin.play import curves, images, span, tables
 from fillin.play.guard import Guard
-from fillin.play.lanes import Busy, Lanes
-from fillin.play.memory import Memory
+from fillin.play.job_queue import Busy, Lanes
 from fillin.play.schema import Problem
+from fillin.play.table_cache import Memory
 
 _TOOLS = curves, images, tables, span
 _ABOUT = "What the page of `fillin play` asks: curves, images, tables and windows. Everything stays on this machine."

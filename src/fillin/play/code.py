@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from fillin.play.choices import CHOICES
+from fillin.play.models import CHOICES
 
 if TYPE_CHECKING:
     from fillin.play.curves import CurveAsked

@@ -9,9 +9,9 @@ from pydantic import BaseModel, Field, field_validator
 
 from fillin.errors import InputError
 from fillin.play import limits
-from fillin.play.choices import CHOICES, Told, model_of, tell
 from fillin.play.code import code_of
-from fillin.play.lanes import Deadline
+from fillin.play.job_queue import Deadline
+from fillin.play.models import CHOICES, Told, model_of, tell
 from fillin.play.schema import Asked, Number, Positive, Seed
 
 if TYPE_CHECKING:

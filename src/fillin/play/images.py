@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field, model_validator
 
 from fillin.errors import InputError
 from fillin.play import limits
-from fillin.play.lanes import Deadline
+from fillin.play.job_queue import Deadline
 from fillin.play.schema import Asked, Seed
 
 if TYPE_CHECKING:
-    from fillin.completing.reading import Part
+    from fillin.filling.image.read import Part
 
 router = APIRouter(prefix="/api/images", tags=["images"])
 WEIGHTS = {"surface": "surface", "digits": "te-tnp-digits"}  # what tells a picture, and the weights of it that ship
@@ -185,7 +185,7 @@ def _smaller(image: ndarray, side: int) -> ndarray:
 
 
 def _read(body: bytes) -> Picture:
-    from fillin.data.images.pictures import read_picture
+    from fillin.data.images.image_files import read_picture
 
     image = read_picture(io.BytesIO(body), "the picture", limits.PIXELS)
     small = _smaller(image, limits.SIDE)
@@ -195,8 +195,8 @@ def _read(body: bytes) -> Picture:
 
 
 def _part(asked: PartAsked) -> "Part":
-    from fillin.completing.reading import by_mask, by_pattern
     from fillin.data.images import Pattern
+    from fillin.filling.image.read import by_mask, by_pattern
 
     picture = asked.picture.array
     h, w = picture.shape[:2]
@@ -214,7 +214,7 @@ def _part(asked: PartAsked) -> "Part":
 
 @cache
 def _model(name: str) -> Any:
-    from fillin.completing.models import completer
+    from fillin.filling.image.weights import completer
 
     return completer(WEIGHTS[name])
 
@@ -222,8 +222,8 @@ def _model(name: str) -> Any:
 def _complete(asked: CompleteAsked, deadline: Deadline) -> Completed:
     import matplotlib as mpl
 
-    from fillin.completing.sheet import bytes_of, known_pixels, uncertainty
-    from fillin.completing.verb import complete_points
+    from fillin.filling.image.api import complete_points
+    from fillin.filling.image.figures import bytes_of, known_pixels, uncertainty
 
     part, model = _part(asked), _model(asked.model)
     done = complete_points(
@@ -240,7 +240,7 @@ def _complete(asked: CompleteAsked, deadline: Deadline) -> Completed:
 
 
 def _heads(asked: HeadsAsked) -> Heads:
-    from fillin.completing.attention import heads_of
+    from fillin.filling.image.attention_figure import heads_of
 
     part = _part(asked)
     h, w = part.shape

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 
 from fillin.errors import InputError
 from fillin.play import limits
-from fillin.play.lanes import Deadline
+from fillin.play.job_queue import Deadline
 from fillin.play.schema import Asked, Seed
 
 router = APIRouter(prefix="/api/span", tags=["span"])
@@ -75,7 +75,7 @@ class Learnt(BaseModel):
 @router.get("/points")
 async def points(points: Points = 4_000, seed: Seed = 0) -> Places:
     """The places of the points."""
-    from fillin.bench.span import places
+    from fillin_studies.bench.span import places
 
     x, y = places("scattered", 2, points, seed)[0].T.double()
     return Places(x=[round(v, 4) for v in x.tolist()], y=[round(v, 4) for v in y.tolist()])
@@ -94,8 +94,8 @@ async def learn(asked: LearnAsked, request: Request) -> Learnt:
 
 
 def _measure(asked: SpanAsked, deadline: Deadline) -> SpanTold:
-    from fillin.bench.measure import costs
-    from fillin.bench.span import BIAS, FUSED, NATIVE, Inputs, inside, places, radius, window
+    from fillin.measure import costs
+    from fillin_studies.bench.span import BIAS, FUSED, NATIVE, Inputs, inside, places, radius, window
 
     _check_kernel()
     x, r = places("scattered", 2, asked.points, asked.seed), radius(asked.share, 2)
@@ -134,7 +134,7 @@ def _measure(asked: SpanAsked, deadline: Deadline) -> SpanTold:
 
 def _growth(name: str, times: float) -> float:
     """What stores every pair needs memory as pairs grow; torch's own attention and the kernel as points do."""
-    from fillin.bench.span import BIAS
+    from fillin_studies.bench.span import BIAS
 
     return times if name == BIAS else math.sqrt(times)
 
@@ -147,8 +147,8 @@ def _once(name: str, deadline: Deadline) -> tuple[float, int | None, int]:
 
 
 def _cheaply(name: str, deadline: Deadline) -> tuple[float, int | None, int]:
-    from fillin.bench.measure import costs
-    from fillin.bench.span import BIAS, FUSED, NATIVE, Inputs, places, radius, window
+    from fillin.measure import costs
+    from fillin_studies.bench.span import BIAS, FUSED, NATIVE, Inputs, places, radius, window
 
     share = 0.2 if name == NATIVE else 0.02
     number = limits.DENSE if name == BIAS else 2 * _BASE
@@ -162,7 +162,7 @@ def _learn(asked: LearnAsked, deadline: Deadline) -> Learnt:
     import torch
 
     from fillin.attention import Span, Uniform, attend
-    from fillin.bench.span import places
+    from fillin_studies.bench.span import places
 
     if asked.points > _LEARNT:
         raise InputError(f"points: a window is learnt on at most {_LEARNT:,} here; ask for fewer")
@@ -189,7 +189,7 @@ def _learn(asked: LearnAsked, deadline: Deadline) -> Learnt:
 
 
 def _check_kernel() -> None:
-    from fillin.attention import native
+    from fillin.attention import kernel as native
 
     if not native.available():
         raise InputError(

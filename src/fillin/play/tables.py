@@ -13,13 +13,13 @@ from pydantic import BaseModel, Field
 
 from fillin.errors import InputError
 from fillin.play import limits
-from fillin.play.lanes import Deadline
-from fillin.play.memory import Memory, Remembered
+from fillin.play.job_queue import Deadline
 from fillin.play.schema import Asked
+from fillin.play.table_cache import Memory, Remembered
 
 if TYPE_CHECKING:
-    from fillin.filling.tables.learn import Found
-    from fillin.tables import TableImputer
+    from fillin.estimators import TableImputer
+    from fillin.filling.table.impute import Found
 
 router = APIRouter(prefix="/api/tables", tags=["tables"])
 _MEMBERS, _STEPS = 3, 60  # networks and steps: `fillin fill` takes 8 and 500, and a minute
@@ -111,11 +111,11 @@ def _example() -> str:
 
 
 def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
-    from fillin.filling.csvs import parse_csv
-    from fillin.filling.tables.learn import Size, fill_table, imputer
-    from fillin.filling.tables.plan import plan_table
-    from fillin.filling.tables.write import added_cells
-    from fillin.progress import told_to
+    from fillin.filling.table.impute import Size, fill_table, imputer
+    from fillin.filling.table.plan import plan_table
+    from fillin.filling.table.write import added_cells
+    from fillin.runtime import progress_to
+    from fillin.tabular.csv import parse_csv
 
     start = perf_counter()
     _check(body)
@@ -127,7 +127,7 @@ def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
             f"{limits.CELLS:,} cells. For larger ones: fillin fill table.csv --as table"
         )
     size = Size(_MEMBERS, round(_STEPS * min(1, _USUAL / max(1, rows * columns))))
-    with warnings.catch_warnings(action="ignore"), told_to(deadline):
+    with warnings.catch_warnings(action="ignore"), progress_to(deadline):
         plan = plan_table(file.sheet, kind="table")
         deadline()
         model = imputer(plan, size) if plan.fills else None  # which ticks after each step
@@ -163,8 +163,8 @@ def _check(body: bytes) -> None:
 
 
 def _cells(j: int, column: Any, found: "Found", texts: list[list[str]]) -> list[Cell]:
-    from fillin.filling.tables.learn import Labels
-    from fillin.filling.tables.plan import numbers_of
+    from fillin.filling.table.impute import Labels
+    from fillin.filling.table.plan import numbers_of
 
     made = []
     if isinstance(found, Labels):
@@ -211,7 +211,7 @@ def _look(asked: CellAsked, table: Remembered) -> Looked:
 
 def _hidden(model: "TableImputer", own: np.ndarray, j: int) -> dict[int, float]:
     """Of each known cell of a row: the change of what is told of column j, were it blank."""
-    from fillin.tables.told import Numbers
+    from fillin.learners.predictions import Numbers
 
     known = [i for i in np.flatnonzero(~np.isnan(own)).tolist() if i != j]
     if not known:

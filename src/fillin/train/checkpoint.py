@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 
 from fillin.errors import InputError
 from fillin.models import Classifier, Process
-from fillin.models.files import load, save, sync, write_tensors
+from fillin.models.serialization import load, save, sync, write_tensors
 
 _FILES = ("model.safetensors", "trainer.safetensors")
 

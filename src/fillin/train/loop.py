@@ -23,11 +23,11 @@ from fillin.errors import FillinError, InputError
 from fillin.models import save
 from fillin.objectives import OBJECTIVES, Aim
 from fillin.train import checkpoint
-from fillin.train.feed import feed
 from fillin.train.log import Line, Log
 from fillin.train.muon import Muon
+from fillin.train.prefetch import feed
 from fillin.train.recipe import Recipe, model_of, share_spent, start_from, stream_of
-from fillin.train.stop import Stop
+from fillin.train.signals import Stop
 
 HELD_OUT = 2**31  # added to the seed of what is not trained on
 _EXPLODED = 1e4  # nats per target: no likelihood that is learning gets there

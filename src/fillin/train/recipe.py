@@ -21,9 +21,9 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from fillin.cells import Cells
-from fillin.data.broad import Broad
+from fillin.data.cells import Cells
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
+from fillin.data.function_prior import Broad
 from fillin.data.images import Datapoints, FewShot, Images, Labelled, LabelledImages, Lesson
 from fillin.data.tables import Synthetic
 from fillin.data.task import Stream

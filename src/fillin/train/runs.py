@@ -19,7 +19,7 @@ import torch
 
 from fillin.errors import InputError
 from fillin.models import load
-from fillin.models.files import replace_file
+from fillin.models.serialization import replace_file
 from fillin.train import checkpoint
 from fillin.train.lock import alone
 from fillin.train.log import Line
@@ -169,6 +169,6 @@ def _digest(recipe: Recipe) -> str:
 
 
 def _draw(run: Run) -> None:
-    from fillin.train.picture import learning
+    from fillin.train.figure import learning
 
     learning(run.lines, run.folder / "learning.png", title=run.recipe["model"]["name"])

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fillin.attention import native
+from fillin.attention import kernel as native
 from fillin.attention.backends import streamed
 from fillin.attention.displacement import PlaceScore
-from fillin.attention.native.ops import CUTS, SHAPES, WINDOWS, Fixed, Given, Settings, attend_native, flat, order_of
+from fillin.attention.kernel.ops import CUTS, SHAPES, WINDOWS, Fixed, Given, Settings, attend_native, flat, order_of
 from fillin.attention.problem import Problem, Result
 from fillin.attention.relative import Relative
 from fillin.attention.scores import DotProduct, Score
 from fillin.attention.span import Span
-from fillin.attention.table import Tabulated, extent, on_grid, tabulate, tabulate_scores
+from fillin.attention.tabulate import Tabulated, extent, on_grid, tabulate, tabulate_scores
 
 
 def unfit(p: Problem) -> str | None:

@@ -1,11 +1,11 @@
 """Images as sets of points: where a pixel is, and its colour."""
 
+from fillin.data.images.datasets import ImageSet, read_images
 from fillin.data.images.fewshot import FewShot
 from fillin.data.images.labelled import Labelled, LabelledImages
-from fillin.data.images.lessons import Datapoints, Lesson
+from fillin.data.images.labelled_sets import Datapoints, Lesson
 from fillin.data.images.patterns import PATTERNS, Pattern
-from fillin.data.images.places import colours, pixels, places
-from fillin.data.images.sets import ImageSet, read_images
+from fillin.data.images.pixel_grid import colours, pixels, places
 from fillin.data.images.stream import Images
 
 __all__ = [

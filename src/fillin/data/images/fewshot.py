@@ -15,10 +15,10 @@ from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.curves import generator
+from fillin.data.images.datasets import ImageSet
 from fillin.data.images.labelled import labelled, moved
-from fillin.data.images.lessons import Lesson
-from fillin.data.images.places import colours
-from fillin.data.images.sets import ImageSet
+from fillin.data.images.labelled_sets import Lesson
+from fillin.data.images.pixel_grid import colours
 from fillin.errors import InputError
 
 PARTS = ("train", "test", "held-out")

@@ -15,8 +15,8 @@ from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.curves import generator
-from fillin.data.images.places import colours
-from fillin.data.images.sets import ImageSet, read_images
+from fillin.data.images.datasets import ImageSet, read_images
+from fillin.data.images.pixel_grid import colours
 from fillin.errors import InputError
 
 _ORDER, _CHOICE = 1, 2  # what random numbers are for, besides those of a batch

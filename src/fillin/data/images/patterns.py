@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from fillin.data.images.places import places
+from fillin.data.images.pixel_grid import places
 from fillin.errors import InputError, UnknownName
 
 Colours = Float[Tensor, "b h w c"]

@@ -10,9 +10,9 @@ from functools import cached_property
 import torch
 
 from fillin.data.curves import generator
+from fillin.data.images.datasets import ImageSet, read_images
 from fillin.data.images.patterns import read_patterns
-from fillin.data.images.places import colours, places
-from fillin.data.images.sets import ImageSet, read_images
+from fillin.data.images.pixel_grid import colours, places
 from fillin.data.task import Task
 from fillin.errors import InputError
 

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.cells import Cells
+from fillin.data.cells import Cells
 from fillin.data.curves import generator
 from fillin.data.kernels import is_pair
 from fillin.data.tables import functions

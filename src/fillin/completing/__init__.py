@@ -1,5 +1,0 @@
-"""Pictures of which part is known, completed: `fillin.complete`, and what `fillin complete` writes."""
-
-from fillin.completing.verb import Completed, complete
-
-__all__ = ["Completed", "complete"]

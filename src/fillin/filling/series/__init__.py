@@ -1,0 +1,1 @@
+"""Series: rows ordered by a time, a number or several coordinates."""

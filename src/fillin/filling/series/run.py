@@ -1,0 +1,149 @@
+"""Filling series: every blank and every new place of each column and group, in bounded memory."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
+
+from fillin.errors import InputError, argument
+from fillin.filling.series.infer_roles import Seen
+from fillin.filling.series.new_rows import New
+from fillin.tabular.sheet import Column, Sheet
+
+if TYPE_CHECKING:
+    from fillin.filling.bounds import Belief, Bounds
+    from fillin.models import Process
+
+AT_ONCE = 32_768  # places whose mixtures are held at a time
+Tick = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How to fill: the share of the band, the range of each column, the period of x in its own numbers (0: none)."""
+
+    level: float = 0.95
+    bounds: dict[str, "Bounds"] = field(default_factory=dict)
+    period: float = 0.0
+
+    def __post_init__(self):
+        if not 0 < self.level < 1:
+            raise InputError(argument("level") + f" is the share inside the band, between 0 and 1, got {self.level}")
+        if self.period < 0:
+            raise InputError(argument("period") + f" must be more than 0, got {self.period}")
+
+
+@dataclass(frozen=True)
+class Filled:
+    """What belongs in `rows` (those of the table, then new ones): mean, deviation, band, and the central half."""
+
+    rows: Int[ndarray, "n"]
+    mean: Float[ndarray, "n"]
+    std: Float[ndarray, "n"]
+    low: Float[ndarray, "n"]
+    high: Float[ndarray, "n"]
+    quarter: Float[ndarray, "n"]
+    three_quarters: Float[ndarray, "n"]
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One column of one group: where it is known, with what errors, and where it is to be filled."""
+
+    column: str
+    group: str
+    x: Float[ndarray, "n"]
+    y: Float[ndarray, "n"]
+    error: Float[ndarray, "n"] | None
+    at: Float[ndarray, "m"]
+    rows: Int[ndarray, "m"]
+
+    def ready(self, model: "Process", asked: Asked) -> Callable[[ndarray, Tick], "Belief"]:
+        """What answers for any places: believe(at, tick)."""
+        from fillin.filling.bounds import Belief, Bend
+        from fillin.inference.context import Known
+
+        bend = Bend.of(self.y, asked.bounds.get(self.column, (None, None)))
+        x, y = self.x[:, None], bend.to(self.y)[:, None]
+        error = None if self.error is None else (self.error * bend.slope(self.y))[:, None]
+        period = asked.period
+        if period:
+            x = np.concatenate([x % period + shift for shift in (-period, 0, period)])  # one period away is here too
+            y = np.tile(y, (3, 1))
+            error = None if error is None else np.tile(error, (3, 1))
+        known = Known(model, x, y, error)
+
+        def believe(at: ndarray, tick: Tick = lambda done: None) -> Belief:
+            return Belief(known.at((at % period if period else at)[:, None], tick=tick), bend)
+
+        return believe
+
+    def fill(self, model: "Process", asked: Asked, tick: Tick) -> Filled:
+        order = np.argsort(self.at, kind="stable")  # neighbours are asked for together
+        believe, half, parts = self.ready(model, asked), asked.level / 2, []
+        for start in range(0, len(order), AT_ONCE):
+            rows = order[start : start + AT_ONCE]
+            belief = believe(self.at[rows], tick)
+            quantiles = (belief.quantile(q) for q in (0.5 - half, 0.5 + half, 0.25, 0.75))
+            parts.append(Filled(self.rows[rows], *belief.moments(), *quantiles))
+        return together(parts)
+
+
+def together(parts: list[Filled]) -> Filled:
+    if not parts:
+        return Filled(np.empty(0, dtype=int), *(np.empty(0) for _ in fields(Filled)[1:]))
+    return Filled(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Filled)))
+
+
+def series_of(seen: Seen, new: New) -> list[Series]:
+    """Each column and group that has something known and something to fill."""
+    x, added = seen.places(seen.x.values), seen.places(new.x)
+    found = []
+    for column in seen.y:
+        for number, group in enumerate(seen.groups):
+            blank = column.blank[group.rows]
+            known, missing = group.rows[~blank], group.rows[blank]
+            extra = np.flatnonzero(new.group == number)
+            if not len(known) or not len(missing) + len(extra):
+                continue
+            error = None if seen.y_err is None else np.nan_to_num(seen.y_err.values[known])
+            at, rows = np.concatenate([x[missing], added[extra]]), np.concatenate([missing, seen.sheet.rows + extra])
+            found.append(Series(column.name, group.name, x[known], column.values[known], error, at, rows))
+    return found
+
+
+def check_values(seen: Seen, asked: Asked) -> None:
+    """Numbers that leave room to reckon in, and values within their bounds."""
+    from fillin.predictive import LARGEST
+
+    for column in [*([] if seen.x.clock else [seen.x]), *seen.y, *([] if seen.y_err is None else [seen.y_err])]:
+        large = np.abs(column.values) > LARGEST
+        if large.any():
+            row = int(large.argmax())
+            why = f"{column.values[row]:g} is beyond {LARGEST:g}, which leaves no room to reckon in; correct it, "
+            raise seen.sheet.refuse(row, column.name, why + "or give the column in other units")
+    for column in seen.y:
+        check_bounds(seen.sheet, column, asked.bounds.get(column.name, (None, None)))
+
+
+def check_bounds(sheet: Sheet, column: Column, bounds: "Bounds") -> None:
+    """What is known must lie within."""
+    low, high = bounds
+    below = column.values < (-np.inf if low is None else low)
+    outside = below | (column.values > (np.inf if high is None else high))
+    if outside.any():
+        row = int(outside.argmax())
+        shown = f"{'' if low is None else f'{low:g}'}:{'' if high is None else f'{high:g}'}"
+        why = f"{column.values[row]:g} lies outside " + argument("bounds")
+        raise sheet.refuse(row, column.name, why + f" {shown}; correct it, or widen the bounds")
+
+
+def fill_all(series: list[Series], model: "Process", asked: Asked, tick: Tick = lambda done: None) -> dict[str, Filled]:
+    """What belongs in each column."""
+    parts: dict[str, list[Filled]] = {}
+    for one in series:
+        parts.setdefault(one.column, []).append(one.fill(model, asked, tick))
+    return {column: together(own) for column, own in parts.items()}

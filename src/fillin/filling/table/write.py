@@ -1,0 +1,128 @@
+"""What is added to a table, as text of a CSV file and as columns of a frame."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from fillin.filling.frames import Frame, as_series, back
+from fillin.filling.series.run import Filled
+from fillin.filling.table.impute import Found, Labels
+from fillin.filling.table.plan import DAY, TablePlan, endings, numbers_of
+from fillin.filling.write import put, written_as
+from fillin.runtime import require
+from fillin.tabular.csv import CsvFile
+from fillin.tabular.sheet import TIME, Column
+
+
+def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, Found], force: bool) -> None:
+    """As the source is: every row as it was, and what was added."""
+    if isinstance(source, CsvFile):
+        names = [f"{column.name}_{ending}" for column in plan.all_fills for ending in endings(column)]
+        put(path, lambda beside: source.write(beside, names, _rows(source, plan, found)), force)
+    else:
+        table = filled_frame(source, plan, found)
+        put(path, lambda beside: require("pyarrow.parquet").write_table(table, beside), force)
+
+
+def _rows(file: CsvFile, plan: TablePlan, found: dict[str, Found]) -> Iterator[str]:
+    comma = any(column.comma for column in plan.sheet.columns.values())
+    added = [added_cells(column, found[column.name], comma) for column in plan.all_fills]
+    for record, *parts in zip(file.records, *added, strict=True):
+        yield file.row(record, [cell for part in parts for cell in part])
+
+
+def added_cells(column: Column, found: Found, comma: bool = False) -> list[list[str]]:
+    """Of each row what is added for the column; what was known as it was written."""
+    texts = [str(cell).strip() for cell in column.cells()]
+    if isinstance(found, Labels):
+        rows = [[text, "1"] for text in texts]
+        for row, label, chance in zip(found.rows, found.labels, found.probability, strict=True):
+            rows[row] = [str(label), written_as(float(chance), 0.0, comma)]
+        return rows
+    rows = [[text, "0", text, text] for text in texts]
+    times = [_shown(column, part) for part in (found.mean, found.low, found.high)] if column.kind == TIME else None
+    for i, row in enumerate(found.rows):
+        std = float(found.std[i])
+        of = lambda part: written_as(float(part[i]), std if std == std else 0.0, comma)  # noqa: B023, E731
+        if times is not None:
+            rows[row] = [times[0][i], of(found.std), times[1][i], times[2][i]]
+        elif std != std:  # the one value that is known
+            rows[row] = [texts[int((~column.blank).argmax())], "", "", ""]
+        else:
+            rows[row] = [of(found.mean), of(found.std), of(found.low), of(found.high)]
+    return rows
+
+
+def ticks(column: Column, days: ndarray) -> ndarray:
+    """Days as ticks of the clock, whole days where all that is known are; a band ends with the calendar."""
+    whole = not (column.values[~column.blank] % DAY).any()
+    days = np.clip(np.rint(days) if whole else days, -719_162, 2_932_896)
+    return np.rint(np.nan_to_num(days) * DAY / 1e6).astype(np.int64) * 1_000_000
+
+
+def _shown(column: Column, days: ndarray) -> list[str]:
+    assert column.clock is not None
+    shown = column.clock.show(ticks(column, days))
+    return ["" if day != day else text for day, text in zip(days, shown, strict=True)]
+
+
+def filled_frame(frame: Frame, plan: TablePlan, found: dict[str, Found]) -> Any:
+    """The frame of the kind that came, with new columns."""
+    data = frame.data.with_columns(
+        series for column in plan.all_fills for series in _columns(frame.data, column, found[column.name])
+    )
+    return back(frame, data)
+
+
+def _columns(data: Any, column: Column, found: Found) -> Iterator[Any]:
+    if isinstance(found, Labels):
+        chance = np.ones(len(column.blank))
+        chance[found.rows] = found.probability
+        yield _labels(data, column, found)
+        yield as_series(f"{column.name}_probability", chance, data)
+        return
+    value = numbers_of(column)
+    parts = {name: value.copy() for name in ("mean", "low", "high")} | {"std": np.zeros(len(value))}
+    for name, part in parts.items():
+        part[found.rows] = getattr(found, name)
+    for ending, name in (("filled", "mean"), ("std", "std"), ("low", "low"), ("high", "high")):
+        if column.kind == TIME and ending != "std":
+            yield _times(data, column, f"{column.name}_{ending}", found, getattr(found, name))
+        else:
+            yield as_series(f"{column.name}_{ending}", parts[name], data)
+
+
+def _labels(data: Any, column: Column, found: Labels) -> Any:
+    """Values of the column's own type: a word is the value that is written so."""
+    nw, own = require("narwhals"), data[column.name]
+    values = own.to_list()
+    cells = column.cells()
+    native = {str(cell).strip(): v for cell, v, blank in zip(cells, values, column.blank, strict=True) if not blank}
+    for row, label in zip(found.rows, found.labels, strict=True):
+        values[row] = native[label]
+    dtype = own.dtype if own.dtype in (nw.String, nw.Boolean) else None
+    if dtype is None and all(isinstance(value, bool) for value in values):
+        dtype = nw.Boolean
+    return nw.new_series(f"{column.name}_filled", values, dtype, backend=data.implementation)
+
+
+def _times(data: Any, column: Column, name: str, found: Filled, days: ndarray) -> Any:
+    """Dates of the column's own type; text where it is text."""
+    nw, own = require("narwhals"), data[column.name]
+    if own.dtype not in (nw.Datetime, nw.Date):
+        texts: list[str | None] = [str(cell).strip() for cell in column.cells()]
+        for row, text in zip(found.rows, _shown(column, days), strict=True):
+            texts[row] = text or None
+        return nw.new_series(name, texts, nw.String, backend=data.implementation)
+    moments = column.values.copy()
+    moments[found.rows] = ticks(column, days)
+    times = moments.astype("datetime64[us]")
+    times[found.rows[np.isnan(days)]] = np.datetime64("nat")
+    series = nw.new_series(name, times, backend=data.implementation)
+    zone = getattr(own.dtype, "time_zone", None)
+    if zone is not None:
+        series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
+    return series.cast(own.dtype)

@@ -1,0 +1,82 @@
+"""The transformer's unit: attention, then a feed-forward network, each with a residual and a layer norm."""
+
+from typing import Literal
+
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from fillin.attention.scores import Score
+from fillin.attention.span import Span
+from fillin.errors import choose
+from fillin.layers.multihead import Memory, MultiHeadAttention
+
+
+class FeedForward(nn.Sequential):
+    """relu(x W₁ + b₁) W₂ + b₂, token by token."""
+
+    def __init__(self, dim: int, hidden: int, dropout: float = 0.0):
+        drop = [nn.Dropout(dropout)] if dropout else []
+        super().__init__(nn.Linear(dim, hidden), nn.ReLU(inplace=True), *drop, nn.Linear(hidden, dim))
+
+
+class Block(nn.Module):
+    """x ← x + attention(norm(x), norm(context)); x ← x + feed_forward(norm(x))    (norm="pre")
+       x ← norm(x + attention(x, context)); x ← norm(x + feed_forward(x))          (norm="post")
+
+    Without a context tokens attend to one another. With one, the same norm serves both, so that a target may attend
+    to context tokens of the same stack (TNP); `cross=True` gives the context, which then is of another kind (latents
+    reading data, say), a norm of its own.
+    """  # fmt: skip
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int = 8,
+        head_dim: int | None = None,
+        *,
+        hidden: int | None = None,
+        norm: str = "pre",
+        cross: bool = False,
+        dropout: float = 0.0,
+        score: Score | None = None,
+        span: Span | None = None,
+        offsets: int | Literal["radial"] | None = None,
+        backend: str = "auto",
+    ):
+        super().__init__()
+        self.pre = choose("norm", norm, ["pre", "post"]) == "pre"
+        self.attention = MultiHeadAttention(
+            dim, heads, head_dim, score=score, span=span, offsets=offsets, backend=backend
+        )
+        self.feed_forward = FeedForward(dim, hidden or 2 * dim, dropout)
+        self.norm_attention, self.norm_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.norm_context = nn.LayerNorm(dim) if cross and self.pre else None
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
+
+    def remember(self, context: Float[Tensor, "b m c"], xk: Float[Tensor, "b m dx"] | None = None) -> Memory:
+        """Keys and values of `context`, as this block will see them: kept while decoding step by step."""
+        if self.pre:
+            context = (self.norm_context or self.norm_attention)(context)
+        return self.attention.memory(context, xk=xk)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n c"],
+        context: Float[Tensor, "b m c"] | Memory | None = None,
+        *,
+        xq: Float[Tensor, "b n dx"] | None = None,
+        xk: Float[Tensor, "b m dx"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "b n c"]:
+        z = self.norm_attention(x) if self.pre else x
+        if context is None:
+            xk = xq if xk is None else xk
+            memory = self.attention.memory(z, xk=xk)
+        else:
+            memory = context if isinstance(context, Memory) else self.remember(context, xk)
+        x = x + self.dropout(self.attention(z, memory, xq=xq, xk=xk, mask=mask, causal=causal))
+        if self.pre:
+            return x + self.dropout(self.feed_forward(self.norm_feed(x)))
+        x = self.norm_attention(x)
+        return self.norm_feed(x + self.dropout(self.feed_forward(x)))

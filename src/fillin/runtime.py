@@ -1,0 +1,81 @@
+"""Optional dependencies, progress bars and thread counts."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from importlib import import_module
+from types import ModuleType
+
+from fillin.errors import InputError
+
+# The extra of the distribution that installs each optional module. Modules that are not listed come with `fill`.
+EXTRAS = {
+    "xarray": "fields", "netCDF4": "fields", "zarr": "fields", "dask": "fields", "PIL": "images", "fastapi": "play",
+    "uvicorn": "play",
+}  # fmt: skip
+
+Tick = Callable[[int], object]
+_listener: ContextVar[Tick | None] = ContextVar("listener", default=None)
+
+
+def require(module: str) -> ModuleType:
+    """Import an optional module, or raise an error that names the extra which installs it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get(module.split(".")[0], "fill")
+        raise InputError(f"{error.name} is needed, and not installed: pip install 'fillin[{extra}]'") from error
+
+
+@contextmanager
+def progress(description: str, total: int, shown: bool = True) -> Iterator[Tick]:
+    """Yield `tick(n)`, which reports that n more of `total` steps are done.
+
+    A terminal shows a bar that disappears at the end; anything else shows nothing. Within `progress_to(listener)` the
+    listener receives the steps instead.
+    """
+    listener = _listener.get()
+    if listener is not None:
+        yield listener
+        return
+    if not (shown and sys.stderr.isatty()):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def progress_to(listener: Tick) -> Iterator[None]:
+    """Send the progress of everything within the block to `listener` instead of a bar.
+
+    An exception raised by the listener ends the work. A server stops a fit at its time limit in this way, and no
+    estimator needs an argument for it.
+
+    >>> with progress_to(print), progress("counting", 2) as tick:
+    ...     tick(1)
+    1
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def threads(number: int) -> Iterator[None]:
+    """Run torch on `number` threads within the block."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

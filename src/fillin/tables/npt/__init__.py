@@ -1,5 +1,0 @@
-"""A non-parametric transformer (Kossen et al. 2021) that is trained on one table."""
-
-from fillin.tables.npt.fitted import NPTFitted
-
-__all__ = ["NPTFitted"]

@@ -1,0 +1,79 @@
+"""Time and memory against the number of points, both axes logarithmic."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from fillin.plots import AMBER, BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, panels, save, style
+from fillin_studies.bench.span import BIAS, FUSED, NATIVE, REFERENCE, exponent, unavoidable
+
+
+class Line(NamedTuple):
+    """What grows with the number of points, and how it is drawn."""
+
+    label: str
+    points: list[int]
+    figures: list[dict[str, Any]]
+    colour: str
+    dash: str = "-"
+    mark: str = "o"
+
+
+def draw(content: dict[str, Any], folder: Path) -> Path:
+    """span.png of the report that --json writes; lines of parts that were not measured are left out."""
+    lines = [*_growing(content["growth"]), *_table(content["rows"])]
+    sizes = sorted({n for line in lines for n in line.points})
+    with style():
+        figure, [[left, right]] = panels(1, 2, width=10.5, height=4.6)
+        for axes, what in ((left, "milliseconds"), (right, "megabytes")):
+            for line in lines:
+                _draw(axes, line, what)
+            axes.set(xscale="log", yscale="log", xlabel="points")
+            axes.xaxis.set_major_locator(FixedLocator(sizes))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(lambda n, _: f"{n / 1024:g} k" if n >= 1024 else f"{n:g}")
+            axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
+            axes.grid(True, which="major", color=FAINT, alpha=0.25, linewidth=0.5)
+            axes.margins(x=0.04)
+        floor = [unavoidable(n) for n in sizes]
+        right.plot(sizes, floor, color=INK, linewidth=0.8, linestyle=":", label="output and gradients alone")
+        left.set(title="forward + backward, 4 heads of 16", ylabel="milliseconds")
+        right.set(title="most memory beyond what was there before", ylabel="MB")
+        for axes in (left, right):
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, handlelength=2.6)
+    return save(figure, folder / "span.png")
+
+
+def _draw(axes: Axes, line: Line, what: str) -> None:
+    known = [(n, f[what]) for n, f in zip(line.points, line.figures, strict=True) if f[what]]
+    if not known:
+        return
+    points, values = zip(*known, strict=True)
+    rise = f", $N^{{{exponent(points, values):.2f}}}$" if len(known) > 1 else ""
+    axes.plot(
+        points, values, line.dash, marker=line.mark, color=line.colour, markersize=3.5, linewidth=1.4,
+        label=line.label + rise,
+    )  # fmt: skip
+
+
+def _growing(rows: list[dict]) -> Iterator[Line]:
+    for row, colour, mark in zip(rows, (SKY, BLUE, GREEN), ("s", "o", "^"), strict=False):
+        label = f"kernel, {row['neighbours']} neighbours, {row['dim']}-D"
+        yield Line(label, row["points"], row["figures"], colour, mark=mark)
+
+
+def _table(rows: list[dict]) -> Iterator[Line]:
+    """The case in the middle: scattered points of a plane, 5 %."""
+    plane = [row for row in rows if (row["layout"], row["dim"], row["span"]) == ("scattered", 2, 0.05)]
+    for name, label, colour, dash in (
+        (NATIVE, "kernel, 5 % of the square", BLUE, "--"),
+        (FUSED, "torch, fused, no window", AMBER, "-"),
+        (BIAS, "torch, window as a bias", ORANGE, "-"),
+        (REFERENCE, "reference", PINK, "-"),
+    ):
+        there = [row for row in plane if name in row["figures"]]
+        if there:
+            yield Line(label, [row["points"] for row in there], [row["figures"][name] for row in there], colour, dash)

@@ -1,0 +1,71 @@
+"""`fillin train`: settings stand anywhere, wrong ones are named, and a run says where it is."""
+
+import pytest
+from support.helpers import SMALL, words
+
+from fillin.cli import main
+from fillin.train import dump, names, read
+from fillin.train.log import read as read_log
+
+
+def test_train_lists_what_ships(capsys):
+    assert main(["train"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in names())
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [(["te-tpn"], "unknown recipe 'te-tpn'; did you mean 'te-tnp'"), (["te-tnp", "--steps", "x"], "budget.steps"),
+     (["te-tnp", "--tiem", "5m"], "did you mean '--time'"),
+     (["te-tnp", "--time", "1:30"], "a time is written 90s, 1m30s or 1h30m, got '1:30'"),
+     (["te-tnp", "--model.widht", "3"], "did you mean 'model.width'"), (["--resume", "nowhere"], "is not a run"),
+     (["te-tnp", "--resume", "x"], "has its recipe already"), (["--print-config"], "which recipe"),
+     (["te-tnp", "--devices", "x"], "whole number"), (["te-tnp", "--model.score"], "--model.score needs a value"),
+     (["te-tnp", "--strategy", "dpp", "--steps", "1"], "strategy='dpp'"), (["te-tnp", "cnp"], "expected a setting")],
+)  # fmt: skip
+def test_wrong_usage(said, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *said]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_may_stand_anywhere(capsys):
+    """argparse would take the value of an option it does not know for the recipe."""
+    printed = []
+    for said in (["te-tnp", "--model.width", "32", "--time", "5m"], ["--model.width=32", "--time", "5m", "te-tnp"],
+                 ["--time", "5m", "--model.width", "32", "te-tnp"]):  # fmt: skip
+        assert main(["train", *said, "--print-config"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert len(set(printed)) == 1
+    assert "width: 32" in printed[0]
+    assert "time: 5m" in printed[0]
+
+
+def test_one_kind_of_budget_replaces_the_other(capsys):
+    for said, wanted in (
+        (["--steps", "7"], {"steps": 7, "time": None}),
+        (["--time", "7m"], {"steps": None, "time": "7m"}),
+        (["--time", "7m", "--steps", "7"], {"steps": 7, "time": "7m"}),
+        (["--budget.steps", "7"], {"steps": 7, "time": "7m"}),
+    ):
+        assert main(["train", "te-tnp", *said, "--print-config"]) == 0
+        assert dump({**read("te-tnp"), "budget": wanted}) == capsys.readouterr().out
+
+
+def test_a_run_says_where_it_is_and_that_it_is_done(tmp_path, capsys):
+    out = tmp_path / "a [long] name"
+    assert main(["train", "te-tnp", *words(SMALL), "--steps", "6", "--out", str(out)]) == 0
+    said = capsys.readouterr().err
+    assert "100%  step 6" in said
+    assert f"{out}: 6 steps" in said
+    assert f"weights: {out}/best" in said
+    assert main(["train", "te-tnp", "--out", str(out)]) == 2
+    assert f"holds a run already; go on with --resume {out}" in capsys.readouterr().err
+    assert main(["train", "--resume", str(out), "--print-config"]) == 0
+    assert capsys.readouterr().out == (out / "recipe.yaml").read_text()
+    assert main(["train", "--resume", str(out), "--steps", "8", "--keep.log", "1"]) == 0
+    assert [line.step for line in read_log(out)] == [2, 3, 4, 6, 7, 8]

@@ -1,0 +1,195 @@
+"""A non-parametric transformer trained on one table: what is masked, what a batch holds, and what it learns."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from fillin import TableClassifier, TableImputer, TableRegressor
+from fillin.errors import InputError
+from fillin.learners.npt import NPTFitted
+from fillin.learners.npt.table import OneTable
+from fillin.learners.predictions import Numbers
+from fillin.learners.row_learner import Question
+from fillin.learners.training import Plan
+
+QUICK = {"model": "npt", "steps": 3}
+KINDS = [TableRegressor, TableClassifier, TableImputer]
+
+
+def numbers(n=40, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n, 3))
+    y = X[:, 0] + np.sin(2 * X[:, 1])
+    X[1, 2] = np.nan
+    return X, y
+
+
+def mixed(n=30):
+    X, y = numbers(n)
+    frame = pd.DataFrame({"a": X[:, 0], "fruit": np.where(X[:, 1] > 0, "apple", "pear"), "ripe": X[:, 0] > 0})
+    frame.loc[3, "a"] = np.nan
+    frame.loc[5, "fruit"] = None
+    return frame, y
+
+
+def asked(model, X):
+    return model.predict_proba(X) if isinstance(model, TableClassifier) else model.predict(X)
+
+
+def table(n=400, targets=1, unlabelled=0.25):
+    """Classes 0 (70 %), 1 (20 %) and 2 (10 %) of a target after two columns of numbers."""
+    codes = torch.tensor([0, 0, 0, 0, 0, 0, 0, 1, 1, 2]).repeat(n // 10)
+    values = torch.cat([torch.randn(n, 2), codes[:, None].float()], 1)
+    known = torch.ones(n, 3, dtype=torch.bool)
+    known[torch.randperm(n)[: int(unlabelled * n)], 2] = False
+    return OneTable(values, known, torch.tensor([0, 0, 3]), targets)
+
+
+def test_a_batch_has_the_proportions_of_the_table():
+    torch.manual_seed(0)
+    whole = table()
+    of_all = torch.bincount(whole.groups, minlength=4) / len(whole)
+    assert of_all[0] == 0.25
+    taken = torch.zeros(len(whole))
+    for _ in range(50):
+        rows = whole.some(torch.arange(len(whole)), 64)
+        assert len(set(rows.tolist())) == 64
+        share = torch.bincount(whole.groups[rows], minlength=4) / 64
+        assert (share - of_all).abs().max() <= 1 / 64 + 1e-6
+        taken[rows] += 1
+    assert (taken > 0).all()  # no row is left out for good
+    assert set(whole.some(torch.arange(20), 64).tolist()) == set(range(20))
+
+
+def test_what_a_step_masks():
+    torch.manual_seed(0)
+    whole = table()
+    cells = whole.masked(torch.arange(len(whole)), labels=0.15, features=0.15)
+    context = cells.context
+    assert len(whole) - context == round(0.15 * 300)  # of the labelled rows
+    assert not (cells.seen & cells.asked).any()
+    assert not cells.seen[0, context:, 2].any()  # those that ask, ask for their label
+    assert cells.asked[0, context:, 2].all()
+    assert not cells.asked[0, :context, 2].any()
+    assert (~cells.seen[0, :context, 2]).sum() == 100  # rows without a label are rows whose label is masked
+    assert 0.1 < cells.asked[0, :, :2].float().mean() < 0.2
+    assert (cells.seen | cells.asked)[0, :, :2].all()
+
+
+def test_what_is_held_out_is_labelled_and_judged_unmasked():
+    torch.manual_seed(0)
+    whole = table()
+    rows, out = whole.split(0.15)
+    assert len(out) == 45
+    assert whole.labelled[out].all()
+    assert sorted([*rows.tolist(), *out.tolist()]) == list(range(400))
+    cells = whole.asking(rows, out)
+    assert cells.context == len(rows)
+    assert cells.seen[0, :, :2].all()
+    assert cells.asked.sum() == 45
+
+
+def test_weight_on_features_falls_by_a_cosine(monkeypatch):
+    seen = []
+
+    def watched(net, cells, features=0.3):
+        seen.append(features)
+        return sum(p.sum() for p in net.parameters()).reshape(1) * 0
+
+    monkeypatch.setattr("fillin.learners.npt.training.masked_reconstruction", watched)
+    X, y = numbers()
+    TableRegressor(model="npt", steps=4, features=0.8).fit(X, y)
+    steps = [weight for weight in seen if weight != 0.3]  # what is held out is judged by its targets alone
+    np.testing.assert_allclose(steps, 0.8 * (0.5 + 0.5 * np.cos(np.pi * np.arange(4) / 4)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_saved_and_loaded_it_is_the_same(kind, tmp_path):
+    frame, y = mixed()
+    model = kind(**QUICK).fit(frame, (y > 0) if kind is TableClassifier else y)
+    assert isinstance(model.fitted_, NPTFitted)
+    again = kind.load(model.save(tmp_path / "model.safetensors"))
+    ask = (lambda m: m.fill(frame)[0]) if kind is TableImputer else (lambda m: asked(m, frame))
+    np.testing.assert_array_equal(ask(again), ask(model))
+    assert np.isfinite(ask(again)).all()
+    assert again.get_params() == model.get_params()
+
+
+@pytest.mark.parametrize("kind", [TableRegressor, TableClassifier])
+def test_rows_asked_together_do_not_see_one_another(kind):
+    X, y = numbers()
+    model = kind(**QUICK).fit(X, y if kind is TableRegressor else y > 0)
+    alone = np.concatenate([asked(model, X[i : i + 1]) for i in range(4)])
+    np.testing.assert_allclose(alone, asked(model, X[:4]), atol=1e-5)
+    model.set_params(transductive=True)
+    assert np.abs(alone - asked(model, X[:4])).max() > 1e-5
+
+
+def test_the_same_seed_the_same_numbers_and_torch_is_left_alone():
+    X, y = numbers()
+    state = torch.get_rng_state()
+    one, two = (TableRegressor(**QUICK, random_state=5).fit(X, y).predict(X) for _ in range(2))
+    assert (one == two).all()
+    assert torch.equal(state, torch.get_rng_state())
+    assert (TableRegressor(**QUICK, random_state=6).fit(X, y).predict(X) != one).any()
+
+
+def test_pipelines_folds_outputs_and_rows_without_labels():
+    X, y = numbers()
+    assert np.isfinite(cross_val_score(make_pipeline(StandardScaler(), TableRegressor(**QUICK)), X, y, cv=2)).all()
+    assert clone(TableClassifier(model="npt")).model == "npt"
+    mean, std = TableRegressor(**QUICK, scale="quantile").fit(X, np.stack([y, -y], 1)).predict(X[:3], return_std=True)
+    assert mean.shape == std.shape == (3, 2)
+    assert (std > 0).all()
+    y[10:] = np.nan
+    for features in (0.0, 1.0):
+        assert np.isfinite(TableRegressor(**QUICK, features=features).fit(X, y).predict(X)).all()
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_few_rows(n):
+    X, y = numbers(6)
+    mean, std = TableRegressor(**QUICK).fit(X[:n], y[:n]).predict(X, return_std=True)
+    assert np.isfinite(mean).all()
+    assert (std > 0).all()
+
+
+@pytest.mark.parametrize("net", [{"between": "rows"}, {"pseudo": 4}])
+def test_rows_may_be_joined_or_meet_through_pseudo_tokens(net):
+    X, y = numbers(30)
+    question = Question((0, 0, 0), (0,), (-1,))
+    fitted = NPTFitted.learn(question, X, y[:, None], "standard", 0, Plan(steps=3), net, lambda done: None)
+    told = fitted.tell(X[:3])[0]
+    assert isinstance(told, Numbers)
+    assert np.isfinite(told.mean).all()
+    other = fitted.seeing(X, -y[:, None]).tell(X[:3])[0]  # p(y* | x*, D): other rows, another answer
+    assert isinstance(other, Numbers)
+    assert (other.mean != told.mean).all()
+
+
+def test_more_classes_than_it_tells_apart():
+    X, _ = numbers(44)
+    words = np.array([f"word{i}" for i in range(11)])[np.arange(44) % 11]
+    with pytest.raises(InputError, match=r"y has 11 classes.*model='rows'"):
+        TableClassifier(**QUICK).fit(X, words)
+    frame = pd.DataFrame({"a": X[:, 0], "word": words})
+    with pytest.raises(InputError, match=r"column 1.*11 classes"):
+        TableImputer(**QUICK).fit(frame)
+    frame.loc[0, "word"] = None
+    assert TableRegressor(**QUICK).fit(frame, X[:, 1]).predict(frame).shape == (44,)  # read, the rarest are one
+    with pytest.raises(ValueError, match="did you mean 'npt'"):
+        TableRegressor(model="ntp").fit(X, X[:, 0])
+
+
+def test_it_learns():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(120, 2))
+    y = np.where(X[:, 0] > 0, "right", "left")
+    model = TableClassifier(model="npt", steps=60).fit(X[:80], y[:80])
+    assert model.score(X[80:], y[80:]) > 0.85
+    assert model.log_prob(X[80:], y[80:]).mean() > 0.5 * np.log(0.5)

@@ -1,0 +1,106 @@
+"""Many columns of X: a radial model sees distances alone, and `fit` finds what a column is worth."""
+
+import numpy as np
+import pytest
+import torch
+
+import fillin
+from fillin import ProcessRegressor
+from fillin.inference.length_scales import _folds, _left_out, column_scales
+
+
+@pytest.fixture(scope="module")
+def radial():
+    torch.manual_seed(0)
+    return fillin.create("filler", size="small", layers=2, radial=True)
+
+
+def some(n=40, columns=5, seed=0):
+    random = np.random.default_rng(seed)
+    X = random.uniform(size=(n, columns))
+    return X, np.sin(6 * X[:, 0]) + 0.1 * random.normal(size=n)
+
+
+def left_out(model, X, y, scales, seed):
+    """The likelihood that is to be raised, without its ridge."""
+    place = torch.from_numpy(((X - X.min(0)) / scales).astype(np.float32))
+    value = torch.from_numpy(((y - y.mean()) / y.std()).astype(np.float32))
+    with torch.no_grad():
+        return float(_left_out(model, place, value, _folds(len(X), np.random.default_rng(seed))))
+
+
+@pytest.mark.parametrize("n", [5, 16, 40, 300])
+def test_scales_explain_what_was_left_out_no_worse_than_equal_ones(radial, n):
+    X, y = some(n)
+    scales = column_scales(radial, X, y, seed=1)
+    equal = np.ptp(X, 0)
+    assert scales.shape == (5,)
+    assert (scales > 0).all()
+    assert left_out(radial, X, y, scales, 1) >= left_out(radial, X, y, equal, 1) - 1e-5
+    assert not np.allclose(scales, equal)
+
+
+def test_the_search_leaves_the_model_as_it_was(radial):
+    before = {name: tensor.clone() for name, tensor in radial.state_dict().items()}
+    column_scales(radial, *some(), seed=0)
+    assert all(torch.equal(before[name], tensor) for name, tensor in radial.state_dict().items())
+    assert all(p.requires_grad and p.grad is None for p in radial.parameters())
+
+
+@pytest.mark.parametrize("case", ["one column", "constant y", "two points", "a constant column"])
+def test_where_there_is_nothing_to_find(radial, case):
+    X, y = some(columns=1 if case == "one column" else 3)
+    if case == "constant y":
+        y = np.full_like(y, 7.0)
+    if case == "two points":
+        X, y = X[:2], y[:2]
+    if case == "a constant column":
+        X[:, 1] = 5.0
+    scales = column_scales(radial, X, y, seed=0)
+    assert np.isfinite(scales).all()
+    assert (scales > 0).all()
+    if case != "a constant column":
+        assert np.array_equal(scales, np.ptp(X, 0))
+
+
+def test_folds_share_out_each_point_once():
+    for n in (1, 3, 15, 16, 17, 100, 500):
+        folds = _folds(n, np.random.default_rng(0))
+        assert len(set(folds.ravel())) == folds.size
+        assert folds.size > min(n, 128) - 8
+        assert folds.shape[1] == 1 or n > 16
+
+
+def test_units_of_a_column_do_not_matter(radial):
+    X, y = some()
+    units, asked = np.array([1e3, 1, 1e-4, 7, 50]), some(7, seed=3)[0]
+    here = ProcessRegressor(radial).fit(X, y).predict(asked, return_std=True)
+    there = ProcessRegressor(radial).fit(X * units + 3, y).predict(asked * units + 3, return_std=True)
+    for one, other in zip(here, there, strict=True):
+        np.testing.assert_allclose(other, one, rtol=2e-2, atol=2e-2)
+
+
+def test_several_outputs_have_scales_of_their_own_and_are_kept(radial, tmp_path):
+    X, y = some()
+    both = np.stack([y, X[:, 2] ** 2], -1)
+    both[3, 1] = np.nan
+    made = ProcessRegressor(radial).fit(X, both)
+    assert made.scales_.shape == (2, 5)
+    assert not np.allclose(made.scales_[0], made.scales_[1])
+    again = ProcessRegressor.load(made.save(tmp_path / "kept.safetensors"))
+    asked = some(9, seed=4)[0]
+    np.testing.assert_array_equal(again.predict(asked), made.predict(asked))
+    np.testing.assert_array_equal(again.scales_, made.scales_)
+
+
+def test_the_shipped_model_finds_the_columns_that_matter():
+    """Two of six columns decide: their scales stand out, and the answer is that of a function of two columns."""
+    random = np.random.default_rng(0)
+    X = random.uniform(-1, 1, size=(160, 6))
+    y = np.sin(3 * X[:, 1]) + X[:, 4] ** 2 + 0.02 * random.normal(size=160)
+    model = ProcessRegressor().fit(X[:120], y[:120])
+    weight = 1 / model.scales_[0] if model.scales_[0][1] < model.scales_[0][0] else model.scales_[0]
+    assert set(np.argsort(weight)[-2:]) == {1, 4}
+    assert model.score(X[120:], y[120:]) > 0.9
+    mean, std = model.predict(X[120:], return_std=True)
+    assert 0.85 < (np.abs(y[120:] - mean) < 2 * std).mean() <= 1

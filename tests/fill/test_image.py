@@ -1,0 +1,310 @@
+"""Pictures completed from part of them: what is known stays, what moves moves, what is wrong is said."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from scipy.special import ndtri
+
+import fillin
+from fillin.cli import main
+from fillin.errors import FillinError, InputError
+from fillin.filling.image.api import within
+from fillin.filling.image.attention_figure import heads_of
+from fillin.filling.image.colour_axes import ColourAxes
+from fillin.filling.image.pixel_context import Field
+from fillin.filling.image.read import read_part
+from fillin.filling.image.tiles import pieces
+
+
+def picture(h=12, w=10, c=3):
+    """Smooth, in bytes."""
+    y, x = np.mgrid[0:h, 0:w]
+    waves = np.stack([np.sin(x / 3 + k) + np.cos(y / 4 - k) for k in range(c)], -1)
+    return np.round(127.5 + 60 * waves).astype(np.uint8)
+
+
+def some(shape, share=0.4, seed=0):
+    return np.random.default_rng(seed).random(shape) < share
+
+
+@pytest.fixture(scope="module")
+def surface():
+    return fillin.load("surface")
+
+
+@pytest.fixture
+def photo(tmp_path):
+    Image.fromarray(picture()).save(tmp_path / "photo.png")
+    return tmp_path / "photo.png"
+
+
+def run(*arguments):
+    return main(["complete", *map(str, arguments), "--samples", "0"])
+
+
+def test_what_is_known_stays_and_the_rest_is_better_than_one_colour(surface):
+    image, known = picture(), some((12, 10))
+    done = fillin.complete(image, known, samples=2, model=surface)
+    truth = image / 255
+    assert (done.mean[known] == truth[known]).all()
+    assert (done.samples[:, known] == truth[known]).all()
+    assert (done.std[known] == 0).all()
+    assert (done.std[~known] > 0).all()
+    flat = np.abs(truth[known].mean(0) - truth[~known]).mean()
+    assert np.abs(done.mean - truth)[~known].mean() < 0.4 * flat
+    for part in (done.mean, done.std, done.samples):
+        assert part.min() >= 0
+        assert part.max() <= 1
+    assert done.samples.shape == (2, 12, 10, 3)
+    assert np.abs(done.samples[0] - done.samples[1])[~known].max() > 0.01
+
+
+def test_tiles_cover_every_cell_once_in_all_and_change_smoothly():
+    cells = np.argwhere(np.ones((40, 40), bool))
+    total, count = np.zeros(len(cells)), 0
+    weights = {}
+    for number, piece in enumerate(pieces(cells, np.array([3, 5]), 12)):
+        total[piece.rows] += piece.share
+        count += len(piece.rows)
+        weights[number] = np.zeros((40, 40))
+        weights[number][tuple(cells[piece.rows].T)] = piece.share
+    np.testing.assert_allclose(total, 1)
+    assert count < 2 * len(cells)  # few cells are asked for twice
+    assert max(np.abs(np.diff(one, axis=0)).max() for one in weights.values()) < 0.5
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_a_picture_that_moves_is_completed_alike(surface, scale):
+    """In tiles, too: they move along."""
+    known = np.zeros((30, 30), bool)
+    known[4:18, 3:17] = some((14, 14), 0.7)
+    moved = np.roll(known, (7, 9), (0, 1))
+    image = picture(30, 30, 1)[..., 0] / 255
+    there = fillin.complete(image, known, scale, model=surface)
+    here = fillin.complete(np.roll(image, (7, 9), (0, 1)), moved, scale, model=surface)
+    assert known.sum() > Field(surface, (30, 30), 1, np.zeros((1, 2)), np.zeros((1, 1, 1))).most
+    cut, to = (
+        np.s_[4 * scale : 18 * scale, 3 * scale : 17 * scale],
+        np.s_[11 * scale : 25 * scale, 12 * scale : 26 * scale],
+    )
+    np.testing.assert_allclose(here.mean[to], there.mean[cut], atol=2e-4)
+    np.testing.assert_allclose(here.std[to], there.std[cut], atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["te-tnp", "convcnp"])
+def test_models_of_displacements_do_not_see_where_pixels_are(name):
+    torch.manual_seed(1)
+    model = fillin.create(name, dim_x=2, dim_y=1, size="small")
+    image, known = np.zeros((16, 16)), np.zeros((16, 16), bool)
+    known[2:8, 3:9] = some((6, 6), 0.6)
+    image[2:8, 3:9] = picture(6, 6, 1)[..., 0] / 255
+    there = fillin.complete(image, known, model=model)
+    here = fillin.complete(np.roll(image, (5, 4), (0, 1)), np.roll(known, (5, 4), (0, 1)), model=model)
+    np.testing.assert_allclose(here.mean[7:13, 7:13], there.mean[2:8, 3:9], atol=1e-4)
+
+
+@pytest.mark.parametrize(("dim_y", "c"), [(1, 3), (3, 1), (3, 3), (1, 1)])
+def test_grey_and_colour_whatever_the_model_knows(dim_y, c):
+    model = fillin.create("te-tnp", dim_x=2, dim_y=dim_y, size="small")
+    done = fillin.complete(picture(6, 5, c), some((6, 5)), scale=2, model=model)
+    assert done.mean.shape == done.std.shape == (12, 10, c)
+
+
+@pytest.mark.parametrize("name", ["anp", "te-tnp-a", "tnp-nd"])
+def test_samples_differ_and_obey_the_seed(name):
+    model = fillin.create(name, dim_x=2, dim_y=1, size="small")
+    ask = lambda seed: fillin.complete(picture(6, 6, 1), some((6, 6)), samples=2, model=model, seed=seed).samples  # noqa: E731
+    first = ask(0)
+    assert (first == ask(0)).all()
+    assert (first != ask(1)).any()
+    assert (first[0] != first[1]).any()
+
+
+def test_samples_are_coherent(surface):
+    """Neighbours differ from the mean to the same side: what pixels drawn one by one do not."""
+    known = np.ones((20, 20), bool)
+    known[4:16, 4:16] = False
+    done = fillin.complete(picture(20, 20, 1), known, samples=6, model=surface)
+    off = ((done.samples - done.mean) / np.maximum(done.std, 1e-6))[:, 4:16, 4:16, 0]
+    near = (off[:, 1:] * off[:, :-1]).mean() / (off**2).mean()
+    assert near > 0.4
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.5, 0.1), (-0.2, 0.5), (1.3, 1.0), (1.0, 0.01), (0.3, 0.0)])
+def test_beyond_black_and_white_is_black_or_white(mean, std):
+    nodes = (np.arange(200_000) + 0.5) / 200_000
+    y = (mean + std * ndtri(nodes)).clip(0, 1)
+    found = within(np.array([mean]), np.array([std]))
+    np.testing.assert_allclose(np.ravel(found), [y.mean(), y.std()], atol=1e-4)
+
+
+def test_a_hole_in_one_colour_is_of_that_colour(surface):
+    """Wherever in a wide gap: all layers of tiles agree on it."""
+    known = np.ones((24, 24), bool)
+    known[4:, 5:20] = False
+    done = fillin.complete(np.full((24, 24), 0.7), known, model=surface)
+    np.testing.assert_allclose(done.mean, 0.7, atol=0.01)
+
+
+def test_colours_are_turned_and_turned_back():
+    y = np.random.default_rng(0).random((50, 1)) + 0.05 * np.random.default_rng(1).random((50, 3))
+    axes = ColourAxes.of(y)
+    np.testing.assert_allclose(axes.back(axes.to(y)), y)
+    assert abs(np.corrcoef(axes.to(y).T) - np.eye(3)).max() < 0.01
+    np.testing.assert_allclose(ColourAxes.channels(3).deviations(y), y)
+    np.testing.assert_allclose(axes.deviations(np.ones((1, 3))), 1)  # alike along all axes is alike in all channels
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"image": np.zeros((4, 4, 2))}, "h × w × 3"),
+        ({"image": "x.png"}, "array of numbers"),
+        ({"image": np.full((4, 4), 2.0)}, "from 0 to 1"),
+        ({"known": np.zeros((4, 4), bool)}, "nothing to complete from"),
+        ({"known": np.ones((4, 5), bool)}, "4 × 4 pixels"),
+        ({"known": np.ones((4, 4))}, "True or False"),
+        ({"image": np.full((4, 4), np.nan), "known": np.ones((4, 4), bool)}, "NaN at row 0"),
+        ({"scale": 0}, "scale must be"),
+        ({"scale": 1.5}, "scale must be"),
+        ({"scale": 1000}, "smaller scale"),
+        ({"samples": -1}, "samples must be"),
+        ({"model": "surfaec"}, "no model 'surfaec'.* or 'surface'"),
+        ({"model": "te-tnp-digit"}, "no model 'te-tnp-digit'.* or 'te-tnp-digits'"),
+        ({"model": "curve"}, "dim_x=1"),
+    ],
+)
+def test_bad_arguments(arguments, said, unchecked):
+    with pytest.raises(FillinError, match=said):
+        fillin.complete(**{"image": np.zeros((4, 4)), "known": np.eye(4, dtype=bool), "scale": 1, **arguments})
+
+
+def test_missing_is_nan():
+    image = np.linspace(0, 1, 36).reshape(6, 6)
+    known = some((6, 6))
+    a, b = fillin.complete(np.where(known, image, np.nan)), fillin.complete(image, known)
+    assert (a.mean == b.mean).all()
+
+
+def test_files(photo, capsys):
+    before = photo.read_bytes()
+    assert main(["complete", str(photo), "--keep", "0.4", "--samples", "2"]) == 0
+    assert {p.name for p in photo.parent.iterdir()} == {
+        "photo.png", "photo.completed.png", "photo.completed.std.png", "photo.completed.samples.png",
+        "photo.completed.sheet.png",
+    }  # fmt: skip
+    assert photo.read_bytes() == before
+    made = np.array(Image.open(photo.with_name("photo.completed.png")))
+    same = (made == picture()).all(2).mean()
+    assert 0.4 <= same < 1
+    assert np.array(Image.open(photo.with_name("photo.completed.samples.png"))).shape == (12, 2 * 10 + 4, 3)
+    assert "RMSE" in capsys.readouterr().out
+    assert run(photo, "--keep", "0.4") == 2
+    assert "exists; replace it with --force" in capsys.readouterr().err
+    assert run(photo, "--keep", "0.4", "--force") == 0
+
+
+def test_where_heads_look(photo, surface, capsys):
+    """Weights of a softmax, on the points that the pixel is told from."""
+    part = read_part(photo, 0.4, None, None, None, 1, 0)
+    x, layers = heads_of(surface, part, (5, 5))
+    assert len(layers) == 8
+    for weights in layers:
+        assert weights.shape == (4, len(x))
+        np.testing.assert_allclose(weights.sum(1), 1, atol=1e-4)
+    with pytest.raises(InputError, match="no attention"):
+        heads_of(fillin.create("convcnp", dim_x=2, dim_y=3, size="small"), part, (5, 5))
+    assert run(photo, "--keep", "0.4", "--attend", "5,5") == 0
+    assert photo.with_name("photo.completed.attend.png").stat().st_size > 10_000
+    for bad in ("5", "a,b", "12,0"):
+        assert run(photo, "--keep", "0.4", "--force", "--attend", bad) == 2
+        assert "--attend" in capsys.readouterr().err
+
+
+def test_transparent_pixels_are_missing(tmp_path):
+    alpha = np.full((12, 10, 1), 255, np.uint8)
+    alpha[3:6, 3:6] = 0
+    Image.fromarray(np.concatenate([picture(), alpha], 2)).save(tmp_path / "a.png")
+    assert run(tmp_path / "a.png") == 0
+    made = np.array(Image.open(tmp_path / "a.completed.png"))
+    same = (made == picture()).all(2)
+    assert same[alpha[..., 0] == 255].all()
+    assert np.abs(made.astype(int) - picture())[alpha[..., 0] == 0].mean() < 20  # white would be off by 90
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--hide", "bottom"], ["--know", "coarse 2"], ["--know", "grid 3"], ["--scale", "2"], ["--mask", "m.png"]],
+)
+def test_ways_to_say_what_is_known(options, photo, monkeypatch):
+    monkeypatch.chdir(photo.parent)
+    mask = some((12, 10))
+    Image.fromarray(np.where(mask, 200, 20).astype(np.uint8)).save("m.png")
+    assert run(photo, *options, "-o", "out") == 0
+    made = np.array(Image.open("out.png"))
+    if options[0] == "--scale":
+        assert made.shape == (24, 20, 3)
+        means = made.reshape(12, 2, 10, 2, 3).mean((1, 3))
+        assert np.abs(means - picture()).mean() < 6
+        return
+    known = {"--hide": np.arange(12)[:, None] < 6, "--mask": mask}.get(options[0])
+    if known is not None:
+        assert (made == picture()).all(2)[np.broadcast_to(known, (12, 10))].all()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "nothing is missing"),
+        (["--keep", "1.5"], "between 0 and 1"),
+        (["--hide", "botom"], "did you mean 'bottom'"),
+        (["--know", "girds 4"], "unknown pattern"),
+        (["--know", " "], "is empty"),
+        (["--keep", "0.1", "--hide", "top"], "leave one out"),
+        (["--scale", "0"], "--scale must be"),
+        (["--scale", "999"], "--scale"),
+        (["--keep", "0.3", "--samples", "-2"], "--samples must be"),
+        (["--keep", "0.3", "--model", "nothing"], "no model 'nothing'"),
+        (["--keep", "0.3", "--model", "curve"], "dim_x=1"),
+        (["--keep", "0.3", "-o", "away/out.png"], "there is no folder"),
+        (["--keep", "0.3", "-o", "photo.png", "--force"], "never touched"),
+        (["--keep", "0.3", "-o", "out.jpg"], "end in .png"),
+        (["--mask", "black.png"], "nothing to complete from"),
+        (["--mask", "small.png"], "they must be of one size"),
+        (["--mask", "broken.png"], "cannot be read"),
+        (["--mask", "none.png"], "cannot be read"),
+    ],
+)
+def test_bad_options(options, said, photo, monkeypatch, capsys):
+    monkeypatch.chdir(photo.parent)
+    Image.new("L", (10, 12)).save("black.png")
+    Image.new("L", (5, 5)).save("small.png")
+    photo.with_name("broken.png").write_bytes(photo.read_bytes()[:90])
+    there = set(photo.parent.iterdir())
+    options = options if "--samples" in options else [*options, "--samples", "0"]
+    assert main(["complete", "photo.png", *options]) == 2
+    assert said in capsys.readouterr().err
+    assert set(photo.parent.iterdir()) == there
+
+
+def test_a_mask_that_hides_nothing(photo, capsys):
+    Image.new("L", (10, 12), 255).save(photo.with_name("white.png"))
+    assert run(photo, "--mask", photo.with_name("white.png")) == 0
+    assert "nothing is missing" in capsys.readouterr().out
+    assert len(list(photo.parent.iterdir())) == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"\x89PNG\r\n\x1a\n" + b"\0" * 40])
+def test_files_that_are_no_pictures(content, tmp_path, capsys):
+    (tmp_path / "x.png").write_bytes(content)
+    assert run(tmp_path / "x.png", "--keep", "0.1") == 2
+    assert "cannot be read as PNG or JPEG" in capsys.readouterr().err
+
+
+def test_a_huge_picture(tmp_path, capsys):
+    Image.new("L", (2100, 2000)).save(tmp_path / "x.png")
+    assert run(tmp_path / "x.png", "--keep", "0.1") == 2
+    assert "make the picture smaller" in capsys.readouterr().err
+    with pytest.raises(InputError, match="more than"):
+        fillin.complete(np.zeros((3000, 3000)), np.eye(3000, dtype=bool))

@@ -1,0 +1,370 @@
+"""The classifier of pixels: what it must not depend on, that its windows are computed right, and that it learns."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from support.attention_problems import built
+from support.helpers import distance
+
+import fillin
+from fillin.attention import SCORES
+from fillin.cli import main
+from fillin.data.images import Labelled, LabelledImages
+from fillin.errors import FillinError
+from fillin.evaluate.classification import classified, judge
+from fillin.objectives import classification
+from fillin.train import fit, read
+
+TINY = {"width": 16, "heads": 2, "layers": 2, "hidden": 16}
+RECIPE = {
+    "data": {"name": "labelled-images", "batch": 8, "shift": 1, "flip": True},
+    "model": {"name": "classifier", **TINY, "span": 0.3, "reduce": [1]},
+    "objective": {"name": "classification", "smoothing": 0.1, "span_penalty": 0.01},
+    "budget": {"steps": 4}, "keep": {"log": 1, "validations": 2, "batches": 1},
+}  # fmt: skip
+
+
+def model(colours=1, dtype=torch.float64, **options):
+    """Without dropout, with weights large enough to matter."""
+    made = fillin.create("classifier", colours, 3, **{**TINY, "dropout": 0.0, **options}).to(dtype)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return made
+
+
+def solved(one, images):
+    """Logits, and the gradient of something of them to every weight."""
+    logits = one(images)
+    (logits * torch.linspace(-1, 2, logits.numel()).view_as(logits)).sum().backward()
+    return logits, {name: p.grad for name, p in one.named_parameters()}
+
+
+# ---- what is computed
+
+WINDOWS = [None, 0.2, {"init": 0.3, "threshold": 0.0}, {"modulate": "scores", "cut": "hard"}]
+
+
+@pytest.mark.parametrize("span", WINDOWS, ids=str)
+@pytest.mark.parametrize("positions", ["siren", "sinusoid"])
+def test_back_ends_agree_in_double_precision(positions, span):
+    """`auto` and `streamed` against the reference, value and gradients."""
+    torch.manual_seed(1)
+    images, found = torch.rand(2, 5, 6, 1, dtype=torch.float64) - 0.5, []
+    wanted = model(positions=positions, span=span, backend="reference", reduce=[1])
+    for backend in ("auto", "streamed"):
+        other = fillin.create("classifier", 1, 3, **{**wanted.config["options"], "backend": backend}).double()
+        other.load_state_dict(wanted.state_dict())
+        found.append(solved(other, images))
+    truth = solved(wanted, images)
+    for got in found:
+        assert distance(got[0], truth[0]) < 1e-10
+        assert all(distance(got[1][name], truth[1][name]) < 1e-10 for name in truth[1])
+
+
+@built
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("positions", ["siren", "sinusoid", "rbf"])
+def test_the_kernel_of_windows_agrees_with_the_reference(positions, dims):
+    """The kernel knows float32 alone; the truth is the reference in float64."""
+    torch.manual_seed(2)
+    images = torch.rand(2, 12, 12, 1) - 0.5
+    fast = model(dtype=torch.float32, positions=positions, dims=dims, span=0.2, backend="native")
+    slow = fillin.create("classifier", 1, 3, **{**fast.config["options"], "backend": "reference"}).double()
+    slow.load_state_dict(fast.state_dict())
+    (got, slopes), (wanted, truth) = solved(fast, images), solved(slow, images.double())
+    assert distance(got.double(), wanted) < 1e-4
+    assert max(distance(slopes[name].double(), truth[name], 1e-2) for name in truth) < 1e-3
+    assert max(one.share for one in fast.spans(12, 12)) < 0.9  # or there would be nothing to cut
+
+
+@pytest.mark.parametrize("positions", ["siren", "sinusoid", "rbf"])
+def test_only_displacements_count(positions):
+    """Pixels in another order, with their places, and places that are all moved, change nothing."""
+    one, images = model(positions=positions, span=0.3), torch.rand(3, 4, 5, 1, dtype=torch.float64)
+    x, order = one.places(4, 5).double(), torch.randperm(20)
+    wanted = one(images)
+    mixed, where = images.flatten(1, 2)[:, order].view_as(images), x.flatten(0, 1)[order].view_as(x)
+    assert distance(one(mixed, where), wanted) < 1e-12
+    assert distance(one(images, x + 0.25), wanted) < 1e-12
+    assert distance(one(mixed), wanted) > 1e-4  # but where a pixel is does
+    assert distance(one(images[[2, 0, 1]]), wanted[[2, 0, 1]]) < 1e-12  # nor what else is in the batch
+
+
+def test_readouts():
+    """The last token is the last: with a window that sees only its pixel, others do not reach it."""
+    images, other = torch.rand(2, 1, 4, 4, 1, dtype=torch.float64)
+    other[:, -1, -1] = images[:, -1, -1]
+    same = {readout: model(span=1e-3, readout=readout) for readout in ("last", "mean")}
+    assert torch.equal(same["last"](images), same["last"](other))
+    assert distance(same["mean"](images), same["mean"](other)) > 1e-4
+
+
+def test_places_span_the_full_range():
+    x = model().places(3, 4)
+    assert x.shape == (3, 4, 2)
+    assert x[0, 0].tolist() == [-0.5, -0.5]
+    assert x[2, 3].tolist() == [0.5, 0.5]
+    row = model(dims=1).places(3, 4)
+    assert row.shape == (1, 12, 1)
+    assert row.flatten().diff().allclose(torch.tensor(1 / 11, dtype=torch.float64))
+    assert model().places(1, 1).tolist() == [[[0.0, 0.0]]]
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_resolution_is_halved_between_blocks(dims):
+    """Means of neighbours, of tokens as of places, odd edges included; down to one pixel."""
+    one = model(dims=dims, layers=5, reduce=[1, 2, 3, 4], span=0.5)
+    assert one(torch.rand(2, 5, 3, 1, dtype=torch.float64)).isfinite().all()
+    half = one._halved(one.places(5, 4)[None].double())[0]
+    if dims == 1:
+        assert half.shape == (1, 10, 1)
+        assert half[0, 0, 0].item() == pytest.approx(-0.5 + 0.5 / 19)
+    else:
+        assert half.shape == (3, 2, 2)
+        assert half[0, 0].tolist() == pytest.approx([-0.375, -0.5 + 1 / 6])
+        assert half[2, 0, 0].item() == 0.5  # alone at the edge
+
+
+@pytest.mark.parametrize("positions", ["siren", "sinusoid", *(s for s in SCORES if s not in ("siren", "uniform"))])
+def test_every_weight_learns(positions):
+    one = model(2, positions=positions, span=0.4, dtype=torch.float32)
+    batch = Labelled(torch.rand(4, 4, 4, 2) - 0.5, torch.tensor([0, 1, 2, 1]))
+    classification(one, batch, 0.1, 0.1).mean().neg().backward()
+    still = [name for name, p in one.named_parameters() if p.grad is None or not p.grad.any()]
+    assert still == []
+
+
+# ---- how far it looks
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+@pytest.mark.parametrize("span", [{"init": 0.2}, {"init": 0.3, "shape": "box"}, {"init": 0.2, "covariance": "full"}])
+def test_shares_are_those_of_all_pairs(span, dims):
+    one = model(dims=dims, span=span, reduce=[1])
+    x = one.places(6, 4)[None].double()
+    for reach, block in zip(one.spans(6, 4), one.blocks, strict=True):
+        at = x.flatten(1, 2).mT
+        delta = at[..., :, None] - at[..., None, :]
+        _, inside = block.attention.span(torch.zeros(()), delta)
+        assert reach.share == pytest.approx(inside.double().mean().item(), abs=1e-6)
+        assert reach.sigma.shape == (2, dims)
+        x = one._halved(x)
+    assert [reach.share for reach in model(span={"threshold": 0.0}).spans(4, 4)] == [1, 1]
+    assert model().spans(4, 4)[0] == (None, 1)
+
+
+def test_a_penalty_narrows_windows():
+    one = model(span=0.3)
+    before = [reach.share for reach in one.spans(8, 8)]
+    batch = Labelled(torch.zeros(1, 8, 8, 1, dtype=torch.float64), torch.tensor([0]))
+    plain, dear = (classification(one, batch, 0.0, penalty) for penalty in (0.0, 2.0))
+    assert (plain - dear).item() == pytest.approx(2 * one.openness(8, 8).item())
+    one.openness(8, 8).backward()
+    with torch.no_grad():
+        for block in one.blocks:
+            block.attention.span.log_sigma -= 2 * block.attention.span.log_sigma.grad.sign()
+    assert all(now.share < then for now, then in zip(one.spans(8, 8), before, strict=True))
+    with pytest.raises(FillinError, match="needs a model with windows"):
+        classification(model(), batch, 0.0, 1.0)
+
+
+# ---- data
+
+
+def test_batches_are_a_function_of_seed_and_step():
+    one, again, other = (LabelledImages(batch=4, seed=seed, shift=1, flip=True) for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for a, b in zip(one.task(500), again.task(500), strict=True))
+    assert not torch.equal(one.task(500).images, other.task(500).images)
+    held = one.in_small_batches(9)
+    assert held.part == "test"
+    assert (one.dim_x, one.dim_y) == (1, 10)
+
+
+def test_a_pass_sees_each_image_once_and_limit_is_drawn_by_the_seed():
+    few = LabelledImages(batch=4, limit=10, seed=1)
+    seen = torch.cat([few.task(step).images for step in range(5)]).flatten(1)
+    counts = torch.unique(seen, dim=0, return_counts=True)[1]
+    assert counts.tolist() == [2] * 10  # twenty images are two passes
+    assert len(few.images) == 10
+    assert len(few.in_small_batches(0).images) == 179  # of 1,797: all of what is held out
+    assert not np.array_equal(few.images.pixels, LabelledImages(limit=10, seed=2).images.pixels)
+
+
+def test_images_are_moved_and_mirrored(tmp_path):
+    pixels = np.zeros((1, 5, 5), np.uint8)
+    pixels[0, 2, 1] = 255
+    np.savez(tmp_path / "one.npz", x_train=pixels, y_train=[0], x_test=pixels, y_test=[1])
+    source = str(tmp_path / "one.npz")
+    places = set()
+    for step in range(40):
+        image = LabelledImages(source, batch=1, shift=1, flip=True).task(step).images[0, :, :, 0]
+        places.add(tuple((image == 0.5).nonzero()[0].tolist()))
+        assert (image == 0.5).sum() == 1
+    assert {row for row, _ in places} == {1, 2, 3}
+    assert {column for _, column in places} == {0, 1, 2, 3, 4}  # 1 ± 1, and 3 ± 1 in the mirror
+    assert LabelledImages(source, batch=1, shift=1, flip=True, part="test").task(3).images[0, 2, 1] == 0.5
+
+
+# ---- training
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return fit(RECIPE, tmp_path_factory.mktemp("runs") / "run")
+
+
+def test_resumed_it_ends_with_the_same_bytes(run, tmp_path):
+    """Stopped in the middle: the checkpoint after two of four steps is what goes on."""
+
+    def stop(step, *_):
+        if step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fit(RECIPE, tmp_path / "run", overrides=["--keep.checkpoint=0"], watch=stop)
+    assert json.loads((tmp_path / "run" / "last" / "trainer.json").read_text())["step"] == 2
+    fit(folder=tmp_path / "run", resume=True)
+    for name in ("best/model.safetensors", "last/model.safetensors", "last/trainer.safetensors"):
+        assert (tmp_path / "run" / name).read_bytes() == (run.folder / name).read_bytes()
+    assert [line.step for line in run.lines] == [1, 2, 3, 4]
+
+
+def test_a_saved_classifier_is_the_same(run, tmp_path):
+    images = torch.rand(2, 8, 8, 1)
+    found = run.model().eval()
+    again = fillin.load(fillin.save(found, tmp_path / "saved")).eval()
+    assert torch.equal(again(images), found(images))
+    assert again.config == found.config
+    with pytest.raises(FillinError, match="holds the model classifier, which is no Process"):
+        fillin.load(tmp_path / "saved", fillin.models.Process)
+
+
+def test_what_is_separable_is_learnt(tmp_path):
+    """Dark images and bright ones, whose colours overlap."""
+    labels = np.arange(64) % 2
+    pixels = np.random.default_rng(0).integers(0, 200, (64, 4, 4)).astype(np.uint8)
+    pixels[labels == 1] += 55
+    np.savez(tmp_path / "two.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    said = [f"--data.source={tmp_path / 'two.npz'}", "--data.shift=0", "--data.flip=false", "--data.batch=32"]
+    said += ["--optimiser.rate=0.01", "--objective.smoothing=0", "--model.dropout=0", "--keep.batches=2"]
+    made = fit(RECIPE, tmp_path / "run", overrides=[*said, "--budget.steps=40"])
+    about = classified(made.folder)
+    assert about is not None
+    scores = judge(about)
+    assert scores.accuracy > 0.95
+    assert scores.log_likelihood > -0.5
+    assert np.sum(scores.confusion, 1).tolist() == [32, 32]
+
+
+def test_scores_are_what_they_say(run):
+    about = classified(run.folder)
+    assert about is not None
+    scores, found = judge(about, batch=50), about.stream.images
+    images = torch.from_numpy(found.pixels).float() / 255 - 0.5
+    with torch.no_grad():
+        each = about.model(images).double().softmax(-1)
+    truth = torch.from_numpy(found.labels)
+    right = (each.argmax(1) == truth).double()
+    assert scores.images == len(truth) == 179
+    assert scores.accuracy == pytest.approx(right.mean().item())
+    assert scores.accuracy_error == pytest.approx(right.std(unbiased=False).item() / 179**0.5)
+    assert scores.log_likelihood == pytest.approx(each[range(179), truth].log().mean().item(), abs=1e-5)
+    assert np.sum(scores.confusion) == 179
+    assert np.trace(scores.confusion) == right.sum()
+    assert np.sum(scores.confusion, 1).tolist() == np.bincount(truth).tolist()
+    apart = [(each.max(1).values * 15).long() == i for i in range(15)]
+    gaps = [abs((each[i].max(1).values - right[i]).sum().item()) for i in apart]
+    assert scores.calibration_error == pytest.approx(sum(gaps) / 179, abs=1e-5)
+
+
+def test_the_command_line_tells_how_good_it_is(run, tmp_path, capsys):
+    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
+    out = capsys.readouterr().out
+    assert "accuracy" in out
+    assert "pairs inside" in out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["rows"][0]["images"] == 179
+    assert len(found["rows"][0]["layers"]) == 2
+    for name in ("confusion.png", "windows.png"):
+        assert (run.folder / "evaluation" / name).stat().st_size > 5000
+
+
+# ---- what goes wrong
+
+
+def labelled(tmp_path, **arrays):
+    np.savez(tmp_path / "some.npz", **arrays)
+    return str(tmp_path / "some.npz")
+
+
+def test_images_and_labels_that_do_not_fit(unchecked):
+    one = model(3, dtype=torch.float32)
+    for images, message in (
+        (torch.rand(2, 4, 4, 1), r"\[b h w 3\].*dim_x=3.*got \[2, 4, 4, 1\]"),
+        (torch.rand(4, 4, 3), "must be"),
+        (torch.zeros(2, 4, 4, 3, dtype=torch.uint8), "numbers with a point, got torch.uint8"),
+    ):
+        with pytest.raises(FillinError, match=message):
+            one(images)
+    for labels in ([0, 3], [-1, 0]):
+        with pytest.raises(FillinError, match="tells 3 classes apart, 0 to 2"):
+            classification(one, Labelled(torch.rand(2, 4, 4, 3), torch.tensor(labels)))
+
+
+def test_sources_that_will_not_do(tmp_path, unchecked):
+    pixels = np.zeros((12, 4, 4), np.uint8)
+    for arrays, message in (
+        ({"x": pixels}, "has no labels; give a folder with a subfolder for each class"),
+        ({"x_train": pixels, "y_train": [0] * 12, "x_test": pixels, "y_test": [0] * 12}, "one class alone"),
+        ({"x_train": pixels, "y_train": [0, 1] * 6, "x_test": pixels, "y_test": [0, 2] * 6}, "the label 2"),
+        ({"x_train": pixels, "y_train": [-1, 1] * 6, "x_test": pixels, "y_test": [0, 1] * 6}, "the label -1"),
+    ):
+        with pytest.raises(FillinError, match=message):
+            fit(RECIPE, tmp_path / "run", overrides=[f"--data.source={labelled(tmp_path, **arrays)}"])
+        assert not (tmp_path / "run").exists()
+    with pytest.raises(FillinError, match="limit is 5,000"):
+        LabelledImages(limit=5000).task(0)
+    for options, message in (({"batch": 0}, "batch"), ({"shift": -1}, "shift"), ({"flip": 1}, "flip must be true")):
+        with pytest.raises(FillinError, match=message):
+            LabelledImages(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"dims": 3}, "dims must be 1"), ({"dropout": 1.0}, "dropout"), ({"reduce": [2]}, "reduce counts blocks"),
+     ({"reduce": 1}, "reduce counts blocks"), ({"readout": "first"}, "unknown readout"), ({"span": "wide"}, "span"),
+     ({"positions": "sirene"}, "did you mean 'siren'"), ({"score": "rbf"}, "unknown option of classifier"),
+     ({"size": "huge"}, "unknown size"), ({"heads": 0}, "heads")],
+)  # fmt: skip
+def test_options_that_will_not_do(options, message, unchecked):
+    with pytest.raises(FillinError, match=message):
+        fillin.create("classifier", 1, 3, **{**TINY, **options})
+
+
+def test_recipes_whose_parts_do_not_fit():
+    for said, message in (
+        (["--model.name=cnp"], "labelled images .* go together; this has labelled-images, classification and cnp"),
+        (["--objective.name=log-likelihood"], "go together"),
+        (["--data.name=images"], "go together|unknown setting"),
+        (["--objective.name=masked-reconstruction"], "go together"),
+        (["--objective.smoothing=much"], "objective.smoothing cannot be"),
+    ):
+        with pytest.raises(FillinError, match=message):
+            read(RECIPE, said)
+    with pytest.raises(FillinError, match="go together"):
+        read({"model": {"name": "classifier"}, "budget": {"steps": 1}})
+    assert "smoothing" not in read("te-tnp")["objective"]  # so that runs of before can be resumed
+
+
+def test_what_cannot_be_evaluated(run, tmp_path, capsys):
+    saved = shutil.copytree(run.folder / "best", tmp_path / "saved")
+    assert main(["evaluate", str(saved)]) == 2
+    assert "--source" in capsys.readouterr().err
+    pixels = np.zeros((4, 4, 4, 3), np.uint8)
+    source = labelled(tmp_path, x_train=pixels, y_train=[0, 1] * 2, x_test=pixels, y_test=[0, 1] * 2)
+    assert main(["evaluate", str(saved), "--source", source]) == 2
+    assert "3 colours and 2 classes" in capsys.readouterr().err

@@ -1,0 +1,192 @@
+"""ONNX files: onnxruntime says of every model what torch says, for any number of points, or it is refused in words.
+
+Tracing is not done here but in processes of their own (torch cannot trace the shape checks of the test run), by the
+command. It takes seconds a model, so a graph is kept in pytest's cache, by all that it depends on: the code of models
+and of exporting, the weights, and what traces.
+"""
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+import torch
+from support.helpers import distance, tiny
+
+import fillin
+from fillin import onnx_export as exporting
+from fillin.cli import main
+from fillin.errors import InputError, InputTypeError
+from fillin.models import names
+
+GROUPS = {  # a process each
+    "each task apart": ["cnp", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "lbanp", "istnp"],
+    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler", "surface"],
+}
+DOCS = Path(__file__).parents[2] / "docs" / "export.md"
+REFUSED = ["convcnp", "convnp", "te-cmanp", "npt"]
+SIZES = [(1, 0, 4), (3, 1, 2), (2, 2, 1), (1, 3, 5), (2, 4, 0), (2, 7, 6), (1, 300, 40)]  # tasks, known points, targets
+CODE = """
+import contextlib, gc, shutil, sys
+from fillin.cli import main
+gc.disable()  # tracing leaves little, and is faster so
+kept, *names = sys.argv[1:]
+for name in names:
+    with open("said.txt", "w") as said, contextlib.redirect_stdout(said):
+        assert main(["export", name, "made.onnx", "--force"]) == 0
+    for made in ("said.txt", "made.onnx"):  # the last says that both are there
+        shutil.move(made, f"{kept}/{name}.new")
+        shutil.move(f"{kept}/{name}.new", f"{kept}/{name}.{made[5:]}")
+"""
+
+
+@pytest.fixture
+def exported(pytestconfig, tmp_path):
+    """exported(names): the folder with NAME.onnx and NAME.txt, what the command said, of the small model of each."""
+    root = Path(fillin.__file__).parent
+    parts = [root / "onnx_export.py", root / "heads.py", root / "cli" / "export.py"]
+    parts += [path for part in ("attention", "layers", "models") for path in (root / part).rglob("*.py")]
+    parts += [Path(__file__), Path(__file__).parents[1] / "support" / "helpers.py"]
+    content = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(parts)))
+    content.update(" ".join(version(name) for name in ("torch", "onnx", "onnxscript")).encode())
+    kept = pytestconfig.cache.mkdir("fillin-onnx")
+    folder = kept / content.hexdigest()[:16]
+    for old in kept.iterdir():
+        if old != folder:
+            shutil.rmtree(old, ignore_errors=True)
+    folder.mkdir(exist_ok=True)
+
+    def export(wanted: list[str]) -> Path:
+        new = [name for name in wanted if not (folder / f"{name}.onnx").exists()]
+        for name in new:
+            fillin.save(small(name), tmp_path / name)
+        if new:
+            command = [sys.executable, "-W", "error", "-c", CODE, str(folder), *new]
+            done = subprocess.run(command, capture_output=True, cwd=tmp_path)
+            assert done.returncode == 0, done.stderr.decode()
+            assert not done.stderr
+        return folder
+
+    return export
+
+
+def small(name: str):
+    """Of one layer and two outputs; fillers are of one output, and of two input dimensions."""
+    torch.manual_seed(0)
+    kind, dims = {"filler": ("filler", (1, 1)), "surface": ("filler", (2, 2))}.get(name, (name, (1, 2)))
+    layers = {"layers": 1} if "layers" in fillin.models.options_of(kind) else {}
+    return tiny(kind, *dims, torch.float32, **layers).eval()
+
+
+def task(model, b: int, nc: int, nt: int) -> dict[str, torch.Tensor]:
+    dx, dy = model.dim_x, model.dim_y
+    given = {"xc": torch.randn(b, nc, dx), "yc": torch.randn(b, nc, dy), "xt": torch.randn(b, nt, dx)}
+    given["mask_c"] = torch.rand(b, nc, dy) < 0.8
+    return given | ({"error_c": torch.rand(b, nc, dy)} if model.config["model"] == "filler" else {})
+
+
+@torch.no_grad()
+def agree(run, model, given: dict[str, torch.Tensor], tolerance: float = 1e-5) -> None:
+    found = run({name: tensor.numpy() for name, tensor in given.items()})
+    prediction = model(**given)
+    wanted = exporting.tensors(prediction)
+    assert torch.equal(wanted["mean"], prediction.mean)
+    assert list(found) == list(wanted)
+    for name, tensor in wanted.items():
+        assert found[name].shape == tensor.shape
+        assert distance(torch.from_numpy(found[name]), tensor) < tolerance, name
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_every_model_says_what_torch_says(group, exported, unchecked):
+    folder = exported(GROUPS[group])
+    for name in GROUPS[group]:
+        model, run = small(name), exporting.session(str(folder / f"{name}.onnx"))
+        torch.manual_seed(1)
+        for sizes in SIZES:
+            agree(run, model, task(model, *sizes))
+        if model.config["model"] == "filler":
+            units_do_not_matter(run, model)
+
+
+def test_the_example_runs(exported, tmp_path):
+    shutil.copy(exported(["filler"]) / "filler.onnx", tmp_path / "curve.onnx")
+    example = DOCS.read_text().split("```python\n")[1].split("```")[0]
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("±") == 2
+
+
+def units_do_not_matter(run, model) -> None:
+    for shift, stretch, level, scale in ((1e4, 1.0, 0.0, 1.0), (-7e5, 3e5, 1e4, 1.0), (0.0, 1e-6, -3e-4, 1e-6)):
+        for n in (1, 3, 50):
+            given = task(model, 2, n, 5)
+            given |= {name: shift + stretch * given[name] for name in ("xc", "xt")}
+            given |= {"yc": level + scale * given["yc"], "error_c": scale * given["error_c"]}
+            agree(run, model, given)
+
+
+def test_every_model_is_in_a_group_or_refused():
+    assert sorted(REFUSED + [name for group in GROUPS.values() for name in group]) == sorted([*names(), "surface"])
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_a_graph_is_refused_in_words(name, tmp_path):
+    with pytest.raises(InputError, match=f"{name} cannot become a graph: .*export "):
+        fillin.export(small(name), tmp_path / "out.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_command_writes_a_file_that_explains_itself(exported):
+    import onnx
+
+    folder = exported(["cnp"])
+    said = (folder / "cnp.txt").read_text()
+    assert "wrote made.onnx" in said
+    assert "opset" in said
+    assert "differ by at most" in said
+    made = onnx.load(folder / "cnp.onnx")
+    onnx.checker.check_model(made, full_check=True)
+    assert not made.functions
+    assert {node.domain for node in made.graph.node} == {""}
+    facts = {fact.key: fact.value for fact in made.metadata_props}
+    assert facts["xc"].startswith("[b nc dx] ")
+    assert facts["mean"].startswith("[b nt dy] ")
+    assert str(fillin.__file__).encode() not in (folder / "cnp.onnx").read_bytes()
+    shape = made.graph.input[0].type.tensor_type.shape.dim
+    assert [dim.dim_param or dim.dim_value for dim in shape] == ["b", "nc", 1]
+
+
+def test_bad_input(tmp_path, monkeypatch, capsys, unchecked):
+    there = tmp_path / "there.onnx"
+    there.write_text("mine")
+    model = small("cnp")
+    for path, match in (
+        (there, "exists; .*force"),
+        (tmp_path, "is a folder"),
+        (tmp_path / "no" / "o.onnx", "no folder"),
+    ):
+        with pytest.raises(InputError, match=match):
+            fillin.export(model, path)
+    with pytest.raises(InputTypeError, match="got int"):
+        fillin.export(3, tmp_path / "out.onnx")
+    assert main(["export", "nonsense", str(tmp_path / "out.onnx")]) == 2
+    assert "nonsense" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(InputError, match=r"onnxscript.*pip install 'fillin\[export\]'"):
+        fillin.export(model, tmp_path / "out.onnx")
+    assert there.read_text() == "mine"
+    assert list(tmp_path.iterdir()) == [there]
+
+
+def test_what_disagrees_is_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        exporting, "_trace", lambda model: type("Nothing", (), {"SerializeToString": lambda self: b""})()
+    )
+    monkeypatch.setattr(exporting, "_difference", lambda model, content: float("nan"))
+    with pytest.raises(InputError, match="nothing was written"):
+        fillin.export(small("cnp"), tmp_path / "out.onnx")
+    assert not list(tmp_path.iterdir())

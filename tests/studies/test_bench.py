@@ -1,0 +1,146 @@
+"""The benchmarks run and say what they should. Never how fast: that is for the machine to say."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+
+from fillin import measure
+from fillin.attention import SCORES
+from fillin.cli import main
+from fillin.models import names
+from fillin_studies.bench import models, peers, scores
+from fillin_studies.bench.models import Size
+
+TINY = Size(3, 4, batch=2, rounds=1)
+
+
+def test_each_candidate_runs_once_a_round():
+    seen = []
+    times = measure.fastest({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 3)
+    assert seen == ["a", "b"] * 3
+    assert all(t >= 0 for t in times.values())
+
+
+def test_a_fast_candidate_runs_again_while_it_is_its_turn():
+    seen = []
+    measure.fastest({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, turn=0.01)
+    assert len(seen) > 4
+    changes = [one for one, other in pairwise([*seen, ""]) if one != other]
+    assert changes == ["a", "b", "a", "b"]
+
+
+def test_costs_ticks_as_often_as_announced():
+    ticked = []
+    found = measure.costs({"a": int, "b": int}, 4, lambda: ticked.append(1))
+    assert len(ticked) == measure.ticks(2, 4)
+    assert set(found) == {"a", "b"}
+
+
+def test_peak_sees_what_is_allocated_and_freed_again():
+    found = measure.peak(lambda: torch.ones(8_000_000).sum())  # 32 MB
+    assert found is None or 30e6 < found < 64e6
+
+
+def test_peak_is_none_where_the_system_does_not_tell(monkeypatch, tmp_path):
+    monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    assert measure.peak(int) is None
+
+
+def test_threads_are_put_back():
+    before = torch.get_num_threads()
+    with measure.threads(1):
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
+def test_models():
+    rows = models.measure_models(["cnp", "np"], [TINY, Size(5, 6, batch=2, rounds=1)], size="small")
+    assert [row.model for row in rows] == ["cnp", "np", "tnp-d"]  # tnp-d is there for the ratios
+    assert all([f.size for f in row.figures] == ["3/4", "5/6"] for row in rows)
+    for figure in (f for row in rows for f in row.figures):
+        assert math.isfinite(figure.yardsticks)
+        assert figure.milliseconds > 0
+    assert rows[-1].figures[0].to_reference == 1
+
+
+def test_no_name_is_every_model():
+    assert models.chosen([]) == names()
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_model_can_be_timed(name):
+    model = models.make(name, size="small")
+    models.step(model, models.curves(TINY))()
+    assert all(p.grad is None for p in model.parameters())
+
+
+def test_measuring_leaves_the_random_state_alone():
+    state = torch.random.get_rng_state()
+    models.measure_models(["np"], [TINY], size="small")
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+def test_peers_are_about_as_large():
+    rows = peers.measure_peers([p for p in peers.PEERS if p.model == "anp"], TINY)
+    assert [row.samples for row in rows] == [4]
+    for row in rows:
+        assert abs(row.parameters / row.peer_parameters - 1) < 0.03
+        assert row.ratio == pytest.approx(row.yardsticks / row.peer_yardsticks)
+
+
+def test_every_peer_can_be_built():
+    for peer in peers.PEERS:
+        assert 0.45 < models.count(models.make(peer.model, **peer.options)) / peer.parameters < 1.05
+
+
+def test_scores():
+    at = Size(128, 128, batch=2, rounds=1)  # enough pairs for a table
+    rows = {row.score: row for row in scores.measure_scores(["fourier", "mlp", "laplace"], at, size="small")}
+    assert [row.how for row in rows.values()] == ["folded", "folded", "table", "pairs"]  # tnp-d first
+    error = rows["mlp"].error
+    assert error is not None
+    assert error < 1e-3
+    assert rows["fourier"].error is None
+
+
+def test_joint_is_measured_only_when_asked_for():
+    assert "joint" not in scores.names()
+    assert scores.names(everything=True) == list(SCORES)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(models, "sizes", lambda repeats: (TINY, TINY))
+    monkeypatch.setattr(peers, "AT", TINY)
+    monkeypatch.setattr(scores, "AT", TINY)
+    monkeypatch.setattr(scores, "names", lambda everything: ["fourier"])
+
+
+COMMANDS = {"models": ["models", "cnp"], "peers": ["models", "canp", "--peers"], "scores": ["scores"]}
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_command_prints_a_table_and_writes_a_file(what, tiny, tmp_path, capsys):
+    path = tmp_path / "new" / "figures.json"
+    command = ["bench", *COMMANDS[what], "--repeats", "1", "--seed", "3", "--json", str(path)]
+    assert main(command) == 0
+    assert "1 thread" in capsys.readouterr().out
+    content = json.loads(path.read_text())
+    assert content["benchmark"] == what
+    assert content["rows"]
+    assert content["seed"] == 3
+    assert content["command"] == ["fillin", *command]
+    assert content["machine"]["torch"] == torch.__version__
+    assert content["machine"]["cores"] >= 1
+    assert content["budget"]["threads"] == 1
+    assert content["budget"]["batch"] == 2
+    assert [p.name for p in path.parent.iterdir()] == ["figures.json"]
+
+
+@pytest.mark.parametrize("what", COMMANDS)
+def test_command_prints_json(what, tiny, capsys):
+    assert main(["bench", *COMMANDS[what], "--repeats", "1", "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"]

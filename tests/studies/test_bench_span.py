@@ -1,0 +1,174 @@
+"""The benchmark of the window compares like with like and says what it should. Never how fast."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from support.helpers import distance
+
+from fillin import measure
+from fillin.attention import kernel as native
+from fillin.cli import main
+from fillin_studies.bench import crossover, plan, span
+from fillin_studies.bench import figure as picture
+from fillin_studies.bench import results_pages as page
+from fillin_studies.bench import targets as asked
+from fillin_studies.bench.models import Size
+from fillin_studies.bench.plan import Case, Plan
+from fillin_studies.bench.span import BIAS, FUSED, HARD, NATIVE, REFERENCE, Figure, Inputs, SpanRow
+from fillin_studies.bench.span_tables import sheets
+
+pytestmark = pytest.mark.skipif(not native.available(), reason="the kernel is not built here")
+TINY = Plan(
+    grids=(4,), scattered=(20, 40), spans=(0.05,), growth=(32, 64), neighbours=10, function=96, large=(40, 60),
+    crossover=(8, 16),
+    models=Size(3, 4, batch=2, rounds=1), slow=20, exact=20, fused=30, rounds=1, turn=0.0,
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch):
+    """Memory is weighed a hundred times here, and each time begins with collecting garbage."""
+    monkeypatch.setattr(measure.gc, "collect", lambda: 0)
+
+
+def test_a_grid_and_scattered_points_fill_the_unit_square():
+    grid = span.places("grid", 2, 16)
+    assert grid.shape == (1, 16, 2)
+    assert sorted(set(grid.flatten().tolist())) == [0.125, 0.375, 0.625, 0.875]
+    assert span.places("scattered", 3, 7).shape == (1, 7, 3)
+    assert torch.equal(span.places("scattered", 2, 9, seed=4), span.places("scattered", 2, 9, seed=4))
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+def test_a_window_holds_the_share_of_pairs_it_is_said_to(dim):
+    x, r = span.places("scattered", dim, 2000), span.radius(0.02, dim)
+    found = span.inside(x, r)
+    assert 0.6 * 0.02 < found < 1.05 * 0.02  # near an edge less of the ball has points
+    delta = (x.mT[..., :, None] - x.mT[..., None, :])[:, :, :50]
+    for cut in ("continuous", "hard"):
+        _, within = span.window(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
+        assert within is not None
+        assert within.float().mean().item() == pytest.approx(span.inside(x, r), rel=0.3)
+    assert 2000 * span.inside(x, span.radius_of(x, 30)) == pytest.approx(30, rel=0.1)
+
+
+def test_all_candidates_with_a_window_compute_the_same():
+    data, window = Inputs(span.places("scattered", 2, 60)), span.window(0.3, 2)
+    kernel, bias, truth = data.attend("native", window)(), data.bias(window)(), data.attend("reference", window)()
+    for found in (kernel, bias):
+        assert all(distance(one, other) < 1e-5 for one, other in zip(found, truth, strict=True))
+    assert len(truth) == 4  # q, k, v and σ
+
+
+@pytest.mark.parametrize("kind", crossover.kinds(), ids=str)
+def test_all_back_ends_of_the_crossover_compute_the_same(kind):
+    runs = crossover.candidates(*kind, 40)
+    assert set(runs) == {"native", "streamed", "reference", "fused"}
+    truth = runs["reference"]()
+    for name, run in runs.items():
+        assert all(distance(one, other) < 1e-3 for one, other in zip(run(), truth, strict=True)), name
+
+
+def test_what_would_need_gigabytes_is_left_out():
+    everyone, few = span.candidates(Case("grid", 2, 20, 0.05), TINY), span.candidates(Case("grid", 2, 40, 0.05), TINY)
+    assert everyone == [NATIVE, HARD, FUSED, BIAS, REFERENCE]
+    assert few == [NATIVE, HARD]
+    assert set(crossover.candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
+    assert Case("scattered", 2, 65536, 0.2) not in plan.FULL.cases
+    assert Case("scattered", 2, 65536, 0.05) in plan.FULL.cases
+
+
+def test_everything_is_measured_and_ticks_as_announced():
+    ticked = []
+    found = asked.measure_span(TINY, tick=lambda: ticked.append(1))
+    assert len(ticked) == asked.total(TINY)
+    assert [(row.layout, row.dim, row.points) for row in found.table][:2] == [("grid", 2, 16), ("scattered", 1, 20)]
+    assert len(found.table) == 7
+    for row in found.table:
+        assert set(row.faster) == set(row.figures) - {NATIVE}
+        assert (row.of_limit is None) == (row.points > TINY.fused)
+    assert [g.dim for g in found.growth] == [1, 2, 3]
+    assert [row.score for row in found.models] == ["tnp-d", "mlp"]
+    assert found.function[0].error < 1e-4
+    assert [(row.dim, row.context, row.targets) for row in found.large] == [(1, 40, 60), (2, 40, 60)]
+    assert len(found.crossover) == 8
+    lines = asked.asked(found)
+    assert len(lines) == 16
+    assert {line.what.partition(",")[0] for line in lines if line.measured is not None} == {"te-tnp with an MLP score"}
+
+
+def test_the_kernel_pays_from_where_it_stays_the_fastest():
+    def times(*first: str):
+        return [{name: 1.0 if name == one else 2.0 for name in (NATIVE, "fused")} for one in first]
+
+    assert crossover.crossing([8, 16, 32], times(NATIVE, "fused", NATIVE)) == 4 * 32 * 32
+    assert crossover.crossing([8, 16, 32], times(NATIVE, NATIVE, NATIVE)) == 4 * 8 * 8
+    assert crossover.crossing([8, 16, 32], times(NATIVE, NATIVE, "fused")) is None
+
+
+def test_what_was_asked_stands_beside_what_was_measured():
+    figures = {NATIVE: Figure(10, 5), HARD: Figure(7, 5), FUSED: Figure(90, 7), BIAS: Figure(900, 600)}
+    faster = {HARD: 0.7, FUSED: 9.0, BIAS: 90.0}
+    row = SpanRow("grid", 2, 4096, 0.05, 0.045, figures, faster, 2.4)
+    many = [replace(row, points=16384, faster={**faster, FUSED: v}) for v in (12.0, 9.0)]
+    found = asked.asked(asked.Found(table=[row, *many]))
+    lines = {(line.what, line.unit): (line.measured, line.holds) for line in found}
+    pixels = "fused attention without a window, 64×64 pixels, 5 %"
+    assert lines[pixels, "× faster"] == (9, True)
+    assert lines[f"{pixels}, hard cut", "× faster"] == (pytest.approx(9 / 0.7), True)
+    assert lines["the same, 16,384 points in 2-D, 5 %", "× faster"] == (9, False)  # the worse of the two
+    assert lines["the same, 16,384 points in 2-D, 1 %", "× faster"] == (None, None)
+    assert lines["the window as a bias, 64×64 pixels, 5 %", "× faster"] == (90, False)
+    assert lines["the window as a bias, 64×64 pixels, 5 %", "× less memory"] == (120, True)
+
+
+def test_memory_that_the_system_does_not_tell(monkeypatch, tmp_path):
+    monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
+    found = asked.measure_span(TINY, ["table", "growth", "function"])
+    content = {"rows": [], **asked.content(found)}
+    assert found.growth[0].beyond is None
+    assert found.function[0].less_memory is None
+    assert any("–" in cell for sheet in sheets(content) for row in sheet.rows for cell in row)
+    assert picture.draw(content, tmp_path).exists()
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    monkeypatch.setattr(plan, "FULL", TINY)
+    monkeypatch.setattr(plan, "QUICK", replace(TINY, grids=()))
+    monkeypatch.setenv("COLUMNS", "160")  # wide enough that no cell is broken into lines
+
+
+def test_command_prints_tables_writes_a_file_and_draws(tiny, tmp_path, capsys):
+    path = tmp_path / "new" / "span.json"
+    words = ["bench", "span", "--rounds", "1", "--threads", "1", "--seed", "3"]
+    assert main([*words, "--json", str(path), "--out", str(path.parent)]) == 0
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("4×4 pixels", "40 in 3-D", "exponent", "tnp-d", "What was asked", "1 thread"))
+    content = json.loads(path.read_text())
+    assert content["benchmark"] == "span"
+    assert content["command"] == ["fillin", *words, "--json", str(path), "--out", str(path.parent)]
+    assert content["budget"]["threads"] == 1
+    assert content["budget"]["lanes"] in (4, 8, 16)
+    assert set(content) > {"rows", "growth", "models", "function", "crossover", "asked"}
+    assert sorted(p.name for p in path.parent.iterdir()) == ["span.json", "span.png"]
+    assert (path.parent / "span.png").read_bytes().startswith(b"\x89PNG")
+
+    text = page.span_page(path.parent)
+    assert text.startswith("# What a learned window saves\n\n`fillin bench span")
+    assert all(f"## {sheet.title}" in text for sheet in sheets(content))
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == sum(2 + len(sheet.rows) for sheet in sheets(content))
+
+
+def test_command_measures_only_what_is_asked_for(tiny, capsys):
+    assert main(["bench", "span", "function", "--quick", "--json", "-"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["budget"]["rounds"] == 1
+    assert content["function"]
+    assert not content["rows"]
+    assert not content["crossover"]
+    assert main(["bench", "span", "grwoth"]) == 2
+    assert "did you mean 'growth'" in capsys.readouterr().err

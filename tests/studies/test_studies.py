@@ -1,0 +1,245 @@
+"""Every study, in miniature: its cells train, resume, are shared, and end in a report with pictures."""
+
+import json
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from fillin.cli import main
+from fillin.errors import InputError
+from fillin.models import options_of
+from fillin.train import dump, runs
+from fillin.train.log import read as read_log
+from fillin_studies import (  # fmt: skip
+    STUDIES,
+    Scale,
+    Study,
+    conv_or_transformer,
+    dimensions,
+    get,
+    images,
+    measures,
+    only,
+    open_work,
+    sizes,
+    work_on,
+)
+from fillin_studies import base as studies_base
+from fillin_studies.report_files import table, write
+
+TINY = {
+    "model.width": 16, "model.heads": 2, "model.layers": 1, "model.hidden": 16, "model.pseudo_tokens": 4,
+    "model.samples": 2, "model.depth": 1, "budget.steps": 4, "budget.time": None, "keep.log": 2, "keep.validations": 2,
+    "keep.batches": 1, "data.batch": 2,
+}  # fmt: skip
+
+
+def small(settings: dict) -> dict:
+    """The same settings for the smallest model, four steps."""
+    known = options_of(settings.get("model.name", "te-tnp"))
+    own = {k: v for k, v in TINY.items() if not k.startswith("model.") or k.removeprefix("model.") in known}
+    return {**settings, **own}
+
+
+def miniature(name: str, most: int | None = None) -> Study:
+    study = get(name)
+    made = {key: small({**study.recipe, **own}) for key, own in study.variants(True).items()}
+    some = dict(list(made.items())[:most])
+    return replace(study, variants=lambda quick: some, quick=Scale({}, 1, "tiny."), explore=None)
+
+
+@pytest.fixture
+def swift(monkeypatch):
+    """Measures on two batches, limits by few settings, inference at two sizes, no learning curve of each cell (runs
+    that draw theirs are tested elsewhere)."""
+    monkeypatch.setattr(runs, "_draw", lambda run: None)
+    real = measures.evaluate
+    monkeypatch.setattr(measures, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
+    monkeypatch.setattr(
+        dimensions, "shifted", lambda *a, **k: {**measures.shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
+    )
+    monkeypatch.setattr(conv_or_transformer, "SIZES", (100, 1000))
+    monkeypatch.setattr(images, "QUICK", 1)
+
+
+OWN_FILE = ("positions-and-span",)  # as have `fill` and others that train nothing
+
+
+@pytest.mark.parametrize("name", [name for name in STUDIES if not get(name).direct and name not in OWN_FILE])
+def test_every_study_ends_in_a_report(name, tmp_path, swift):
+    work = open_work(miniature(name), tmp_path, quick=True)
+    work_on(work)
+    page = write(work, ["fillin", "study", name]).read_text()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert len(results["cells"]) == len(work.cells())
+    assert {cell["variant"] for cell in results["cells"]} == set(work.study.variants(True))
+    assert results["findings"]
+    pictures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert pictures
+    assert all(f"({picture})" in page for picture in pictures)
+    assert f"fillin study {name}" in page
+
+
+def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, swift):
+    work = open_work(miniature("te-scores", most=3), tmp_path, quick=True)
+    seen = []
+
+    def stop(cell, share, loss, validation):
+        seen.append(cell.variant)
+        if len(set(seen)) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_on(work, stop)
+    done = [cell for cell in work.cells() if cell.done]
+    assert len(done) == 1
+    before = (done[0].folder / "result.json").stat().st_mtime_ns
+    work_on(open_work(miniature("te-scores", most=3), tmp_path, quick=True))
+    assert all(cell.done for cell in work.cells())
+    assert (done[0].folder / "result.json").stat().st_mtime_ns == before
+
+
+def test_a_cell_that_was_interrupted_is_not_measured(tmp_path, swift):
+    """A real Ctrl-C: the run is saved, no result is written, and the next call ends it."""
+    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = work.cells()
+    pressed = []
+
+    def press(cell, share, loss, validation):
+        if not pressed:
+            pressed.append(True)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        work_on(work, press)
+    assert not cell.done
+    work_on(work)
+    assert cell.result["steps"] == 4
+
+
+def test_a_cell_that_diverges_is_left_out(tmp_path, swift):
+    study = miniature("te-scores")
+    broken = {
+        key: {**own, "optimiser.rate": 1e30} if key == "mlp, equal time" else own
+        for key, own in study.variants(True).items()
+    }
+    work = open_work(replace(study, variants=lambda quick: broken), tmp_path, quick=True)
+    work_on(work)
+    failed = [cell.variant for cell in work.cells() if cell.failed]
+    assert failed == ["mlp, equal time"]
+    assert "mlp, equal time, seed 0, diverged" in write(work, ["x"]).read_text()
+
+
+def test_a_cell_of_another_version_is_not_mixed_in(tmp_path, swift):
+    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = work.cells()
+    other = {**cell.recipe, "seed": 9}
+    cell.folder.mkdir(parents=True)
+    (cell.folder / "recipe.yaml").write_text(dump(other))
+    with pytest.raises(InputError, match="another version of this study"):
+        work_on(work)
+
+
+def test_a_cell_that_another_process_has_is_left_to_it(tmp_path, swift):
+    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = work.cells()
+    cell.folder.mkdir(parents=True)
+    with studies_base.alone(cell.folder):
+        assert not studies_base.attempt(work, cell)
+    assert not cell.done
+    assert studies_base.attempt(work, cell)
+    assert not studies_base.attempt(work, cell)  # nothing left to do
+
+
+def test_seeds_differ_and_variants_share_their_data(tmp_path, swift):
+    study = replace(miniature("te-scores", most=2), quick=Scale({}, 2, "tiny."))
+    work = open_work(study, tmp_path, quick=True)
+    cells = work.cells()
+    assert [cell.seed for cell in cells] == [0, 0, 1, 1]
+    assert cells[0].recipe["data"] == cells[1].recipe["data"]
+    work_on(work)
+    losses = [read_log(cell.folder)[0].loss for cell in cells]
+    assert losses[0] != losses[2]
+    assert studies_base.average(cells, "log_likelihood").keys() == set(study.variants(True))
+
+
+def test_the_search_over_sizes_keeps_to_its_parameters(tmp_path, swift, monkeypatch):
+    monkeypatch.setattr(sizes, "MILLION", 30_000)
+    monkeypatch.setattr(sizes, "SEARCH", {"width": (16, 32), "head_dim": (4, 8), "heads": (1, 2)})
+    study = replace(
+        get("sizes"), variants=lambda quick: {}, quick=Scale(small({}) | {"model.size": "small"}, 1, "tiny.", 3)
+    )
+    work = open_work(study, tmp_path, quick=True)
+    work_on(work)
+    found = work.explored()
+    assert 1 <= len(found) <= 3  # the same numbers may be proposed twice
+    for cell in found:
+        assert 10_000 < cell.result["parameters"] < 60_000
+    again = open_work(study, tmp_path, quick=True)
+    work_on(again)
+    assert len(again.explored()) == len(found)  # the trials are remembered
+
+
+def test_the_report_on_sizes_tells_the_declared_from_the_searched(tmp_path):
+    def cell(name: str, score: float, **numbers):
+        model = {**sizes.BASE, "layers": 5, **numbers}
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "result.json").write_text(json.dumps({"log_likelihood": score, "parameters": 10_000, "steps": 100}))
+        return studies_base.Cell(name, 0, {"model": model}, folder)
+
+    declared = list(sizes.variants(True))
+    assert sizes._name({**sizes.BASE, "heads": 1}) == declared.pop(8)  # say it diverged
+    cells = [cell(name, 0.01 * number) for number, name in enumerate(declared)]
+    cells += [cell(f"1m_heads={h}_layers=9", score, heads=h, layers=9) for h, score in ((2, 0.5), (3, -0.5), (4, 0.05))]
+    found = sizes.report(cells, tmp_path)
+    assert [row[1] for row in found.rows] == ["declared"] * 11 + ["searched"] * 3
+    for rows in (found.rows[:11], found.rows[11:]):
+        assert list(rows) == sorted(rows, key=lambda row: -row[4])
+    assert "11 declared models" in found.findings[0]
+    assert found.findings[0].endswith("(10,000 parameters, 0.000).")
+    for part in ("3 searched models", "best is **160 × 2 heads of 16, 9 layers", "worst 160 × 3 heads of 16, 9 layers"):
+        assert part in found.findings[1]
+    assert "searched" not in "".join(sizes.report(cells[:11], tmp_path).findings)
+
+
+def test_a_folder_holds_one_study(tmp_path):
+    open_work(get("te-scores"), tmp_path, quick=True)
+    with pytest.raises(InputError, match="holds the study te-scores"):
+        open_work(get("sizes"), tmp_path, quick=True)
+    with pytest.raises(InputError, match="budget quick"):
+        open_work(get("te-scores"), tmp_path, quick=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot work in"):
+        open_work(get("te-scores"), tmp_path / "file", quick=True)
+
+
+def test_every_cell_of_every_scale_is_a_valid_recipe(tmp_path):
+    for name in STUDIES:
+        for quick in (True, False):
+            cells = open_work(get(name), tmp_path / name / str(quick), quick).cells()
+            assert len({cell.folder for cell in cells}) == len(cells) >= 8
+
+
+def test_the_command_lists_studies_and_names_the_nearest(capsys):
+    assert main(["study"]) == 0
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in STUDIES)
+    assert main(["study", "te-score"]) == 2
+    assert "did you mean 'te-scores'" in capsys.readouterr().err
+
+
+def test_some_variants_alone(tmp_path):
+    """By their names, or how these end; what is no variant is said, with those that are."""
+    some = only(get("images"), ["digits, np", "convcnp"])
+    assert list(some.variants(True)) == ["digits, np", "digits, convcnp"]
+    assert len(open_work(some, tmp_path, quick=True).cells()) == 2 * some.quick.seeds
+    with pytest.raises(InputError, match=r"no variant 'cnp'; it has digits, np; digits, anp"):
+        only(get("images"), ["np", "cnp"])
+
+
+def test_tables_say_what_is_unknown():
+    lines = table(("a", "b"), [("x", 1234), ("y", 0.12345), ("z", None)])
+    assert lines[2:] == ["| x | 1,234 |", "| y | 0.123 |", "| z | – |"]

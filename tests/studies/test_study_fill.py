@@ -1,0 +1,248 @@
+"""The study `fill`: data are read as they are, every method is asked the same, and the study resumes and ends in a
+report."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.helpers import ExactProcess, wave
+
+from fillin.cli import main
+from fillin.data import bayes
+from fillin.errors import InputError
+from fillin_studies import fill, get, open_work, work_on
+from fillin_studies.fill import limits, methods
+from fillin_studies.fill import score as scores
+from fillin_studies.fill.data import Field, Prior, Series, find, read_curve, read_field
+from fillin_studies.fill.lines import normal
+from fillin_studies.fill.masks import KINDS
+from fillin_studies.fill.methods import METHODS, OURS, Method
+from fillin_studies.report_files import write
+
+CHEAP = ("curve", "surface", "linear", "seasonal naive")
+
+
+@pytest.fixture
+def stand_in(monkeypatch):
+    """An exact process where the weights are; methods that take no time."""
+    models = {name: ExactProcess() for name in OURS.values()}
+    monkeypatch.setattr(methods, "loaded", models.__getitem__)
+    monkeypatch.setattr(limits, "loaded", models.__getitem__)
+
+    def flat(x, y, asked):
+        return normal(np.full(len(asked), y.mean()), np.full(len(asked), y.std() + 1e-3))
+
+    for name, one in METHODS.items():
+        own = replace(one, fill=flat, weights=None) if name in ("surface",) else replace(one, weights=None)
+        if name not in CHEAP:
+            own = replace(own, fill=flat, needs=None)
+        monkeypatch.setitem(METHODS, name, own)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """Two curves and a field, laid out as --data wants them."""
+    x, y = wave()
+    (tmp_path / "data" / "curves").mkdir(parents=True)
+    lines = [f"{i},{a!r},{b!r}" for i, (a, b) in enumerate(zip(x[:, 0].tolist(), y.tolist(), strict=True))]
+    (tmp_path / "data" / "curves" / "months.csv").write_text("rownames,time,value\n" + "\n".join(lines) + "\n")
+    rows = [f"{i},{1900 + i},{i % 7},{9 - i % 3}" for i in range(40)]
+    rows[3] = "3,1903,NA,5"
+    (tmp_path / "data" / "curves" / "pelt.csv").write_text("rownames,Year,Hare,Lynx\n" + "\n".join(rows) + "\n")
+    return tmp_path / "data"
+
+
+def with_field(folder: Path) -> np.ndarray:
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("netCDF4")
+    values = np.add.outer(np.arange(6.0), np.sin(np.arange(20.0)))
+    values[2:4, 5:9] = np.nan  # land
+    coordinates = {"time": [0.0, 1.0], "lat": np.linspace(-5, 5, 6), "lon": np.linspace(0, 90, 20)}
+    data = xarray.Dataset({"t": (("time", "lat", "lon"), np.stack([values, 0 * values]))}, coordinates)
+    (folder / "fields").mkdir()
+    data.to_netcdf(folder / "fields" / "sea.nc", engine="netcdf4")
+    return values
+
+
+def test_every_method_is_asked_the_same(monkeypatch, stand_in):
+    asked: dict[str, list] = {}
+
+    def spy(name):
+        def fill(x, y, places):
+            asked.setdefault(name, []).append((x.tobytes(), y.tobytes(), places.tobytes()))
+            return normal(np.zeros(len(places)), np.ones(len(places)))
+
+        return fill
+
+    for name in ("linear", "GP, composed", "curve"):
+        monkeypatch.setitem(METHODS, name, Method(spy(name), "a spy"))
+        for kind in KINDS:
+            scores.measure(Prior("rbf"), kind, name, 2, lambda share: None)
+    assert asked["linear"] == asked["GP, composed"] == asked["curve"]
+    assert len(set(asked["linear"])) == 6
+
+
+# Data
+
+
+def test_a_prior_is_a_stream_that_bayes_can_answer():
+    for kind in KINDS:
+        case, data = Prior("rbf").case(kind, 3), Prior("rbf")
+        task = data.stream(kind, 3).task(3)
+        assert np.array_equal(case.question[1], task.yc[0, :, 0].double().numpy())
+        assert np.array_equal(case.truth, task.yt[0, :, 0].double().numpy())
+        assert (np.diff(case.x[:, 0]) >= 0).all()
+        assert bayes(data.stream(kind, 3), 3, 16) is not None
+    assert not np.array_equal(Prior("rbf").case("random", 0).y, Prior("rbf").case("random", 1).y)
+
+
+def test_curves_are_read_from_their_first_two_columns(folder):
+    x, y = read_curve(folder / "curves" / "pelt.csv")
+    assert len(x) == 39  # the row without a value is none
+    assert 1903 not in x
+    assert y.max() == 6
+    assert len(Series(folder / "curves" / "months.csv").case("blocks", 0).truth) == round(0.3 * 48)
+
+
+def test_fields_keep_land_out(folder):
+    values = with_field(folder)
+    rows, columns, read = read_field(folder / "fields" / "sea.nc")
+    assert np.array_equal(read, values, equal_nan=True)
+    case = Field(folder / "fields" / "sea.nc").case("random", 0)
+    assert len(case.y) == np.isfinite(values).sum()
+    assert case.mask.hidden.sum() == round(0.4 * len(case.y))
+    at = [(np.flatnonzero(rows == a)[0], np.flatnonzero(columns == b)[0]) for a, b in case.x]
+    assert np.array_equal(case.y, [values[i, j] for i, j in at])
+
+
+def test_what_is_wrong_with_the_data_is_said(tmp_path, folder, capsys):
+    for where, words in ((tmp_path / "nowhere", "no such folder"), (tmp_path, "neither curves")):
+        with pytest.raises(InputError, match=words):
+            find(where)
+    (folder / "curves" / "bad.csv").write_text("time,value\n1,2\n2,two\n")
+    with pytest.raises(InputError, match=r"bad.csv, line 3, column value: 'two'"):
+        read_curve(folder / "curves" / "bad.csv")
+    (folder / "curves" / "bad.csv").write_text("time\n1\n")
+    with pytest.raises(InputError, match="a column for x and one for y"):
+        read_curve(folder / "curves" / "bad.csv")
+    (folder / "curves" / "bad.csv").write_text("time,value\n1,2\n")
+    with pytest.raises(InputError, match="too few"):
+        read_curve(folder / "curves" / "bad.csv")
+    (folder / "curves" / "bad.csv").write_bytes(b"\xff\xfe\x00\x81")
+    with pytest.raises(InputError, match="cannot be read as CSV"):
+        read_curve(folder / "curves" / "bad.csv")
+    assert main(["study", "fill", "--data", str(tmp_path / "nowhere")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+    assert main(["study", "te-scores", "--data", str(folder)]) == 2
+    assert "leave --data out" in capsys.readouterr().err
+
+
+def test_without_a_folder_or_xarray_the_rest_is_done(folder, monkeypatch):
+    assert set(find(None).sets) == {"rbf", "matern-5/2", "periodic"}
+    assert "no --data DIR" in find(None).left_out[0]
+    (folder / "fields").mkdir()
+    (folder / "fields" / "a.nc").touch()
+    monkeypatch.setattr("fillin_studies.fill.data.find_spec", lambda name: None)
+    found = find(folder)
+    assert {"months", "pelt"} <= set(found.sets)
+    assert "a" not in found.sets
+    assert "xarray" in found.left_out[0]
+
+
+# The study
+
+
+def small(folder: Path | None = None):
+    """One mask, one kind of prior."""
+    study = get("fill", folder, 1)
+    some = {
+        name: own
+        for name, own in study.variants(True).items()
+        if own["data"] not in ("matern-5/2", "periodic", limits.OWN) and own["method"] != scores.BAYES
+    }
+    return replace(study, variants=lambda quick: some)
+
+
+def test_the_study_ends_in_a_report(tmp_path, folder, stand_in):
+    with_field(folder)
+    work = open_work(small(folder), tmp_path / "out", quick=True)
+    work_on(work)
+    page = write(work, ["fillin", "study", "fill"]).read_text()
+    for part in ("months, blocks", "sea, random", "Against the best of three", "Against exact Bayes", "≤ 1.25"):
+        assert part in page
+    row = next(line for line in page.splitlines() if line.startswith("| sea, random | linear"))
+    assert [bool(cell.strip()) for cell in row.split("|")[1:-1]] == [True] * 8
+    assert "| field | method | CRPS | MAE | RMSE |" in page
+    assert "sea, a field: the CRPS of surface is" in page
+    assert str(tmp_path) not in page
+    pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert pictures == {"crps.png", "examples.png", "field-sea.png"}
+    assert all(f"({name})" in page for name in pictures)
+    results = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert len(results["cells"]) == len(work.cells())
+    one = next(cell for cell in results["cells"] if cell["data"] == "pelt")
+    assert {"log_likelihood", "crps", "crps_error", "rmse", "covered", "seconds", "masks"} <= set(one)
+
+
+def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, stand_in):
+    work = open_work(small(), tmp_path, quick=True)
+    seen = []
+
+    def stop(cell, share, loss, validation):
+        seen.append(cell.variant)
+        if len(set(seen)) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work_on(work, stop)
+    done = {cell.variant: cell.folder / "result.json" for cell in work.cells() if cell.done}
+    assert len(done) == 2
+    before = {name: path.stat().st_mtime_ns for name, path in done.items()}
+    work_on(open_work(small(), tmp_path, quick=True))
+    assert all(cell.done for cell in work.cells())
+    assert {name: path.stat().st_mtime_ns for name, path in done.items()} == before
+
+
+def test_cells_of_other_masks_are_not_mixed_in(tmp_path, stand_in):
+    work_on(open_work(small(), tmp_path, quick=True))
+    more = get("fill", None, 2)
+    with pytest.raises(InputError, match="another version of this study"):
+        work_on(open_work(more, tmp_path, quick=True))
+
+
+def test_weights_that_were_replaced_are_measured_again_and_nothing_else(tmp_path, stand_in, monkeypatch):
+    monkeypatch.setattr(methods, "digest", lambda name: "first")
+    monkeypatch.setattr(methods, "names", lambda: ["curve"])
+    monkeypatch.setitem(METHODS, "curve", replace(METHODS["curve"], weights="curve"))
+    few = {name: own for name, own in small().variants(True).items() if own["kind"] == "end" and own["data"] == "rbf"}
+    assert few["rbf, end, curve"]["weights"] == "first"
+    study = replace(small(), variants=lambda quick: few)
+    work_on(open_work(study, tmp_path, quick=True))
+    begun = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/*/result.json")}
+    few["rbf, end, curve"] = {**few["rbf, end, curve"], "weights": "second"}
+    work_on(open_work(study, tmp_path, quick=True))
+    changed = [path for path, was in begun.items() if path.stat().st_mtime_ns != was]
+    assert [path.parent.parent.name for path in changed] == ["rbf_end_curve"]
+
+
+def test_the_command_says_nothing_of_this_machine(tmp_path, folder, stand_in, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (folder / "curves" / "months.csv").unlink()
+    study = small(folder)
+    few = {name: own for name, own in study.variants(True).items() if own["data"] == "pelt" and own["kind"] == "end"}
+    study = replace(study, variants=lambda quick: few)
+    monkeypatch.setattr(fill, "configured", lambda data, masks: study)
+    assert main(["study", "fill", "--data", str(folder), "--masks", "1", "--workers", "1"]) == 0
+    assert "report.md" in capsys.readouterr().out
+    for name in ("report.md", "results.json"):
+        text = (tmp_path / "out" / "fill" / name).read_text()
+        assert "DIR" in text
+        assert str(folder) not in text
+
+
+def test_every_pair_of_data_and_method_has_a_folder_of_its_own(tmp_path, folder):
+    cells = open_work(get("fill", folder), tmp_path / "out", quick=False).cells()
+    assert len({cell.folder for cell in cells}) == len(cells)
+    assert {cell.recipe["masks"] for cell in cells} == {20}

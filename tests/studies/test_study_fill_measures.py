@@ -1,0 +1,175 @@
+"""What the study `fill` measures: masks are what they say, measures are what they are in closed form, and the report
+holds them against the right rivals."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.helpers import ExactProcess, wave
+
+from fillin.predictive import Answer
+from fillin_studies.fill import limits
+from fillin_studies.fill import score as scores
+from fillin_studies.fill.data import Case, Prior
+from fillin_studies.fill.lines import normal
+from fillin_studies.fill.masks import BLOCK, KINDS, Mask, block_lengths, mask
+from fillin_studies.fill.methods import METHODS, THREE
+from fillin_studies.fill.report import CRPS, OTHERS, against_three, by_method
+
+SIZES = (12, 64, 91, 144, 468)
+
+
+def runs(hidden: np.ndarray) -> list[int]:
+    """Lengths of stretches of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], hidden.astype(int), [0]])))
+    return list(edges[1::2] - edges[::2])
+
+
+# Masks
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("number", [0, 1, 7])
+def test_masks_are_what_they_say(n, number):
+    for kind in ("random", "blocks"):
+        found = mask(kind, n, number)
+        assert found.hidden.sum() == round(0.3 * n)
+        assert (found.known == ~found.hidden).all()
+    low, high = math.ceil(BLOCK[0] * n), max(1, math.floor(BLOCK[1] * n))
+    lengths = runs(mask("blocks", n, number).hidden)
+    assert all(low <= length <= high for length in lengths)
+    assert sum(lengths) == round(0.3 * n)
+    end = mask("end", n, number)
+    used = int((end.known | end.hidden).sum())
+    assert end.hidden.sum() == round(0.15 * used)
+    assert runs(end.hidden) == [end.hidden.sum()]
+    assert end.hidden[used - 1]
+    assert not end.known[used:].any()
+    assert used == n if number == 0 else 0.6 * n - 1 <= used <= n
+
+
+def test_a_field_hides_the_share_it_is_asked_for():
+    assert mask("random", 1000, 0, share=0.4).hidden.sum() == 400
+
+
+def test_masks_differ_by_number_and_by_nothing_else():
+    for kind in KINDS:
+        assert (mask(kind, 91, 3).hidden == mask(kind, 91, 3).hidden).all()
+        assert len({mask(kind, 91, number).hidden.tobytes() for number in range(20)}) > 10
+
+
+def test_block_lengths_add_up_however_unlucky():
+    for seed in range(50):
+        lengths = block_lengths(100, 30, np.random.default_rng(seed))
+        assert lengths.sum() == 30
+        assert lengths.min() >= 3
+        assert lengths.max() <= 12
+
+
+# Measures
+
+
+def test_measures_against_closed_forms():
+    """Of N(0, 1) where the truth is 0, 1 and 3, in units of the whole series."""
+    y = np.array([0.0, 1.0, 3.0, 5.0, -4.0])
+    case = Case(np.arange(5.0)[:, None], y, Mask(np.arange(5) > 2, np.arange(5) < 3))
+    found = scores.score(normal(np.zeros(3), np.ones(3)), case)
+    unit, truth = y.std(), y[:3]
+    density = np.exp(-(truth**2) / 2) / np.sqrt(2 * np.pi)
+    below = np.array([0.5 * (1 + math.erf(t / math.sqrt(2))) for t in truth])
+    crps = truth * (2 * below - 1) + 2 * density - 1 / math.sqrt(math.pi)  # Gneiting & Raftery 2007, equation 21
+    assert found["crps"] == pytest.approx(crps.mean() / unit)
+    assert found["log_likelihood"] == pytest.approx(np.log(density * unit).mean())
+    assert found["squared"] == pytest.approx((truth**2).mean() / unit**2)
+    assert found["point"] == pytest.approx(truth.mean() / unit)
+    assert found["covered"] == pytest.approx(2 / 3)
+
+
+def test_measures_do_not_depend_on_units():
+    x, y = wave()
+    hidden = mask("blocks", len(y), 0)
+    one = scores.score(METHODS["linear"].fill(*(case := Case(x, y, hidden)).question), case)
+    other = scores.score(METHODS["linear"].fill(*(case := Case(9 * x, 1e4 * y - 7, hidden)).question), case)
+    assert one == pytest.approx(other)
+
+
+def test_a_mixture_is_scored_as_one():
+    """Half at −1 and half at 1, both narrow: the truth at 1 has half of the density, and both ends are covered."""
+    case = Case(np.arange(4.0)[:, None], np.array([1.0, -1.0, 1.0, -1.0]), Mask(np.arange(4) > 1, np.arange(4) < 2))
+    answer = Answer(np.full((2, 1, 2), 0.5), np.tile([-1.0, 1.0], (2, 1, 1)), np.full((2, 1, 2), 0.01))
+    found = scores.score(answer, case)
+    assert found["log_likelihood"] == pytest.approx(math.log(0.5 / 0.01 / math.sqrt(2 * math.pi)))
+    assert found["crps"] == pytest.approx(0.5, abs=0.01)  # E|X − 1| − E|X − X'|/2 = 1 − 1/2
+    assert found["covered"] == 1
+
+
+def test_pooling_is_over_masks():
+    one = {"crps": 0.1, "squared": 1.0, "covered": 1.0, "seconds": 2.0}
+    other = {"crps": 0.3, "squared": 7.0, "covered": 0.5, "seconds": 4.0}
+    found = scores.pooled([one, other])
+    assert found["masks"] == 2
+    assert found["crps"] == pytest.approx(0.2)
+    assert found["crps_error"] == pytest.approx(0.1)
+    assert found["rmse"] == pytest.approx(2.0)
+    assert (found["covered"], found["seconds"]) == (0.75, 3.0)
+    assert scores.pooled([one])["crps_error"] == 0
+
+
+def test_a_limit_that_has_not_settled_is_none():
+    settled, moved = ({"log_likelihood": 1.0, "moved": by, "seconds": 1.0} for by in (0.01, 0.2))
+    assert scores.pooled([settled, settled])["log_likelihood"] == 1
+    assert "log_likelihood" not in scores.pooled([settled, moved])
+
+
+def test_a_line_does_not_beat_exact_bayes():
+    data = Prior("rbf")
+    limit = scores.measure(data, "random", scores.BAYES, 3, lambda share: None)
+    line = scores.measure(data, "random", "linear", 3, lambda share: None)
+    assert limit["log_likelihood"] > line["log_likelihood"]
+    assert "crps" not in limit
+
+
+# The report
+
+
+def result(method: str, crps: float, covered: float = 0.95, seconds: float = 1.0, group: str = "curve") -> dict:
+    own = {"data": "a", "kind": "random", "group": group, "method": method, "masks": 1}
+    return {**own, "crps": crps, "covered": covered, "seconds": seconds, "log_likelihood": -crps, "rmse": crps}
+
+
+def test_the_best_is_bold_and_bayes_is_no_rival():
+    results = {("a", "random"): {"curve": result("curve", 0.2), "linear": result("linear", 0.1)}}
+    columns, rows = by_method(results, CRPS)
+    assert columns == ["", "curve", "linear"]
+    assert rows == [["a, random", "0.200", "**0.100**"]]
+    results["a", "random"][scores.BAYES] = {"log_likelihood": 5.0, "seconds": 1.0}
+    columns, [row] = by_method(results, OTHERS[0])
+    assert columns[-1] == scores.BAYES
+    assert row == ["a, random", "-0.20", "**-0.10**", "5.00"]
+    assert "**" not in "".join(by_method(results, OTHERS[2])[1][0])  # coverage has no best
+
+
+def test_ours_is_held_against_the_best_of_three():
+    of = {name: result(name, crps) for name, crps in zip(THREE, (0.3, 0.2, 0.4), strict=True)}
+    ours = result("curve", 0.22, covered=0.93, seconds=0.05)
+    [found] = against_three({("a", "random"): {**of, "curve": ours}})
+    assert (found.best, found.best_crps, found.covered) == (THREE[1], 0.2, 0.93)
+    assert found.ratio == pytest.approx(1.1)
+    assert found.time == pytest.approx(0.05)
+    assert not against_three({("a", "random"): {"curve": ours}})  # nothing to compare with
+    prior = {name: {**one, "group": "prior"} for name, one in {**of, "curve": ours}.items()}
+    assert not against_three({("a", "random"): prior})
+
+
+def test_the_gap_to_bayes_is_that_of_the_same_tasks(monkeypatch):
+    """The exact process knows length, scale and noise; drawn with ranges as narrow, its gap is none."""
+    model = ExactProcess(length=0.5, scale=1.0, noise=0.1)
+    monkeypatch.setattr(limits, "loaded", lambda name: model)
+    monkeypatch.setattr(limits, "curves", lambda name: replace(Prior(name).stream("random", 0), function=model.exact))
+    monkeypatch.setattr(limits, "_NARROW", (2, 256))
+    seen = []
+    found = limits.gap("rbf", 1, seen.append)
+    assert found["gap"] == pytest.approx(0, abs=1e-3)
+    assert found["tasks"] == 2 * limits._TASKS
+    assert seen == [0.5, 1.0]

@@ -1,0 +1,1 @@
+"""Data, fixtures and commands that several tests share."""

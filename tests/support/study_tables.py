@@ -1,0 +1,36 @@
+"""What tests of the study `tables` share: a folder of sets, and our method made swift."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fillin
+from fillin_studies.tables.methods import ALONE, METHODS, OURS, WITH_FEW
+from support.study_files import put
+
+
+@pytest.fixture
+def sets_folder(tmp_path) -> Path:
+    """A line with noise in 40 rows, and a set that is said to be large."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(40, 2)).round(4)
+    y = (3 * x[:, 0] + 0.1 * random.normal(size=40)).round(4)
+    put(tmp_path / "data" / "line", [f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True)])
+    put(tmp_path / "data" / "protein", ["1,2"] * 8)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def swift_tables(monkeypatch):
+    """Ours with two members and twenty steps at most."""
+
+    def small(kind, steps=20, **options):
+        return lambda seed: kind(members=2, steps=steps, random_state=seed, **options)
+
+    ours = replace(METHODS[OURS], regressor=small(fillin.TableRegressor), classifier=small(fillin.TableClassifier))
+    monkeypatch.setitem(METHODS, OURS, ours)
+    monkeypatch.setitem(WITH_FEW, ALONE, ours)
+    semi = replace(ours, classifier=small(fillin.TableClassifier, 4, features=0.5), unlabelled=True)
+    monkeypatch.setitem(WITH_FEW, OURS, semi)

@@ -1,0 +1,32 @@
+"""What tests of `fillin fill` of tables share: networks that are trained for a moment, and the command."""
+
+import pandas as pd
+import pytest
+
+from fillin.cli import main
+from fillin.filling.table import impute as learn
+
+
+@pytest.fixture
+def quick_tables(monkeypatch):
+    """Whoever fills tables does it with two networks of ten steps."""
+    monkeypatch.setattr(learn, "FULL", learn.Size(2, 10))
+    monkeypatch.setattr(learn, "TEST", learn.Size(2, 5))
+
+
+@pytest.fixture
+def fill_table(tmp_path, capsys, monkeypatch, quick_tables):
+    """fill_table(content, *words): write a file, fill it; the code, what was said, and the output (None: none)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(content: str | bytes | pd.DataFrame, *words: str, picture: bool = False):
+        raw = content.to_csv(index=False) if isinstance(content, pd.DataFrame) else content
+        raw = raw.encode() if isinstance(raw, str) else raw
+        path, out = tmp_path / "data.csv", tmp_path / "data.filled.csv"
+        path.write_bytes(raw)
+        code = main(["fill", "data.csv", *([] if picture else ["--no-picture"]), *words])
+        said = capsys.readouterr()
+        assert path.read_bytes() == raw, "the input was touched"
+        return code, said.out + said.err, out.read_bytes() if out.exists() else None
+
+    return run

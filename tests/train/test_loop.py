@@ -1,0 +1,188 @@
+"""The loop: the rate follows its schedule, every model learns, and a loss that is lost stops the run in time."""
+
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.helpers import SMALL, feeders, tiny_options, words
+
+from fillin.errors import FillinError
+from fillin.models import names as models
+from fillin.objectives import log_likelihood
+from fillin.train import fit, open_run, read
+from fillin.train import loop as loops
+from fillin.train.log import read as read_log
+from fillin.train.loop import HELD_OUT, Diverged, Goal, objective_of, optimiser_of, rate_at
+from fillin.train.recipe import CHOICES, model_of, share_spent, stream_of
+
+# ---- the schedule
+
+
+@given(
+    st.sampled_from(["cosine", "linear"]),
+    st.floats(0, 0.9),
+    st.sampled_from(["--budget.steps=1000", "--budget.time=20m"]),
+)
+def test_the_rate_warms_up_and_ends_at_zero(name, warmup, budget):
+    recipe = read({**SMALL, "budget": {}}, [f"--schedule.name={name}", f"--schedule.warmup={warmup!r}", budget])
+    top, whole = recipe["optimiser"]["rate"], 1000 if "steps" in budget else 1200.0
+    spent = [
+        share_spent(recipe, round(i * whole / 200), 0.0)
+        if "steps" in budget
+        else share_spent(recipe, 5, i * whole / 200)
+        for i in range(201)
+    ]
+    rates = [rate_at(recipe, share) for share in spent]
+    peak = rates.index(max(rates))
+    assert rates[:peak] == sorted(rates[:peak])
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rates[-1] == 0
+    assert 0 < rates[0] <= top
+    assert max(rates) <= top * (1 + 1e-12)
+    assert rate_at(recipe, warmup) == pytest.approx(top)
+    assert rates[0] < 0.2 * top or warmup < 0.01
+    assert rate_at({**recipe, "schedule": {"name": "constant", "warmup": warmup}}, 1.0) == top
+
+
+def test_whichever_budget_ends_first():
+    recipe = read(SMALL, ["--budget.time", "10s", "--budget.steps", "100"])
+    assert share_spent(recipe, 50, 9.0) == 0.9
+    assert share_spent(recipe, 95, 1.0) == 0.95
+
+
+# ---- learning
+
+
+@pytest.mark.parametrize("name", models())
+def test_every_model_takes_a_step(name):
+    recipe = read({**SMALL, "model": {"name": name, **tiny_options(name)}})
+    stream = stream_of(recipe)
+    goal = Goal(model_of(recipe, stream), objective_of(recipe))
+    optimiser, task = optimiser_of(recipe, goal), stream.task(0)
+    before = [p.detach().clone() for p in goal.parameters()]
+    loss = goal(task.xc, task.yc, task.xt, task.yt)
+    loss.backward()
+    assert 0 < loops._clip(list(goal.parameters()), 0.5) < math.inf
+    assert all(p.grad.isfinite().all() for p in goal.parameters() if p.grad is not None)
+    optimiser.step()
+    assert sum(not torch.equal(p, q) for p, q in zip(goal.parameters(), before, strict=True)) > len(before) / 2
+    assert goal(task.xc, task.yc, task.xt, task.yt).isfinite()
+
+
+def test_a_gradient_is_no_longer_than_clip():
+    module = torch.nn.Linear(3, 1)
+    for longest, wanted in ((0.5, 0.5), (0.0, 5.0), (10.0, 5.0)):
+        module.weight.grad, module.bias.grad = torch.tensor([[3.0, 0.0, 0.0]]), torch.tensor([4.0])
+        assert loops._clip(list(module.parameters()), longest) == pytest.approx(5)
+        found = torch.cat([module.weight.grad.flatten(), module.bias.grad]).norm().item()
+        assert found == pytest.approx(wanted, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", CHOICES["optimiser.name"])
+def test_it_learns(name, tmp_path):
+    """A constant function is learnt in a few steps, whatever the optimiser."""
+    said = ["--optimiser.rate=0.02", f"--optimiser.name={name}", "--data.scale=[0.01, 0.01]", "--budget.steps=45"]
+    lines = fit(SMALL, tmp_path / "run", overrides=[*said, "--keep.log=15"]).lines
+    assert lines[-1].loss < lines[0].loss - 0.5
+
+
+@pytest.mark.parametrize(("name", "objective"), [("np", "elbo"), ("anp", "elbo"), ("convnp", "importance-weighted")])
+def test_bounds_of_latent_models(name, objective, tmp_path):
+    recipe = {**SMALL, "model": {"name": name, **tiny_options(name)}, "objective": {"name": objective, "samples": 2}}
+    run = fit(recipe, tmp_path / "run")
+    assert [line.step for line in run.lines] == [2, 4]
+    assert all(math.isfinite(line.loss + line.validation) for line in run.lines)
+
+
+def test_what_a_run_leaves(tmp_path):
+    told = []
+    run = fit(SMALL, tmp_path / "run", watch=lambda *line: told.append(line))
+    assert {p.name for p in run.folder.iterdir()} >= {"recipe.yaml", "log.csv", "best", "last", "learning.png"}
+    assert [line.step for line in run.lines] == [line[0] for line in told] == [2, 4]
+    assert told[-1][2] == 1
+    assert open_run(run.folder).recipe == run.recipe == read(SMALL)
+    scores = {line.step: line.validation for line in run.lines}
+    recipe, stream = run.recipe, replace(stream_of(run.recipe, seed=HELD_OUT), batch=4)
+    for which, step in (("best", max(scores, key=scores.get)), ("last", 4)):
+        model = run.model(which).eval()
+        found = log_likelihood(model, stream.task(0)).mean().item()
+        assert found == pytest.approx(scores[step], abs=1e-5)
+        assert model.config == model_of(recipe, stream).config
+    assert torch.get_num_threads() == 1
+
+
+def test_a_budget_of_time(tmp_path):
+    run = fit({**SMALL, "budget": {"time": "0.5s"}}, tmp_path / "run")
+    last = run.lines[-1]
+    assert last.seconds >= 0.5
+    assert last.validation is not None
+    assert share_spent(run.recipe, last.step, last.seconds) >= 1
+
+
+def test_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert [str(fit("te-tnp", overrides=words(SMALL)).folder) for _ in range(2)] == ["runs/te-tnp", "runs/te-tnp-2"]
+    assert str(fit(SMALL).folder) == "runs/run"
+
+
+@pytest.mark.parametrize(("value", "said"), [(math.nan, "nan"), (-1e6, "1e.06")])
+def test_a_loss_that_cannot_be_trained_on(value, said, tmp_path, monkeypatch):
+    """Step, last good checkpoint, advice; and what is on the disk stays as it is."""
+    folder, seen = tmp_path / "run", []
+
+    def objective(model, task):
+        seen.append(1)
+        if len(seen) <= 3:
+            return log_likelihood(model, task)
+        good.extend((folder / which / "model.safetensors").read_bytes() for which in ("best", "last"))
+        return value + 0 * log_likelihood(model, task)
+
+    good: list[bytes] = []
+    monkeypatch.setattr(loops, "objective_of", lambda recipe: objective)
+    with pytest.raises(
+        Diverged, match=rf"step 3: the loss is {said}.* last good checkpoint is .*last.*optimiser\.rate"
+    ):
+        fit(SMALL, folder, overrides=["--keep.checkpoint", "0"])
+    assert good == [(folder / which / "model.safetensors").read_bytes() for which in ("best", "last")]
+    assert feeders() == 0
+    monkeypatch.undo()
+    run = fit(folder=folder, resume=True, overrides=["--optimiser.rate", "1e-4"])
+    assert [line.step for line in run.lines] == [2, 4]
+
+
+def test_a_rate_far_too_high(tmp_path):
+    said = ["--optimiser.name=sgd", "--optimiser.rate=1e30", "--optimiser.clip=0", "--budget.steps=50"]
+    with pytest.raises(Diverged, match=r"last good checkpoint is .*last.*--optimiser\.rate 3e.29"):
+        fit(SMALL, tmp_path / "run", overrides=[*said, "--keep.log=50", "--keep.validations=1"])
+
+
+# ---- several processes
+
+
+def test_two_processes_learn_what_one_does(tmp_path):
+    said = [*words(SMALL), "--data.batch=4", "--budget.steps=6", "--budget.time=null"]
+    said += ["--keep.log=1", "--keep.batches=2"]
+    command = [sys.executable, "-m", "fillin", "train", "te-tnp", *said, "--devices", "2", "--out", tmp_path / "two"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    assert done.returncode == 0, done.stderr
+    one, two = fit("te-tnp", tmp_path / "one", overrides=said).lines, read_log(tmp_path / "two")
+    assert [line.step for line in two] == [1, 2, 3, 4, 5, 6]
+    for a, b in zip(one, two, strict=True):
+        assert (a.loss, a.gradient, a.rate) == pytest.approx((b.loss, b.gradient, b.rate), rel=2e-5)
+        assert (a.validation or 0) == pytest.approx(b.validation or 0, rel=2e-5)
+
+
+def test_a_batch_that_cannot_be_shared():
+    class Two:
+        world_size, global_rank = 2, 1
+
+    assert loops._rows(4, Two()) == slice(1, None, 2)
+    with pytest.raises(FillinError, match=r"a batch of 3 cannot be shared by 2 processes; change --data\.batch"):
+        loops._rows(3, Two())

@@ -1,0 +1,146 @@
+"""Recipes say what is meant, print as what they are, and a wrong one is told what is wrong."""
+
+import pytest
+from support.helpers import SMALL
+from torch.testing import assert_close
+
+from fillin.cli import main
+from fillin.errors import FillinError
+from fillin.models import options_of
+from fillin.train import dump, fit, names, read
+from fillin.train.loop import objective_of
+from fillin.train.recipe import model_of, seconds, stream_of
+
+
+def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("model: {name: te-tnp, size: small}\nbudget: {steps: 10}\noptimiser: {rate: 2.0e-3}\n")
+    recipe = read(path, ["--optimiser.rate", "1e-3", "--data.protocol=te-tnp", "--seed", "7"])
+    assert recipe["optimiser"] == {"name": "muon", "rate": 1e-3, "decay": 0.1, "clip": 20.0}
+    assert recipe["data"]["target_range"] == [-3.0, 3.0]
+    assert recipe["model"]["width"] == 64
+    assert recipe["seed"] == 7
+    assert set(options_of("te-tnp")) <= set(recipe["model"])
+
+
+@pytest.mark.parametrize("name", names())
+def test_shipped_recipes_are_whole(name):
+    recipe = read(name)
+    stream = stream_of(recipe)
+    model = model_of(recipe, stream)
+    assert objective_of(recipe)(model, stream.task(0).rows(slice(0, 2))).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [[], ["--model.name", "convnp"], ["--model.span", "{init: 0.7}"], ["--data.noise", "[0.1, 0.2]"],
+     ["--budget.time", "90"], ["--data.function", "2 rbf * linear | sawtooth"], ["--budget.steps", "2e4"],
+     ["--model.size", "1m"]],
+)  # fmt: skip
+def test_what_is_printed_reads_as_what_it_was(said, tmp_path, capsys):
+    assert main(["train", "te-tnp", *said, "--print-config"]) == 0
+    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
+    assert read(tmp_path / "printed.yaml") == read("te-tnp", said)
+    assert dump(read(tmp_path / "printed.yaml")) == dump(read("te-tnp", said))
+
+
+def test_numbers_as_people_write_them():
+    assert read(SMALL, ["--budget.steps", "2e4"])["budget"]["steps"] == 20_000
+    assert read({**SMALL, "data": None}) == read({k: v for k, v in SMALL.items() if k != "data"})
+    found = [seconds(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
+    assert found == [90, 90, 90, 1200, 5400, 90, 0.5, 3601, None]
+
+
+@pytest.mark.parametrize("text", ["1:30", "1:30:00", "1:30.5", "0:45", "1h30", "1m30", "30m1h", "-5m", "1h:30m"])
+def test_times_that_could_mean_two_things(text, tmp_path):
+    """YAML takes 1:30 for the number 90, on the command line and in a file."""
+    message = "budget.time: a time is written 90s, 1m30s or 1h30m, got "
+    with pytest.raises(FillinError, match=f"recipe: {message}"):
+        read(SMALL, ["--budget.time", text])
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"model: {{name: cnp}}\nbudget:\n  time: {text}\n")
+    with pytest.raises(FillinError, match=rf"mine\.yaml: {message}"):
+        read(path)
+
+
+WRONG = {
+    "a section": (["--modle.name", "cnp"], "'modle.name'; did you mean 'model.name'"),
+    "a setting": (["--model.widht", "3"], "'model.widht'; did you mean 'model.width'"),
+    "a setting of another model": (["--model.pseudo_tokens", "3"], "unknown setting of the command line"),
+    "a model": (["--model.name", "te-tpn"], "did you mean 'te-tnp'"),
+    "a size": (["--model.size", "smal"], "did you mean 'small'"),
+    "a protocol": (["--data.protocol", "tpn"], "did you mean 'tnp'"),
+    "an objective": (["--objective.name", "elbow"], "did you mean 'elbo'"),
+    "a schedule": (["--schedule.name", "cosin"], "did you mean 'cosine'"),
+    "an optimiser": (["--optimiser.name", "adam-w"], "did you mean 'adamw'"),
+    "kinds of data": (["--data.name", "curve"], "did you mean 'curves'"),
+    "no end": (["--budget.steps", "null"], "has no end; add --steps 10000 or --time 20m"),
+    "no time": (["--budget.time", "0s"], "longer than nothing"),
+    "a time": (["--budget.time", "soon"], "a time is written 90s, 1m30s or 1h30m, got 'soon'"),
+    "no steps": (["--budget.steps", "0"], "budget.steps must be at least 1"),
+    "half a step": (["--budget.steps", "2.5"], "budget.steps cannot be '2.5'; it is a whole number"),
+    "a rate in words": (["--optimiser.rate", "fast"], "optimiser.rate cannot be 'fast'; it is a number"),
+    "a seed of others": (["--seed", str(2**30)], "seed must be below"),
+    "a rate of nothing": (["--optimiser.rate", "0"], "optimiser.rate must be at least"),
+    "a rate that is none": (["--optimiser.rate", ".nan"], "optimiser.rate must be at least"),
+    "a warm-up of all": (["--schedule.warmup", "1"], "schedule.warmup is a share of the budget, below 1"),
+    "no lines": (["--keep.log", "0"], "keep.log must be at least 1"),
+    "a seed": (["--seed", "-1"], "seed must be at least 0"),
+    "no value": (["--model.width"], "--model.width needs a value"),
+    "no setting": (["width", "3"], "expected a setting like"),
+    "a bound without a latent": (["--objective.name", "elbo"], "te-tnp has none; train it with log-likelihood"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_settings(case):
+    said, message = WRONG[case]
+    with pytest.raises(FillinError, match=message):
+        read(SMALL, said)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [("--data.length=3", "length must be a range"), ("--data.function=rbff", "did you mean 'rbf'"),
+     ("--model.head=[1]", "can be built|unknown head"), ("--model.width=x", "width must be an even whole number"),
+     ("--model.score=furier", "did you mean 'fourier'"), ("--data.shift=far", "shift must be a number")],
+)  # fmt: skip
+def test_what_cannot_be_made_leaves_no_folder(said, message, tmp_path, unchecked):
+    with pytest.raises(FillinError, match=message):
+        fit(SMALL, tmp_path / "run", overrides=[said])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("model: [", "is not YAML"), ("- 1", "a recipe is a mapping"), ("budget: {steps: 3}", "names no model"),
+     ("model: cnp", "names no model"), ("model: {name: cnp}\nbugdet: {steps: 1}", "did you mean 'budget.steps'"),
+     (b"\xff\xfe", "cannot read"), ("model: {name: cnp}", "has no end")],
+)  # fmt: skip
+def test_files_that_are_no_recipes(text, message, tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(FillinError, match=message):
+        read(path)
+    with pytest.raises(FillinError, match="cannot read the recipe"):
+        read(tmp_path / "nowhere.yaml")
+    with pytest.raises(FillinError, match="unknown recipe 'te-tpn'; did you mean 'te-tnp'"):
+        read("te-tpn")
+
+
+# ---- weights to start from
+
+
+def test_a_run_starts_from_the_weights_it_names(tmp_path):
+    first = fit(SMALL, tmp_path / "first", overrides=["--budget.steps", "3"])
+    again = fit(SMALL, tmp_path / "again", overrides=["--start", str(tmp_path / "first"), "--optimiser.rate", "1e-12"])
+    for name, tensor in first.model().state_dict().items():
+        assert_close(again.model("last").state_dict()[name], tensor, rtol=1e-5, atol=1e-7)
+    assert read(tmp_path / "again" / "recipe.yaml")["start"] == str(tmp_path / "first")
+
+
+@pytest.mark.parametrize(("start", "message"), [("nowhere", "nowhere"), ("te-tnp-rbf", "start: the weights in te")])
+def test_weights_that_cannot_be_started_from_leave_no_folder(start, message, tmp_path):
+    with pytest.raises(FillinError, match=message):
+        fit(SMALL, tmp_path / "run", overrides=["--start", start])
+    assert not (tmp_path / "run").exists()
