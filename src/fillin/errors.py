@@ -58,12 +58,31 @@ def argument(name: str) -> Words:
     return Words("--" + _FLAGS.get(name, name).replace("_", "-"), name)
 
 
-class FillinError(Exception):
-    """The base of every error that fillin raises on purpose: it speaks to callers in Python, `shell` to who types."""
+def _render(template: str, fields: dict[str, object], kind: str) -> str:
+    """The template with its fields filled in, options and arguments as `kind` of caller ("shell", "python") has them."""
+    values = {name: getattr(value, kind) if isinstance(value, Words) else value for name, value in fields.items()}
+    return template.format(**values)
 
-    def __init__(self, message: str | Words = ""):
-        super().__init__(str(message))
-        self.shell = both(message).shell
+
+class FillinError(Exception):
+    """Base class of every error that fillin raises on purpose.
+
+    The message is one format string. Fields made by `option` or `argument` are rendered as the caller spells them: as
+    arguments in Python (`str(error)`), as options on the command line (`error.shell`). Other fields are values.
+
+    >>> error = FillinError("{level} must lie between 0 and 1, got {value}", level=argument("level"), value=7)
+    >>> str(error), error.shell
+    ('level must lie between 0 and 1, got 7', '--level must lie between 0 and 1, got 7')
+    """
+
+    def __init__(self, message: str | Words = "", **fields: object):
+        words = both(message)
+        if fields:
+            words = Words(
+                *(_render(text, fields, kind) for text, kind in ((words.shell, "shell"), (words.python, "python")))
+            )
+        super().__init__(words.python)
+        self.shell = words.shell
 
 
 class FillinWarning(UserWarning):
