@@ -16,9 +16,9 @@ import fillin_studies
 ROOT, STUDIES = Path(fillin.__file__).parent, Path(fillin_studies.__file__).parent
 # each part may import those before it, and itself
 ORDER = [
-    "errors", "runtime", "measure", "predictive", "pretrained", "attention", "layers", "heads", "metrics", "tabular",
-    "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate", "learners", "inference",
-    "estimators", "filling", "fillin_studies", "play", "cli",
+    "errors", "runtime", "io", "measure", "predictive", "pretrained", "attention", "layers", "heads", "metrics",
+    "tabular", "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate", "learners",
+    "inference", "estimators", "filling", "fillin_studies", "play", "cli",
 ]  # fmt: skip
 MODULES = sorted(
     module.name

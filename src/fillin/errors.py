@@ -59,7 +59,7 @@ def argument(name: str) -> Words:
 
 
 def _render(template: str, fields: dict[str, object], kind: str) -> str:
-    """The template with its fields filled in, options and arguments as `kind` of caller ("shell", "python") has them."""
+    """Fill in the fields of a template, options and arguments as `kind` of caller ("shell", "python") spells them."""
     values = {name: getattr(value, kind) if isinstance(value, Words) else value for name, value in fields.items()}
     return template.format(**values)
 

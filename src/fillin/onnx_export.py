@@ -25,6 +25,7 @@ from torch.distributions import Distribution, MixtureSameFamily, Normal
 import fillin
 from fillin.errors import InputError, InputTypeError
 from fillin.heads import Autoregressive, CholeskyHead, LatentMixture, LowRankHead, Observed
+from fillin.io import write_file
 from fillin.models import Process, load
 from fillin.models.base import LatentProcess
 from fillin.models.convnp import ConvCNP, ConvNP
@@ -33,7 +34,6 @@ from fillin.models.normalization import Units
 from fillin.models.npt import NPT
 from fillin.models.points import Points
 from fillin.models.pseudo import CMANP
-from fillin.models.serialization import replace_file
 
 TOLERANCE = 1e-4  # a file that is further from the model is not written
 _INPUTS = {
@@ -96,7 +96,7 @@ def export(
             "written; check=False (--no-check) writes it all the same"
         )
     try:
-        replace_file(path, lambda beside: beside.write_bytes(content))
+        write_file(path, lambda temporary: temporary.write_bytes(content))
     except OSError as error:
         raise InputError(f"export: cannot write {path}: {error.strerror or error}; name another place") from error
     shapes = [{value.name: _letters(value) for value in side} for side in (graph.graph.input, graph.graph.output)]

@@ -15,7 +15,7 @@ import math
 import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from torch.distributions import Distribution, MixtureSameFamily, Normal
 from fillin.attention import Seen, Span
 from fillin.errors import InputError
 from fillin.heads import LatentMixture
+from fillin.io import write_file
 
 # Okabe and Ito's colours: told apart by all kinds of eyes, and in print.
 BLUE, ORANGE, GREEN, PINK, AMBER, SKY = COLOURS = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"
@@ -271,17 +272,12 @@ def save(figure: Figure, path: str | os.PathLike) -> Path:
     known = figure.canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise InputError(f"save: {path.name} has an ending that cannot be drawn; use one of {', '.join(sorted(known))}")
-    beside = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with style():
-            figure.savefig(beside, format=path.suffix[1:].lower())
-        os.replace(beside, path)
+            write_file(path, lambda temporary: figure.savefig(temporary, format=path.suffix[1:].lower()))
     except OSError as error:
         raise InputError(f"save: cannot write {path}: {error.strerror or error}; choose another path") from error
-    finally:
-        with suppress(OSError):  # where its folder is no folder, the error that says so is on its way
-            beside.unlink(missing_ok=True)
     return path
 
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from fillin.errors import FillinError, InputError
+from fillin.io import write_text
 from fillin.models import Process
-from fillin.models.serialization import replace_file
 from fillin.train.lock import Busy, alone
 from fillin.train.log import Line
 from fillin.train.log import read as read_log
@@ -163,7 +163,7 @@ def open_work(study: Study, folder: Path, quick: bool, storage: str | None = Non
         folder.mkdir(parents=True, exist_ok=True)
         if mark.exists() and (was := json.loads(mark.read_text())) != this:
             raise InputError(f"{folder} holds the study {was['study']} at budget {was['budget']}; choose another --out")
-        replace_file(mark, lambda path: path.write_text(json.dumps(this) + "\n"))
+        write_text(mark, json.dumps(this) + "\n")
     except (OSError, ValueError) as error:
         if isinstance(error, FillinError):
             raise
@@ -248,7 +248,7 @@ def _other_version(cell: Cell) -> InputError:
 
 def _write(cell: Cell, found: dict[str, Any]) -> None:
     text = json.dumps({"variant": cell.variant, "seed": cell.seed, **found}, indent=2) + "\n"
-    replace_file(cell.folder / "result.json", lambda path: path.write_text(text))
+    write_text(cell.folder / "result.json", text)
 
 
 def average(cells: Sequence[Cell], key: str) -> dict[str, float]:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import fillin
+from fillin.io import write_text
 from fillin.measure import machine
-from fillin.models.serialization import replace_file
 from fillin_studies.base import Cell, Report, Work
 
 
@@ -30,9 +30,9 @@ def write(work: Work, command: Sequence[str]) -> Path:
         "cells": [cell.result for cell in done],
     }
     text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    replace_file(work.folder / "results.json", lambda path: path.write_text(text, encoding="utf-8"))
+    write_text(work.folder / "results.json", text)
     path = work.folder / "report.md"
-    replace_file(path, lambda beside: beside.write_text(_page(work, cells, report, command), encoding="utf-8"))
+    write_text(path, _page(work, cells, report, command))
     return path
 
 

@@ -23,12 +23,12 @@ def test_a_clear_error_and_nothing_written(case, refused):
 
 
 def test_no_permission_to_write(tmp_path, fill, monkeypatch):
-    from fillin.models import serialization as files
+    from fillin import io
 
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(files, "sync", refuse)
+    monkeypatch.setattr(io, "sync", refuse)
     ran = fill(SERIES)
     assert ran.code == 2
     assert "cannot write" in ran.wrong
@@ -52,9 +52,9 @@ def test_nothing_is_replaced_without_leave(fill, tmp_path):
 
 @pytest.mark.parametrize("links", [True, False])
 def test_what_another_run_writes_meanwhile_is_kept(fill, tmp_path, monkeypatch, links):
-    from fillin.models import serialization as files
+    from fillin import io
 
-    out, sync = tmp_path / "data.filled.csv", files.sync
+    out, sync = tmp_path / "data.filled.csv", io.sync
 
     def another_run(path):
         out.write_text("theirs")
@@ -67,7 +67,7 @@ def test_what_another_run_writes_meanwhile_is_kept(fill, tmp_path, monkeypatch, 
         monkeypatch.setattr(os, "link", no_link)
         assert fill(SERIES).code == 0
         out.unlink()
-    monkeypatch.setattr(files, "sync", another_run)
+    monkeypatch.setattr(io, "sync", another_run)
     ran = fill(SERIES)
     assert ran.code == 2
     assert "was written by another run meanwhile, and is kept; replace it with --force" in ran.wrong

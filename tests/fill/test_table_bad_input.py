@@ -118,12 +118,12 @@ def test_nothing_is_replaced_without_leave(fill_table, tmp_path, monkeypatch):
 
 
 def test_killed_by_an_error_nothing_is_written(fill_table, tmp_path, monkeypatch):
-    from fillin.models import serialization as files
+    from fillin import io
 
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(files, "sync", refuse)
+    monkeypatch.setattr(io, "sync", refuse)
     code, said, _ = fill_table(TABLE)
     assert code == 2
     assert "cannot write" in said

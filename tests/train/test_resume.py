@@ -269,7 +269,7 @@ def test_a_folder_that_cannot_be(tmp_path):
 
 
 def test_a_recipe_that_cannot_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("fillin.train.runs.replace_file", full)
+    monkeypatch.setattr("fillin.train.runs.write_text", full)
     with pytest.raises(FillinError, match=r"cannot write to .*No space left"):
         fit(SMALL, tmp_path / "run")
     monkeypatch.undo()

@@ -9,8 +9,8 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from support.helpers import SMALL
 
-from fillin.models import serialization as files
-from fillin.train import checkpoint, fit, lock
+from fillin import io
+from fillin.train import fit, lock
 from fillin.train.lock import Busy, alone
 
 
@@ -49,10 +49,9 @@ def windows(monkeypatch):
     msvcrt = ModuleType("msvcrt")
     msvcrt.LK_NBLCK, msvcrt.locking = 2, locking
     monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
-    for module in (files, lock):
+    for module in (io, lock):
         monkeypatch.setattr(module, "sys", SimpleNamespace(platform="win32"))
-    for module in (files, checkpoint):
-        monkeypatch.setattr(module, "os", Windows())
+    monkeypatch.setattr(io, "os", Windows())
 
 
 def test_a_run_is_trained_and_resumed(windows, tmp_path):

@@ -27,9 +27,10 @@ from fillin.inference.length_scales import STEPS as STEPS_OF_SCALES
 from fillin.inference.length_scales import column_scales
 from fillin.inference.sample_paths import DRAWS, covariance, draw
 from fillin.inference.weights import model_for
+from fillin.io import read_tensors, write_tensors
 from fillin.models import Process, load
 from fillin.models.filler import Filler
-from fillin.models.serialization import build, read_tensors, replace_file, write_tensors
+from fillin.models.serialization import build
 from fillin.predictive import levels
 from fillin.pretrained import names
 from fillin.runtime import progress
@@ -216,7 +217,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
         }  # fmt: skip
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, lambda beside: write_tensors(tensors, beside, {"fillin.regressor": json.dumps(about)}))
+            write_tensors(path, tensors, {"fillin.regressor": json.dumps(about)})
         except (OSError, TypeError, SafetensorError) as error:
             raise InputError(f"save: cannot write {path}: {error}") from error
         return path

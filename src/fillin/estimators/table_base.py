@@ -20,12 +20,12 @@ except ModuleNotFoundError as error:
 
 from fillin.data.tables import Column, Scale, Schema
 from fillin.errors import InputError, choose
+from fillin.io import read_tensors, write_tensors
 from fillin.learners.calibration import Widths
 from fillin.learners.gp import Settings
 from fillin.learners.npt import NPTFitted
 from fillin.learners.row_learner import Fitted, Question
 from fillin.learners.training import Plan, enough_steps
-from fillin.models.serialization import read_tensors, replace_file, write_tensors
 from fillin.runtime import progress
 
 FORMAT = 1
@@ -123,7 +123,7 @@ class TableEstimator(BaseEstimator):
         tensors = {name: t.contiguous() for name, t in tensors.items()}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, lambda beside: write_tensors(tensors, beside, {"fillin.table": json.dumps(about)}))
+            write_tensors(path, tensors, {"fillin.table": json.dumps(about)})
         except (OSError, TypeError, SafetensorError) as error:
             raise InputError(f"save: cannot write {path}: {error}") from error
         return path

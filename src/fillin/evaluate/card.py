@@ -15,9 +15,9 @@ from fillin import pretrained
 from fillin.errors import FillinError, InputError
 from fillin.evaluate.image_completion import Completing, completing, judge
 from fillin.evaluate.report import Row, measure, settings, subject, three
+from fillin.io import write_text
 from fillin.measure import machine
 from fillin.models import load, save
-from fillin.models.serialization import replace_file
 from fillin.pretrained import locate
 from fillin.train import Run, dump, open_run
 from fillin.train.recipe import stream_of
@@ -41,9 +41,9 @@ def ship(run: Run, name: str, told: Told) -> Path:
     folder = pretrained.FOLDER / name
     save(load(run.folder / "best"), folder / "best")
     recipe = {**run.recipe, "start": None}  # where it lay is not there for others; the card tells what it was
-    replace_file(folder / "recipe.yaml", lambda path: path.write_text(dump(recipe), encoding="utf-8"))
+    write_text(folder / "recipe.yaml", dump(recipe))
     shutil.copy(run.folder / "learning.png", folder / "learning.png")
-    replace_file(folder / "card.md", lambda path: path.write_text(card(run, name, told), encoding="utf-8"))
+    write_text(folder / "card.md", card(run, name, told))
     return folder
 
 

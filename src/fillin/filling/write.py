@@ -11,6 +11,7 @@ from fillin.filling.result import ENDINGS, result
 from fillin.filling.series.infer_roles import Seen
 from fillin.filling.series.new_rows import New
 from fillin.filling.series.run import Filled
+from fillin.io import write_file
 from fillin.runtime import require
 from fillin.tabular.csv import CsvFile
 
@@ -64,10 +65,8 @@ class Outputs:
 
 def put(path: Path, write: Callable[[Path], object], force: bool) -> None:
     """Write beside the path, then rename; only with `force` over what another run has written there meanwhile."""
-    from fillin.models.serialization import replace_file
-
     try:
-        replace_file(path, write, new=not force)
+        write_file(path, write, overwrite=force)
     except FileExistsError as error:
         raise taken(path) from error
     except OSError as error:

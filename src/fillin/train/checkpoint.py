@@ -6,9 +6,6 @@ checkpoint or the new one. Never a pickle.
 
 import hashlib
 import json
-import os
-import shutil
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +15,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from fillin.errors import InputError
+from fillin.io import restore_folder, sync, write_folder, write_tensors, write_text
 from fillin.models import Classifier, Process
-from fillin.models.serialization import load, save, sync, write_tensors
+from fillin.models.serialization import load, save
 
 _FILES = ("model.safetensors", "trainer.safetensors")
 
@@ -38,28 +36,19 @@ class State(NamedTuple):
 
 def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state: State) -> None:
     """Replace the checkpoint in `folder`; the one before stays until the new one is whole."""
-    new, old = folder.with_name(folder.name + ".new"), folder.with_name(folder.name + ".old")
-    try:
-        shutil.rmtree(new, ignore_errors=True)
+
+    def write_files(new: Path) -> None:
         save(model, new)
         tensors, numbers = _flatten(optimiser)
-        write_tensors(tensors, new / "trainer.safetensors")
+        write_tensors(new / "trainer.safetensors", tensors)
         digests = {name: _digest(new / name) for name in _FILES}
-        about = {**state._asdict(), "optimiser": numbers, "sha256": digests}
-        (new / "trainer.json").write_text(json.dumps({**about, "seal": _seal(about)}, indent=2) + "\n")
-        for path in (*new.iterdir(), new):
-            sync(path)
-        recover(folder)
-        if folder.exists():
-            shutil.rmtree(old, ignore_errors=True)  # of a process that was killed before it could
-            os.rename(folder, old)
-        os.rename(new, folder)
-        sync(folder.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        header = {**state._asdict(), "optimiser": numbers, "sha256": digests}
+        write_text(new / "trainer.json", json.dumps({**header, "seal": _seal(header)}, indent=2) + "\n")
+        sync(new)
+
+    try:
+        write_folder(folder, write_files, folder.with_name(folder.name + ".new"), _old(folder))
     except (OSError, SafetensorError, InputError) as error:
-        shutil.rmtree(new, ignore_errors=True)
-        with suppress(OSError):
-            recover(folder)
         reason = "the one before is as it was" if folder.exists() else "there is none yet"
         raise InputError(
             f"cannot write a checkpoint to {folder}: {error}; {reason}. Make room, or see to it that the folder can be "
@@ -69,9 +58,11 @@ def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state
 
 def recover(folder: Path) -> None:
     """Put back the checkpoint of a process that was killed between the two renames."""
-    old = folder.with_name(folder.name + ".old")
-    if old.exists() and not folder.exists():
-        os.rename(old, folder)
+    restore_folder(folder, _old(folder))
+
+
+def _old(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".old")
 
 
 def peek(folder: Path) -> State:

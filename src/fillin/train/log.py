@@ -1,12 +1,12 @@
 """What a run writes down: log.csv, and the same for TensorBoard where that is installed."""
 
 import csv
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from fillin.errors import InputError
+from fillin.io import write_file
 
 COLUMNS = ("step", "seconds", "loss", "gradient", "rate", "validation")
 
@@ -29,13 +29,8 @@ class Log:
     def __init__(self, folder: Path, step: int = 0):
         self.path = folder / "log.csv"
         lines = [line for line in read(folder) if line.step <= step] if self.path.exists() else []
-        beside = self.path.with_name(".log.csv.new")
         try:
-            with beside.open("w", newline="") as file:
-                writer = csv.writer(file)
-                writer.writerow(COLUMNS)
-                writer.writerows(_row(line) for line in lines)
-            os.replace(beside, self.path)
+            write_file(self.path, lambda temporary: _write_lines(temporary, lines))
             self._file = self.path.open("a", newline="")
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error}") from error
@@ -81,6 +76,13 @@ def read(folder: Path) -> list[Line]:
                 f"{path}, line {number}: not a line of a log: {','.join(row)!r}; delete it and all that follow"
             ) from error
     return lines
+
+
+def _write_lines(path: Path, lines: list[Line]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        writer.writerows(_row(line) for line in lines)
 
 
 def _row(line: Line) -> list[str]:

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from fillin.errors import InputError
+from fillin.io import write_text
 from fillin.models import load
-from fillin.models.serialization import replace_file
 from fillin.train import checkpoint
 from fillin.train.lock import alone
 from fillin.train.log import Line
@@ -133,7 +133,7 @@ def _begin(run: Run, resume: bool) -> None:
     elif (run.folder / "recipe.yaml").exists():
         raise InputError(f"{run.folder} holds a run already; go on with --resume {run.folder}, or choose another")
     try:
-        replace_file(run.folder / "recipe.yaml", lambda path: path.write_text(dump(run.recipe), encoding="utf-8"))
+        write_text(run.folder / "recipe.yaml", dump(run.recipe))
     except OSError as error:
         raise InputError(f"cannot write to {run.folder}: {error}; choose another folder, or make room") from error
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import fillin
 from fillin.errors import InputError
+from fillin.io import write_text
 from fillin.measure import machine
 
 
@@ -47,10 +48,7 @@ def write(content: dict, path: str) -> None:
     if path == "-":
         sys.stdout.write(text)
         return
-    file = Path(path)
-    beside = file.with_name(f".{file.name}.part")
     try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(file)
+        write_text(Path(path), text)
     except OSError as error:
         raise InputError(f"--json: cannot write {path} ({error.strerror}); name another file") from error

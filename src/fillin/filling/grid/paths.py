@@ -1,12 +1,12 @@
 """Files and folders that hold fields: whether they can be read, and how a folder is written whole or not at all."""
 
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from fillin.errors import InputError
 from fillin.filling.write import taken
+from fillin.io import write_folder
 
 
 def check_readable(path: Path, folder: bool = False) -> None:
@@ -30,18 +30,9 @@ def put_folder(path: Path, write: Callable[[Path], object], force: bool) -> None
     """Call write(a folder beside), then rename: what is at `path` is whole at any moment, and what another run wrote
     there meanwhile goes only with `force`."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
-    old = path.with_name(f".{path.name}.{os.getpid()}.old")
     try:
-        write(beside)
-        if path.exists() and not force:
-            raise taken(path)
-        if path.exists():
-            os.rename(path, old)
-        os.rename(beside, path)
+        write_folder(path, write, beside, path.with_name(f"{beside.name}.old"), overwrite=force)
+    except FileExistsError as error:
+        raise taken(path) from error
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}; name another place with -o") from error
-    finally:
-        if old.exists() and not path.exists():
-            os.rename(old, path)  # the old one is better than none
-        shutil.rmtree(beside, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
