@@ -18,7 +18,7 @@ ROOT, STUDIES = Path(fillin.__file__).parent, Path(fillin_studies.__file__).pare
 ORDER = [
     "errors", "runtime", "io", "measure", "predictive", "pretrained", "attention", "layers", "heads", "metrics",
     "tabular", "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate", "learners",
-    "inference", "estimators", "filling", "fillin_studies", "play", "cli",
+    "inference", "estimators", "filling", "play", "fillin_studies", "cli",
 ]  # fmt: skip
 MODULES = sorted(
     module.name

@@ -10,13 +10,15 @@ from support.helpers import distance
 from fillin import measure
 from fillin.attention import kernel as native
 from fillin.cli import main
+from fillin.evaluate import span_cost
+from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE, REFERENCE, AttentionInputs
 from fillin_studies.bench import crossover, plan, span
 from fillin_studies.bench import figure as picture
 from fillin_studies.bench import results_pages as page
 from fillin_studies.bench import targets as asked
 from fillin_studies.bench.models import Size
 from fillin_studies.bench.plan import Case, Plan
-from fillin_studies.bench.span import BIAS, FUSED, HARD, NATIVE, REFERENCE, Figure, Inputs, SpanRow
+from fillin_studies.bench.span import Figure, SpanRow
 from fillin_studies.bench.span_tables import sheets
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the kernel is not built here")
@@ -34,28 +36,30 @@ def _fast(monkeypatch):
 
 
 def test_a_grid_and_scattered_points_fill_the_unit_square():
-    grid = span.places("grid", 2, 16)
+    grid = span_cost.sample_locations("grid", 2, 16)
     assert grid.shape == (1, 16, 2)
     assert sorted(set(grid.flatten().tolist())) == [0.125, 0.375, 0.625, 0.875]
-    assert span.places("scattered", 3, 7).shape == (1, 7, 3)
-    assert torch.equal(span.places("scattered", 2, 9, seed=4), span.places("scattered", 2, 9, seed=4))
+    assert span_cost.sample_locations("scattered", 3, 7).shape == (1, 7, 3)
+    assert torch.equal(
+        span_cost.sample_locations("scattered", 2, 9, seed=4), span_cost.sample_locations("scattered", 2, 9, seed=4)
+    )
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_a_window_holds_the_share_of_pairs_it_is_said_to(dim):
-    x, r = span.places("scattered", dim, 2000), span.radius(0.02, dim)
-    found = span.inside(x, r)
+    x, r = span_cost.sample_locations("scattered", dim, 2000), span_cost.ball_radius(0.02, dim)
+    found = span_cost.fraction_inside(x, r)
     assert 0.6 * 0.02 < found < 1.05 * 0.02  # near an edge less of the ball has points
     delta = (x.mT[..., :, None] - x.mT[..., None, :])[:, :, :50]
     for cut in ("continuous", "hard"):
-        _, within = span.window(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
+        _, within = span_cost.span_of_radius(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
         assert within is not None
-        assert within.float().mean().item() == pytest.approx(span.inside(x, r), rel=0.3)
-    assert 2000 * span.inside(x, span.radius_of(x, 30)) == pytest.approx(30, rel=0.1)
+        assert within.float().mean().item() == pytest.approx(span_cost.fraction_inside(x, r), rel=0.3)
+    assert 2000 * span_cost.fraction_inside(x, span_cost.neighbour_radius(x, 30)) == pytest.approx(30, rel=0.1)
 
 
 def test_all_candidates_with_a_window_compute_the_same():
-    data, window = Inputs(span.places("scattered", 2, 60)), span.window(0.3, 2)
+    data, window = AttentionInputs(span_cost.sample_locations("scattered", 2, 60)), span_cost.span_of_radius(0.3, 2)
     kernel, bias, truth = data.attend("native", window)(), data.bias(window)(), data.attend("reference", window)()
     for found in (kernel, bias):
         assert all(distance(one, other) < 1e-5 for one, other in zip(found, truth, strict=True))

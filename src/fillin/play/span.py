@@ -75,9 +75,9 @@ class Learnt(BaseModel):
 @router.get("/points")
 async def points(points: Points = 4_000, seed: Seed = 0) -> Places:
     """The places of the points."""
-    from fillin_studies.bench.span import places
+    from fillin.evaluate.span_cost import sample_locations
 
-    x, y = places("scattered", 2, points, seed)[0].T.double()
+    x, y = sample_locations("scattered", 2, points, seed)[0].T.double()
     return Places(x=[round(v, 4) for v in x.tolist()], y=[round(v, 4) for v in y.tolist()])
 
 
@@ -94,14 +94,23 @@ async def learn(asked: LearnAsked, request: Request) -> Learnt:
 
 
 def _measure(asked: SpanAsked, deadline: Deadline) -> SpanTold:
+    from fillin.evaluate.span_cost import (
+        BIAS,
+        FUSED,
+        NATIVE,
+        AttentionInputs,
+        ball_radius,
+        fraction_inside,
+        sample_locations,
+        span_of_radius,
+    )
     from fillin.measure import costs
-    from fillin_studies.bench.span import BIAS, FUSED, NATIVE, Inputs, inside, places, radius, window
 
     _check_kernel()
-    x, r = places("scattered", 2, asked.points, asked.seed), radius(asked.share, 2)
-    span, share, every = window(r, 2), inside(x, r, 1024), asked.points**2
+    x, r = sample_locations("scattered", 2, asked.points, asked.seed), ball_radius(asked.share, 2)
+    span, share, every = span_of_radius(r, 2), fraction_inside(x, r, 1024), asked.points**2
     within = round(share * every)
-    data = Inputs(x, asked.seed)
+    data = AttentionInputs(x, asked.seed)
     small = {NATIVE: within <= limits.PAIRS, BIAS: asked.points <= limits.DENSE, FUSED: asked.points <= limits.FUSED}
     runs = {NATIVE: data.attend("native", span), BIAS: data.bias(span), FUSED: data.fused()}
     about = {
@@ -134,7 +143,7 @@ def _measure(asked: SpanAsked, deadline: Deadline) -> SpanTold:
 
 def _growth(name: str, times: float) -> float:
     """What stores every pair needs memory as pairs grow; torch's own attention and the kernel as points do."""
-    from fillin_studies.bench.span import BIAS
+    from fillin.evaluate.span_cost import BIAS
 
     return times if name == BIAS else math.sqrt(times)
 
@@ -147,12 +156,20 @@ def _once(name: str, deadline: Deadline) -> tuple[float, int | None, int]:
 
 
 def _cheaply(name: str, deadline: Deadline) -> tuple[float, int | None, int]:
+    from fillin.evaluate.span_cost import (
+        BIAS,
+        FUSED,
+        NATIVE,
+        AttentionInputs,
+        ball_radius,
+        sample_locations,
+        span_of_radius,
+    )
     from fillin.measure import costs
-    from fillin_studies.bench.span import BIAS, FUSED, NATIVE, Inputs, places, radius, window
 
     share = 0.2 if name == NATIVE else 0.02
     number = limits.DENSE if name == BIAS else 2 * _BASE
-    data, span = Inputs(places("scattered", 2, number)), window(radius(share, 2), 2)
+    data, span = AttentionInputs(sample_locations("scattered", 2, number)), span_of_radius(ball_radius(share, 2), 2)
     run = {NATIVE: lambda: data.attend("native", span), BIAS: lambda: data.bias(span), FUSED: data.fused}[name]()
     found = costs({name: run}, rounds=1, tick=deadline)[name]
     return found.seconds, found.bytes, round(number**2 * (share if name == NATIVE else 1.0))
@@ -162,11 +179,11 @@ def _learn(asked: LearnAsked, deadline: Deadline) -> Learnt:
     import torch
 
     from fillin.attention import Span, Uniform, attend
-    from fillin_studies.bench.span import places
+    from fillin.evaluate.span_cost import sample_locations
 
     if asked.points > _LEARNT:
         raise InputError(f"points: a window is learnt on at most {_LEARNT:,} here; ask for fewer")
-    x = places("scattered", 2, asked.points, asked.seed)
+    x = sample_locations("scattered", 2, asked.points, asked.seed)
     random = torch.Generator().manual_seed(asked.seed)
     truth = (2 * math.pi * asked.waves * x).sin().prod(-1)
     seen = truth + asked.noise * torch.randn(truth.shape, generator=random)

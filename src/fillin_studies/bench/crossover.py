@@ -13,9 +13,9 @@ from fillin.attention import MLP, RBF, DotProduct, Score
 from fillin.attention.backends import fused, reference, streamed
 from fillin.attention.problem import Problem
 from fillin.attention.tabulate import tabulated
+from fillin.evaluate.span_cost import HEADS, NATIVE, AttentionInputs, ball_radius, sample_locations, span_of_radius
 from fillin.measure import Run, Tick, fastest
 from fillin_studies.bench.plan import Plan
-from fillin_studies.bench.span import HEADS, NATIVE, Inputs, places, radius, window
 
 _BYTES = 2e9  # what a candidate may need
 _COPIES = 4 * 4  # bytes a number, and how often a back end that stores pairs has it
@@ -49,8 +49,8 @@ def make_score(name: str, dim: int, seed: int = 0) -> Score:
 
 def candidates(dim: int, share: float | None, score: str, points: int, seed: int = 0) -> dict[str, Run]:
     """The kernel and every other back end whose pairs are not gigabytes."""
-    data = Inputs(places("scattered", dim, points, seed), seed)
-    made, span = make_score(score, dim, seed), None if share is None else window(radius(share, dim), dim)
+    data = AttentionInputs(sample_locations("scattered", dim, points, seed), seed)
+    made, span = make_score(score, dim, seed), None if share is None else span_of_radius(ball_radius(share, dim), dim)
     problem = Problem(data.q, data.k, data.v, data.x, data.x, made, span)
     learned = [made] if span is None else [made, span]
     runs = {

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
+from fillin.evaluate.span_cost import BIAS, FUSED, NATIVE, REFERENCE
 from fillin.plots import AMBER, BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, panels, save, style
-from fillin_studies.bench.span import BIAS, FUSED, NATIVE, REFERENCE, exponent, unavoidable
+from fillin_studies.bench.span import exponent, unavoidable
 
 
 class Line(NamedTuple):

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 import torch
 
+from fillin.evaluate.span_cost import neighbour_radius, sample_locations, span_of_radius
 from fillin.measure import Cost, Tick, costs, ticks
 from fillin.models import create
 from fillin_studies.bench.plan import Plan
-from fillin_studies.bench.span import Figure, figure, places, radius_of, window
+from fillin_studies.bench.span import Figure, figure
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ def measure_large(plan: Plan, seed: int = 0, tick: Tick = lambda: None) -> list[
 def _large(dim: int, plan: Plan, seed: int, tick: Tick) -> Large:
     context, targets = plan.large
     random = torch.Generator().manual_seed(seed)
-    xc, xt = places("scattered", dim, context, seed), torch.rand(1, targets, dim, generator=random)
+    xc, xt = sample_locations("scattered", dim, context, seed), torch.rand(1, targets, dim, generator=random)
     yc = torch.sin(9 * xc.sum(-1, keepdim=True)) + 0.1 * torch.randn(1, context, 1, generator=random)
-    sigma = float(window(radius_of(xc, plan.neighbours), dim).log_sigma.detach().exp().mean())
+    sigma = float(span_of_radius(neighbour_radius(xc, plan.neighbours), dim).log_sigma.detach().exp().mean())
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = create("te-tnp", dim_x=dim, size="small", span=sigma)

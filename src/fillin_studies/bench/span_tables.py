@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fillin_studies.bench.crossover import HEADS
-from fillin_studies.bench.span import BIAS, FUSED, HARD, NATIVE, REFERENCE
+from fillin.evaluate.span_cost import BIAS, FUSED, HARD, HEADS, NATIVE, REFERENCE
 
 NONE = "–"  # not measured
 

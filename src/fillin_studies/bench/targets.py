@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE
 from fillin.measure import Tick, ticks
 from fillin_studies.bench import crossover, large, span
 from fillin_studies.bench.crossover import Crossing
 from fillin_studies.bench.large import Large
 from fillin_studies.bench.plan import PARTS, Plan
 from fillin_studies.bench.scores import ScoreRow, measure_scores
-from fillin_studies.bench.span import BIAS, FUSED, HARD, NATIVE, Function, Growth, SpanRow
+from fillin_studies.bench.span import Function, Growth, SpanRow
 
 _THIRD = 4 / 3  # the hard cut is to be a third better
 
