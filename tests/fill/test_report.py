@@ -13,8 +13,9 @@ from support.series_files import csv, waves
 from fillin.filling.api import plan
 from fillin.filling.frames import read_frame
 from fillin.filling.holdout import WAYS, hide, judge
+from fillin.filling.prediction import NumericPrediction
 from fillin.filling.series.figure import draw
-from fillin.filling.series.run import Asked, Filled, Series
+from fillin.filling.series.run import Asked, Series
 
 pytest_plugins = ["support.fill_command"]
 
@@ -51,7 +52,7 @@ def test_a_picture_of_very_many_places_is_no_larger(gaps):
     y = np.where(np.arange(n) % 2 if gaps == "many" else np.arange(n) < n // 2, np.nan, 1.0)
     asked = plan(read_frame(pd.DataFrame({"x": np.arange(n), "y": y})).sheet)
     at = asked.series[0]
-    filled = Filled(at.rows, *(np.full(len(at.rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
+    filled = NumericPrediction(at.rows, *(np.full(len(at.rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
     axes = draw(asked, {"y": filled}).axes[0]
     drawn = sum(len(path.vertices) for band in axes.collections[:2] for path in band.get_paths())
     assert n < drawn < 5 * n

@@ -7,16 +7,16 @@ from typing import Any
 
 from fillin.errors import InputError
 from fillin.filling.frames import read_parquet
+from fillin.filling.prediction import NumericPrediction
 from fillin.filling.series.infer_roles import Seen
 from fillin.filling.series.new_rows import New
-from fillin.filling.series.run import Filled
 from fillin.filling.write import write_csv, write_parquet
 from fillin.tabular.csv import read_csv
 from fillin.tabular.sheet import Sheet
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 FIELDS = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr", ".npy", ".npz")
-Write = Callable[[Path, Any, Seen, New, dict[str, Filled], bool], None]
+Write = Callable[[Path, Any, Seen, New, dict[str, NumericPrediction], bool], None]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Table:
     source: Any
     writer: Write
 
-    def write(self, path: Path, seen: Seen, new: New, filled: dict[str, Filled], force: bool) -> None:
+    def write(self, path: Path, seen: Seen, new: New, filled: dict[str, NumericPrediction], force: bool) -> None:
         self.writer(path, self.source, seen, new, filled, force)
 
 

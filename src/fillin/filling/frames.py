@@ -12,10 +12,9 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError, InputTypeError
-from fillin.filling.result import ENDINGS, result
+from fillin.filling.prediction import SUFFIXES, NumericPrediction, complete_column
 from fillin.filling.series.infer_roles import Seen
 from fillin.filling.series.new_rows import New
-from fillin.filling.series.run import Filled
 from fillin.runtime import require
 from fillin.tabular.csv import read_bytes
 from fillin.tabular.dates import SECOND, Clock
@@ -32,7 +31,7 @@ class Frame:
     index: list[str]
     unnamed: bool = False
 
-    def filled(self, seen: Seen, new: New, filled: dict[str, Filled]) -> Any:
+    def filled(self, seen: Seen, new: New, filled: dict[str, NumericPrediction]) -> Any:
         """The frame of the kind that came, with new rows and columns."""
         nw, data = require("narwhals"), self.data
         if len(new.x):
@@ -40,7 +39,9 @@ class Frame:
         data = data.with_columns(
             as_series(f"{column.name}_{ending}", values, data)
             for column in seen.y
-            for ending, values in zip(ENDINGS, result(column, filled.get(column.name), len(new.x)), strict=True)
+            for ending, values in zip(
+                SUFFIXES, complete_column(column, filled.get(column.name), len(new.x)), strict=True
+            )
         )
         data = data[new.order(self.sheet.rows)] if len(new.x) else data
         native = back(self, data)

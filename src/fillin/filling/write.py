@@ -7,10 +7,9 @@ from pathlib import Path
 
 from fillin.errors import InputError
 from fillin.filling.frames import Frame
-from fillin.filling.result import ENDINGS, result
+from fillin.filling.prediction import SUFFIXES, NumericPrediction, complete_column
 from fillin.filling.series.infer_roles import Seen
 from fillin.filling.series.new_rows import New
-from fillin.filling.series.run import Filled
 from fillin.io import write_file
 from fillin.runtime import require
 from fillin.tabular.csv import CsvFile
@@ -79,14 +78,16 @@ def taken(path: Path) -> InputError:
     )
 
 
-def write_csv(path: Path, file: CsvFile, seen: Seen, new: New, filled: dict[str, Filled], force: bool) -> None:
-    names = [f"{column.name}_{ending}" for column in seen.y for ending in ENDINGS]
+def write_csv(
+    path: Path, file: CsvFile, seen: Seen, new: New, filled: dict[str, NumericPrediction], force: bool
+) -> None:
+    names = [f"{column.name}_{ending}" for column in seen.y for ending in SUFFIXES]
     put(path, lambda beside: file.write(beside, names, _rows(file, seen, new, filled)), force)
 
 
-def _rows(file: CsvFile, seen: Seen, new: New, filled: dict[str, Filled]) -> Iterator[str]:
+def _rows(file: CsvFile, seen: Seen, new: New, filled: dict[str, NumericPrediction]) -> Iterator[str]:
     rows = seen.sheet.rows
-    numbers = [result(column, filled.get(column.name), len(new.x)) for column in seen.y]
+    numbers = [complete_column(column, filled.get(column.name), len(new.x)) for column in seen.y]
     known = [
         [None if blank else cell.strip() for cell, blank in zip(column.cells(), column.blank, strict=True)]
         for column in seen.y
@@ -130,6 +131,8 @@ def written_as(value: float, std: float, comma: bool = False) -> str:
     return text.replace(".", ",") if comma else text
 
 
-def write_parquet(path: Path, frame: Frame, seen: Seen, new: New, filled: dict[str, Filled], force: bool) -> None:
+def write_parquet(
+    path: Path, frame: Frame, seen: Seen, new: New, filled: dict[str, NumericPrediction], force: bool
+) -> None:
     table = frame.filled(seen, new, filled)
     put(path, lambda beside: require("pyarrow.parquet").write_table(table, beside), force)

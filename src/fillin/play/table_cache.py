@@ -10,7 +10,7 @@ from fillin.play import limits
 
 if TYPE_CHECKING:
     from fillin.estimators import TableImputer
-    from fillin.filling.table.impute import Found
+    from fillin.filling.prediction import ColumnPrediction
     from fillin.filling.table.plan import TablePlan
 
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Remembered:
     plan: "TablePlan"
     model: "TableImputer | None"
-    found: "dict[str, Found]"
+    found: "dict[str, ColumnPrediction]"
 
 
 class Memory:

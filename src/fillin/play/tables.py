@@ -19,7 +19,7 @@ from fillin.play.table_cache import Memory, Remembered
 
 if TYPE_CHECKING:
     from fillin.estimators import TableImputer
-    from fillin.filling.table.impute import Found
+    from fillin.filling.prediction import ColumnPrediction
 
 router = APIRouter(prefix="/api/tables", tags=["tables"])
 _MEMBERS, _STEPS = 3, 60  # networks and steps: `fillin fill` takes 8 and 500, and a minute
@@ -162,12 +162,12 @@ def _check(body: bytes) -> None:
         raise InputError("the table has a line of more than 100,000 bytes; is it a CSV file?")
 
 
-def _cells(j: int, column: Any, found: "Found", texts: list[list[str]]) -> list[Cell]:
-    from fillin.filling.table.impute import Labels
+def _cells(j: int, column: Any, found: "ColumnPrediction", texts: list[list[str]]) -> list[Cell]:
+    from fillin.filling.prediction import ClassPrediction
     from fillin.filling.table.plan import numbers_of
 
     made = []
-    if isinstance(found, Labels):
+    if isinstance(found, ClassPrediction):
         for row, chance in zip(found.rows.tolist(), found.probability.tolist(), strict=True):
             sure = None if chance != chance else round(chance, 4)
             made.append(Cell(row=row, column=j, value=texts[row][0], low=None, high=None, confidence=sure))

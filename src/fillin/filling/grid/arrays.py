@@ -16,7 +16,7 @@ from fillin.filling.grid.mask import Mask, unnamed
 from fillin.filling.grid.paths import check_readable
 from fillin.filling.grid.plan import FieldPlan
 from fillin.filling.grid.variable import Variable
-from fillin.filling.result import ENDINGS
+from fillin.filling.prediction import SUFFIXES
 from fillin.filling.write import put
 
 
@@ -47,7 +47,7 @@ class ArrayFile:
 
         def save(beside: Path) -> None:
             with beside.open("wb") as file:  # savez would add an ending
-                np.savez_compressed(file, **dict(zip(ENDINGS, parts, strict=True)))
+                np.savez_compressed(file, **dict(zip(SUFFIXES, parts, strict=True)))
 
         put(path, save, force)
         return parts

@@ -16,7 +16,7 @@ from fillin.filling.grid.mask import Mask
 from fillin.filling.grid.paths import check_readable, put_folder
 from fillin.filling.grid.plan import IN_MEMORY, FieldPlan
 from fillin.filling.grid.variable import Variable
-from fillin.filling.result import ENDINGS
+from fillin.filling.prediction import SUFFIXES
 from fillin.filling.write import put
 from fillin.runtime import require
 
@@ -56,7 +56,7 @@ class DatasetFile:
         if isinstance(found, np.ndarray):
             return found
         again = opened(path)
-        return [again[f"{plan.variable.name}_{ending}"] for ending in ENDINGS[:2]]
+        return [again[f"{plan.variable.name}_{ending}"] for ending in SUFFIXES[:2]]
 
     def close(self) -> None:
         self.data.close()
@@ -128,7 +128,7 @@ def dataset_variable(data: Any, name: Hashable, where: str, chunks: dict[str, in
     array = data[name]
     place = f"{where}: variable '{name}'"
     axes = {str(dim): _axis(array, dim, where) for dim in array.dims}
-    taken = [f"{name}_{ending}" for ending in ENDINGS if f"{name}_{ending}" in data.variables]
+    taken = [f"{name}_{ending}" for ending in SUFFIXES if f"{name}_{ending}" in data.variables]
     if taken:
         raise InputError(f"{where} already has a variable '{taken[0]}'; rename it, or fill the file that it came from")
     values = array.variable.data if array.chunks else None
@@ -195,7 +195,7 @@ def with_result(data: Any, plan: FieldPlan, found: Any) -> Any:
     name = plan.variable.name
     source = data[name]
     parts = {}
-    for ending, values in zip(ENDINGS, found, strict=True):
+    for ending, values in zip(SUFFIXES, found, strict=True):
         part = source.copy(data=values)
         part.attrs = _attributes(source, name, ending, plan.how.level)
         part.encoding = {key: source.encoding[key] for key in _KEPT if key in source.encoding}
@@ -213,7 +213,7 @@ def _attributes(source: Any, name: str, ending: str, level: float) -> dict[str, 
     called = about.get("long_name") or about.get("standard_name") or name
     about["long_name"] = f"{called}, {_WORDS[ending].format(f'{100 * level:g} % band')}"
     if ending == "filled":
-        about["ancillary_variables"] = " ".join(f"{name}_{other}" for other in ENDINGS[1:])
+        about["ancillary_variables"] = " ".join(f"{name}_{other}" for other in SUFFIXES[1:])
     else:
         about.pop("standard_name", None)  # it is not the quantity itself
     return about

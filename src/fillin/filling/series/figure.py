@@ -6,8 +6,8 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.filling.api import Plan
+from fillin.filling.prediction import NumericPrediction
 from fillin.filling.series.infer_roles import Seen
-from fillin.filling.series.run import Filled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _PANELS = 6
 _MARKS = 20_000  # points that are drawn one by one
-_BANDS = ("low", "high", 0.16, None), ("quarter", "three_quarters", 0.26, 0.5)
+_BANDS = ("low", "high", 0.16, None), ("lower_quartile", "upper_quartile", 0.26, 0.5)
 
 
-def draw(plan: Plan, filled: dict[str, Filled]) -> "Figure":
+def draw(plan: Plan, filled: dict[str, NumericPrediction]) -> "Figure":
     """A panel for each column and group: known points, filled ones with the central half and the band."""
     from fillin.plots import panels, style
 
@@ -38,14 +38,14 @@ def draw(plan: Plan, filled: dict[str, Filled]) -> "Figure":
     return figure
 
 
-def _chosen(plan: Plan, filled: dict[str, Filled]) -> list[tuple[str, int]]:
+def _chosen(plan: Plan, filled: dict[str, NumericPrediction]) -> list[tuple[str, int]]:
     """The (column, group)s in which most was filled, in their order."""
     number = {group.name: i for i, group in enumerate(plan.seen.groups)}
     most = sorted(plan.series, key=lambda one: -len(one.at))[:_PANELS]
     return [(one.column, number[one.group]) for one in plan.series if one in most and one.column in filled]
 
 
-def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: Filled) -> None:
+def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: NumericPrediction) -> None:
     from fillin.plots import BLUE, INK
 
     seen, rows = plan.seen, plan.seen.sheet.rows
@@ -77,7 +77,7 @@ def _across(seen: Seen, new: ndarray) -> ndarray:
 
 
 def _line(
-    x: ndarray, values: ndarray, known: ndarray, filled: Filled, own: ndarray
+    x: ndarray, values: ndarray, known: ndarray, filled: NumericPrediction, own: ndarray
 ) -> tuple[dict[str, ndarray], ndarray]:
     """Every gap with the known point on either side, where the band is no wider than that, and NaN between gaps; and
     those of `own` that are alone in their gap."""
@@ -89,7 +89,7 @@ def _line(
     beside &= blank | (order < len(known))
     keep = beside | np.append(False, beside[:-1])  # one that is not beside a gap ends it
     found = {"x": place[order][keep]}
-    for name in ("mean", "low", "high", "quarter", "three_quarters"):
+    for name in ("mean", "low", "high", "lower_quartile", "upper_quartile"):
         every = np.concatenate([values[known], getattr(filled, name)[own]])[order]
         found[name] = np.where(beside, every, np.nan)[keep]
     alone = blank & ~np.append(False, blank[:-1]) & ~np.append(blank[1:], False)
@@ -109,7 +109,7 @@ def _longest(blank: ndarray) -> ndarray:
     return blank & np.isin(run, longest[drawn])
 
 
-def _heights(axis: "Axes", known: ndarray, filled: Filled, own: ndarray) -> None:
+def _heights(axis: "Axes", known: ndarray, filled: NumericPrediction, own: ndarray) -> None:
     """All of what is known and most of the bands: one place that is anyone's guess does not flatten the rest."""
     ends = np.concatenate([filled.low[own], filled.high[own]])
     low, high = np.quantile(ends, [0.02, 0.98]) if len(ends) else (known.min(), known.max())

@@ -1,7 +1,7 @@
 """Filling series: every blank and every new place of each column and group, in bounded memory."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.errors import InputError, argument
+from fillin.filling.prediction import NumericPrediction
 from fillin.filling.series.infer_roles import Seen
 from fillin.filling.series.new_rows import New
 from fillin.tabular.sheet import Column, Sheet
@@ -34,19 +35,6 @@ class Asked:
             raise InputError(argument("level") + f" is the share inside the band, between 0 and 1, got {self.level}")
         if self.period < 0:
             raise InputError(argument("period") + f" must be more than 0, got {self.period}")
-
-
-@dataclass(frozen=True)
-class Filled:
-    """What belongs in `rows` (those of the table, then new ones): mean, deviation, band, and the central half."""
-
-    rows: Int[ndarray, "n"]
-    mean: Float[ndarray, "n"]
-    std: Float[ndarray, "n"]
-    low: Float[ndarray, "n"]
-    high: Float[ndarray, "n"]
-    quarter: Float[ndarray, "n"]
-    three_quarters: Float[ndarray, "n"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,21 +69,15 @@ class Series:
 
         return believe
 
-    def fill(self, model: "Process", asked: Asked, tick: Tick) -> Filled:
+    def fill(self, model: "Process", asked: Asked, tick: Tick) -> NumericPrediction:
         order = np.argsort(self.at, kind="stable")  # neighbours are asked for together
         believe, half, parts = self.ready(model, asked), asked.level / 2, []
         for start in range(0, len(order), AT_ONCE):
             rows = order[start : start + AT_ONCE]
             belief = believe(self.at[rows], tick)
             quantiles = (belief.quantile(q) for q in (0.5 - half, 0.5 + half, 0.25, 0.75))
-            parts.append(Filled(self.rows[rows], *belief.moments(), *quantiles))
-        return together(parts)
-
-
-def together(parts: list[Filled]) -> Filled:
-    if not parts:
-        return Filled(np.empty(0, dtype=int), *(np.empty(0) for _ in fields(Filled)[1:]))
-    return Filled(*(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Filled)))
+            parts.append(NumericPrediction(self.rows[rows], *belief.moments(), *quantiles))
+        return NumericPrediction.concatenate(parts)
 
 
 def series_of(seen: Seen, new: New) -> list[Series]:
@@ -141,9 +123,11 @@ def check_bounds(sheet: Sheet, column: Column, bounds: "Bounds") -> None:
         raise sheet.refuse(row, column.name, why + f" {shown}; correct it, or widen the bounds")
 
 
-def fill_all(series: list[Series], model: "Process", asked: Asked, tick: Tick = lambda done: None) -> dict[str, Filled]:
+def fill_all(
+    series: list[Series], model: "Process", asked: Asked, tick: Tick = lambda done: None
+) -> dict[str, NumericPrediction]:
     """What belongs in each column."""
-    parts: dict[str, list[Filled]] = {}
+    parts: dict[str, list[NumericPrediction]] = {}
     for one in series:
         parts.setdefault(one.column, []).append(one.fill(model, asked, tick))
-    return {column: together(own) for column, own in parts.items()}
+    return {column: NumericPrediction.concatenate(own) for column, own in parts.items()}

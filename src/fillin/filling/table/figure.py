@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import ndarray
 
-from fillin.filling.series.run import Filled
-from fillin.filling.table.impute import Found, Labels
+from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
 from fillin.filling.table.plan import TablePlan, numbers_of, words_of
 from fillin.tabular.sheet import TEXT, TIME, Column
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 _PANELS, _BARS, _MARKS = 8, 10, 2_000  # columns, classes of one, filled cells that are drawn one by one
 
 
-def draw_table(plan: TablePlan, found: dict[str, Found]) -> "Figure":
+def draw_table(plan: TablePlan, found: dict[str, ColumnPrediction]) -> "Figure":
     """A panel for each of the columns in which most was filled."""
     from fillin.plots import panels, style
 
@@ -29,7 +28,7 @@ def draw_table(plan: TablePlan, found: dict[str, Found]) -> "Figure":
         figure, axes = panels(-(-len(chosen) // across), across, width=9.0, height=2.5)
         for axis, column in zip(axes.flat, chosen, strict=False):
             one = found[column.name]
-            (_classes if isinstance(one, Labels) else _numbers)(axis, column, one)  # pyright: ignore[reportArgumentType]
+            (_classes if isinstance(one, ClassPrediction) else _numbers)(axis, column, one)  # pyright: ignore[reportArgumentType]
             axis.set_title(column.name)
         for axis in axes.flat[len(chosen) :]:
             axis.set_visible(False)
@@ -45,7 +44,7 @@ def _any_numbers(plan: TablePlan) -> bool:
     return any(column.kind != TEXT for column in plan.all_fills)
 
 
-def _numbers(axis: "Axes", column: Column, found: Filled) -> None:
+def _numbers(axis: "Axes", column: Column, found: NumericPrediction) -> None:
     """How many values are known and, upon those, how many are filled; below, every filled one, darker the surer."""
     from fillin.plots import BLUE, FAINT
 
@@ -72,7 +71,7 @@ def _numbers(axis: "Axes", column: Column, found: Filled) -> None:
         axis.xaxis.set_major_formatter(ConciseDateFormatter(few_dates))
 
 
-def _classes(axis: "Axes", column: Column, found: Labels) -> None:
+def _classes(axis: "Axes", column: Column, found: ClassPrediction) -> None:
     """How often the commonest words are known and, upon that, filled: lighter where that is less sure."""
     from fillin.plots import BLUE, FAINT
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from fillin.filling.series.run import Filled
+from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
 from fillin.filling.table.plan import TablePlan, numbers_of
 from fillin.runtime import require
 from fillin.tabular.sheet import TEXT, Column
@@ -26,18 +26,6 @@ class Size:
 
 
 FULL, TEST = Size(8, "auto"), Size(4, 200)  # to fill; to say how well that goes
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Of classes: what belongs in `rows`, and how probable that is."""
-
-    rows: Int[ndarray, "n"]
-    labels: ndarray
-    probability: Float[ndarray, "n"]
-
-
-Found = Filled | Labels
 
 
 @dataclass(frozen=True)
@@ -70,10 +58,10 @@ class Within:
         return self.belief.quantile(q)
 
 
-def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str, Found]:
+def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str, ColumnPrediction]:
     """What belongs in the blanks of each column that has some; by a `model` that `imputer` has fitted, where there is
     one."""
-    found: dict[str, Found] = {column.name: _fixed(column) for column in plan.fixed}
+    found: dict[str, ColumnPrediction] = {column.name: _fixed(column) for column in plan.fixed}
     if plan.fills:
         asked = {column.name: column.blank for column in plan.fills}
         told = tell(plan, plan.frame, asked, FULL, model)
@@ -161,20 +149,20 @@ def _words(column: Any, chances: Float[ndarray, "n k"]) -> Chances:
     return Chances(column.levels[: chances.shape[1] - 1], chances[:, :-1])
 
 
-def _found(plan: TablePlan, column: Column, told: Any) -> Found:
+def _found(plan: TablePlan, column: Column, told: Any) -> ColumnPrediction:
     rows = np.flatnonzero(column.blank)
     if isinstance(told, Chances):
         best = told.chances.argmax(1)
         labels = np.array(told.words, dtype=object)[best]
-        return Labels(rows, labels, told.chances[np.arange(len(rows)), best])
+        return ClassPrediction(rows, labels, told.chances[np.arange(len(rows)), best])
     low, high, quarter, other = (told.quantile(q) for q in (0.5 - plan.level / 2, 0.5 + plan.level / 2, 0.25, 0.75))
-    return Filled(rows, told.mean, told.std, low, high, quarter, other)
+    return NumericPrediction(rows, told.mean, told.std, low, high, quarter, other)
 
 
-def _fixed(column: Column) -> Found:
+def _fixed(column: Column) -> ColumnPrediction:
     """The one value that is known; nothing tells how surely."""
     rows, value = np.flatnonzero(column.blank), numbers_of(column)[~column.blank][0]
     nothing = np.full(len(rows), np.nan)
     if column.kind == TEXT:
-        return Labels(rows, np.full(len(rows), value, dtype=object), nothing)
-    return Filled(rows, np.full(len(rows), float(value)), *[nothing] * 5)
+        return ClassPrediction(rows, np.full(len(rows), value, dtype=object), nothing)
+    return NumericPrediction(rows, np.full(len(rows), float(value)), *[nothing] * 5)

@@ -8,8 +8,7 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.filling.frames import Frame, as_series, back
-from fillin.filling.series.run import Filled
-from fillin.filling.table.impute import Found, Labels
+from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
 from fillin.filling.table.plan import DAY, TablePlan, endings, numbers_of
 from fillin.filling.write import put, written_as
 from fillin.runtime import require
@@ -17,7 +16,7 @@ from fillin.tabular.csv import CsvFile
 from fillin.tabular.sheet import TIME, Column
 
 
-def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, Found], force: bool) -> None:
+def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, ColumnPrediction], force: bool) -> None:
     """As the source is: every row as it was, and what was added."""
     if isinstance(source, CsvFile):
         names = [f"{column.name}_{ending}" for column in plan.all_fills for ending in endings(column)]
@@ -27,17 +26,17 @@ def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, Found
         put(path, lambda beside: require("pyarrow.parquet").write_table(table, beside), force)
 
 
-def _rows(file: CsvFile, plan: TablePlan, found: dict[str, Found]) -> Iterator[str]:
+def _rows(file: CsvFile, plan: TablePlan, found: dict[str, ColumnPrediction]) -> Iterator[str]:
     comma = any(column.comma for column in plan.sheet.columns.values())
     added = [added_cells(column, found[column.name], comma) for column in plan.all_fills]
     for record, *parts in zip(file.records, *added, strict=True):
         yield file.row(record, [cell for part in parts for cell in part])
 
 
-def added_cells(column: Column, found: Found, comma: bool = False) -> list[list[str]]:
+def added_cells(column: Column, found: ColumnPrediction, comma: bool = False) -> list[list[str]]:
     """Of each row what is added for the column; what was known as it was written."""
     texts = [str(cell).strip() for cell in column.cells()]
-    if isinstance(found, Labels):
+    if isinstance(found, ClassPrediction):
         rows = [[text, "1"] for text in texts]
         for row, label, chance in zip(found.rows, found.labels, found.probability, strict=True):
             rows[row] = [str(label), written_as(float(chance), 0.0, comma)]
@@ -69,7 +68,7 @@ def _shown(column: Column, days: ndarray) -> list[str]:
     return ["" if day != day else text for day, text in zip(days, shown, strict=True)]
 
 
-def filled_frame(frame: Frame, plan: TablePlan, found: dict[str, Found]) -> Any:
+def filled_frame(frame: Frame, plan: TablePlan, found: dict[str, ColumnPrediction]) -> Any:
     """The frame of the kind that came, with new columns."""
     data = frame.data.with_columns(
         series for column in plan.all_fills for series in _columns(frame.data, column, found[column.name])
@@ -77,8 +76,8 @@ def filled_frame(frame: Frame, plan: TablePlan, found: dict[str, Found]) -> Any:
     return back(frame, data)
 
 
-def _columns(data: Any, column: Column, found: Found) -> Iterator[Any]:
-    if isinstance(found, Labels):
+def _columns(data: Any, column: Column, found: ColumnPrediction) -> Iterator[Any]:
+    if isinstance(found, ClassPrediction):
         chance = np.ones(len(column.blank))
         chance[found.rows] = found.probability
         yield _labels(data, column, found)
@@ -95,7 +94,7 @@ def _columns(data: Any, column: Column, found: Found) -> Iterator[Any]:
             yield as_series(f"{column.name}_{ending}", parts[name], data)
 
 
-def _labels(data: Any, column: Column, found: Labels) -> Any:
+def _labels(data: Any, column: Column, found: ClassPrediction) -> Any:
     """Values of the column's own type: a word is the value that is written so."""
     nw, own = require("narwhals"), data[column.name]
     values = own.to_list()
@@ -109,7 +108,7 @@ def _labels(data: Any, column: Column, found: Labels) -> Any:
     return nw.new_series(f"{column.name}_filled", values, dtype, backend=data.implementation)
 
 
-def _times(data: Any, column: Column, name: str, found: Filled, days: ndarray) -> Any:
+def _times(data: Any, column: Column, name: str, found: NumericPrediction, days: ndarray) -> Any:
     """Dates of the column's own type; text where it is text."""
     nw, own = require("narwhals"), data[column.name]
     if own.dtype not in (nw.Datetime, nw.Date):
