@@ -1,7 +1,7 @@
-"""Time and memory of anything that can be called, and what it was measured on.
+"""Time and memory of callables, and the machine they were measured on.
 
-Time is the minimum over rounds in which every candidate runs once: a busy moment then slows all of them a little
-instead of one of them a lot, and the minimum is what the work itself takes.
+The time of a candidate is its minimum over rounds in which every candidate runs once. A busy moment then slows all of
+them a little instead of one of them a lot, and the minimum is what the work itself takes.
 """
 
 import ctypes
@@ -17,47 +17,55 @@ from typing import Any
 
 import torch
 
-Run = Callable[[], object]
-Tick = Callable[[], object]
+from fillin.runtime import Tick
+
+Workload = Callable[[], object]
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 @dataclass(frozen=True)
 class Cost:
-    """The fastest of some runs, and the most memory that one needed beyond what was there before (None: unknown)."""
+    """Seconds of the fastest run, and peak memory in bytes beyond what was in use before (None: unknown)."""
 
     seconds: float
     bytes: int | None
 
 
-def costs(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None, turn: float = 0.0) -> dict[str, Cost]:
-    """The cost of each candidate. `tick` is called `ticks(len(runs), rounds)` times, for a progress bar."""
+def measure_costs(
+    workloads: Mapping[str, Workload], rounds: int, tick: Tick = lambda: None, turn: float = 0.0
+) -> dict[str, Cost]:
+    """Measure time and memory of each workload. `tick` is called `count_ticks(len(workloads), rounds)` times."""
     memory = {}
-    for name, run in runs.items():
-        run()  # what is made once (threads, caches, lazily compiled kernels) belongs to nobody
+    for name, run in workloads.items():
+        run()  # warm up: threads, caches and lazily compiled kernels are made once
         tick()
-        memory[name] = peak(run)
+        memory[name] = peak_memory(run)
         tick()
-    times = fastest(runs, rounds, tick, turn)
-    return {name: Cost(times[name], memory[name]) for name in runs}
+    times = fastest_times(workloads, rounds, tick, turn)
+    return {name: Cost(times[name], memory[name]) for name in workloads}
 
 
-def ticks(candidates: int, rounds: int) -> int:
-    """How often `costs` ticks: each candidate warms up, is weighed, and is timed `rounds` times."""
+def count_ticks(candidates: int, rounds: int) -> int:
+    """Return how often `measure_costs` ticks: a warm-up, a memory run and `rounds` timed runs of each candidate."""
     return candidates * (rounds + 2)
 
 
-def fastest(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None, turn: float = 0.0) -> dict[str, float]:
-    """Seconds of each candidate: min over rounds, each candidate once a round, or as often as `turn` seconds allow:
-    where one takes milliseconds and another seconds, the first would start each time with its caches emptied."""
-    best = dict.fromkeys(runs, float("inf"))
+def fastest_times(
+    workloads: Mapping[str, Workload], rounds: int, tick: Tick = lambda: None, turn: float = 0.0
+) -> dict[str, float]:
+    """Return the minimum seconds of each workload over the rounds.
+
+    A workload runs once a round, or again until `turn` seconds have passed: a workload of milliseconds beside one of
+    seconds would otherwise start every time with cold caches.
+    """
+    best = dict.fromkeys(workloads, float("inf"))
     collecting = gc.isenabled()
     gc.collect()
-    gc.disable()  # a collection would be charged to whoever runs at the time
+    gc.disable()  # a collection would be charged to the workload that runs at the time
     try:
         for _ in range(rounds):
-            for name, run in runs.items():
+            for name, run in workloads.items():
                 end = perf_counter() + turn
                 while True:
                     start = perf_counter()
@@ -73,35 +81,35 @@ def fastest(runs: Mapping[str, Run], rounds: int, tick: Tick = lambda: None, tur
     return best
 
 
-def peak(run: Run) -> int | None:
-    """max over the run of resident memory − resident memory before it, in bytes; None where Linux does not tell.
+def peak_memory(run: Workload) -> int | None:
+    """Return the peak resident memory of a run minus that before it, in bytes; None where the system has no /proc.
 
-    Freed memory goes back to the system first (malloc_trim), or a run could reuse it unseen.
+    Freed memory is first given back to the system (malloc_trim), or a run could reuse it unseen.
     """
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     try:
-        _CLEAR.write_text("5")  # VmHWM, the high-water mark, starts again from here
-        before = _resident("VmRSS")
+        _CLEAR.write_text("5")  # reset VmHWM, the high-water mark
+        before = _resident_bytes("VmRSS")
     except OSError:
         return None
     run()
-    after = _resident("VmHWM")
+    after = _resident_bytes("VmHWM")
     return None if before is None or after is None else max(0, after - before)
 
 
-def _resident(field: str) -> int | None:
+def _resident_bytes(field: str) -> int | None:
     for line in _STATUS.read_text().splitlines():
         if line.startswith(f"{field}:"):
             return 1024 * int(line.split()[1])
     return None
 
 
-def machine() -> dict[str, Any]:
-    """What a figure was measured on."""
+def describe_machine() -> dict[str, Any]:
+    """Describe the hardware and the versions that a figure was measured with."""
     return {
-        "cpu": _cpu(),
+        "cpu": _cpu_name(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
@@ -109,7 +117,7 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _cpu() -> str:
+def _cpu_name() -> str:
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

@@ -15,7 +15,7 @@ EXTRAS = {
     "uvicorn": "play",
 }  # fmt: skip
 
-Tick = Callable[[int], object]
+Tick = Callable[..., object]  # tick() or tick(n): one more step is done, or n more
 _listener: ContextVar[Tick | None] = ContextVar("listener", default=None)
 
 
@@ -30,24 +30,25 @@ def require(module: str) -> ModuleType:
 
 @contextmanager
 def progress(description: str, total: int, shown: bool = True) -> Iterator[Tick]:
-    """Yield `tick(n)`, which reports that n more of `total` steps are done.
+    """Yield `tick(n=1)`, which reports that n more of `total` steps are done.
 
     A terminal shows a bar that disappears at the end; anything else shows nothing. Within `progress_to(listener)` the
     listener receives the steps instead.
     """
     listener = _listener.get()
     if listener is not None:
-        yield listener
+        yield lambda steps=1: listener(steps)
         return
     if not (shown and sys.stderr.isatty()):
-        yield lambda done: None
+        yield lambda steps=1: None
         return
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda done: bar.advance(task, done)
+        yield lambda steps=1: bar.advance(task, steps)
 
 
 @contextmanager

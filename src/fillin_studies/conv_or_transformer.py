@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from matplotlib.ticker import ScalarFormatter
 
-from fillin.measure import fastest, peak
+from fillin.measure import fastest_times, peak_memory
 from fillin.models import Process
 from fillin.plots import panels, save, style
 from fillin.train.recipe import Recipe, curves_of
@@ -56,10 +56,10 @@ def inference(model: Process, patience: float) -> list[dict[str, float | None]]:
     for n in SIZES:
         xc = 4 * torch.rand(1, n, 1, generator=random) - 2
         yc = torch.sin(3 * xc)
-        taken = fastest({"it": lambda xc=xc, yc=yc: model(xc, yc, xt).mean}, 1 if found else 2)["it"]
+        taken = fastest_times({"it": lambda xc=xc, yc=yc: model(xc, yc, xt).mean}, 1 if found else 2)["it"]
         if taken < patience:  # a second run is worth it: the first also warms up
-            taken = min(taken, fastest({"it": lambda xc=xc, yc=yc: model(xc, yc, xt).mean}, 1)["it"])
-        found.append({"points": n, "seconds": taken, "bytes": peak(lambda xc=xc, yc=yc: model(xc, yc, xt).mean)})
+            taken = min(taken, fastest_times({"it": lambda xc=xc, yc=yc: model(xc, yc, xt).mean}, 1)["it"])
+        found.append({"points": n, "seconds": taken, "bytes": peak_memory(lambda xc=xc, yc=yc: model(xc, yc, xt).mean)})
         if taken > patience:
             break
     return found

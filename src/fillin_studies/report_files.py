@@ -9,7 +9,7 @@ from typing import Any
 
 import fillin
 from fillin.io import write_text
-from fillin.measure import machine
+from fillin.measure import describe_machine
 from fillin_studies.base import Cell, Report, Work
 
 
@@ -25,7 +25,7 @@ def write(work: Work, command: Sequence[str]) -> Path:
         "budget": "quick" if work.quick else "full",
         "command": list(command),
         "fillin": fillin.__version__,
-        "machine": machine(),
+        "machine": describe_machine(),
         "findings": list(report.findings),
         "cells": [cell.result for cell in done],
     }
@@ -38,7 +38,7 @@ def write(work: Work, command: Sequence[str]) -> Path:
 
 def _page(work: Work, cells: Sequence[Cell], report: Report, command: Sequence[str]) -> str:
     study = work.study
-    about = ", ".join(f"{key} {value}" for key, value in machine().items())
+    about = ", ".join(f"{key} {value}" for key, value in describe_machine().items())
     lines = [f"# {study.line[0].upper()}{study.line[1:]}", "", study.question, ""]
     lines += [*(f"- {finding}" for finding in report.findings), ""]
     lines += table(report.columns, report.rows)

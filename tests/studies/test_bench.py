@@ -11,22 +11,23 @@ from fillin import measure
 from fillin.attention import SCORES
 from fillin.cli import main
 from fillin.models import names
-from fillin_studies.bench import models, peers, scores
-from fillin_studies.bench.models import Size
+from fillin.runtime import threads
+from fillin_studies.bench import models, peers
+from fillin_studies.bench.models import StepSize
 
-TINY = Size(3, 4, batch=2, rounds=1)
+TINY = StepSize(3, 4, batch=2, rounds=1)
 
 
 def test_each_candidate_runs_once_a_round():
     seen = []
-    times = measure.fastest({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 3)
+    times = measure.fastest_times({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 3)
     assert seen == ["a", "b"] * 3
     assert all(t >= 0 for t in times.values())
 
 
 def test_a_fast_candidate_runs_again_while_it_is_its_turn():
     seen = []
-    measure.fastest({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, turn=0.01)
+    measure.fastest_times({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, turn=0.01)
     assert len(seen) > 4
     changes = [one for one, other in pairwise([*seen, ""]) if one != other]
     assert changes == ["a", "b", "a", "b"]
@@ -34,30 +35,30 @@ def test_a_fast_candidate_runs_again_while_it_is_its_turn():
 
 def test_costs_ticks_as_often_as_announced():
     ticked = []
-    found = measure.costs({"a": int, "b": int}, 4, lambda: ticked.append(1))
-    assert len(ticked) == measure.ticks(2, 4)
+    found = measure.measure_costs({"a": int, "b": int}, 4, lambda: ticked.append(1))
+    assert len(ticked) == measure.count_ticks(2, 4)
     assert set(found) == {"a", "b"}
 
 
 def test_peak_sees_what_is_allocated_and_freed_again():
-    found = measure.peak(lambda: torch.ones(8_000_000).sum())  # 32 MB
+    found = measure.peak_memory(lambda: torch.ones(8_000_000).sum())  # 32 MB
     assert found is None or 30e6 < found < 64e6
 
 
 def test_peak_is_none_where_the_system_does_not_tell(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
-    assert measure.peak(int) is None
+    assert measure.peak_memory(int) is None
 
 
 def test_threads_are_put_back():
     before = torch.get_num_threads()
-    with measure.threads(1):
+    with threads(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
 
 
 def test_models():
-    rows = models.measure_models(["cnp", "np"], [TINY, Size(5, 6, batch=2, rounds=1)], size="small")
+    rows = models.measure_models(["cnp", "np"], [TINY, StepSize(5, 6, batch=2, rounds=1)], size="small")
     assert [row.model for row in rows] == ["cnp", "np", "tnp-d"]  # tnp-d is there for the ratios
     assert all([f.size for f in row.figures] == ["3/4", "5/6"] for row in rows)
     for figure in (f for row in rows for f in row.figures):
@@ -67,13 +68,13 @@ def test_models():
 
 
 def test_no_name_is_every_model():
-    assert models.chosen([]) == names()
+    assert models.select_models([]) == names()
 
 
 @pytest.mark.parametrize("name", names())
 def test_every_model_can_be_timed(name):
-    model = models.make(name, size="small")
-    models.step(model, models.curves(TINY))()
+    model = models.make_model(name, size="small")
+    models.make_step(model, models.make_task(TINY))()
     assert all(p.grad is None for p in model.parameters())
 
 
@@ -93,12 +94,12 @@ def test_peers_are_about_as_large():
 
 def test_every_peer_can_be_built():
     for peer in peers.PEERS:
-        assert 0.45 < models.count(models.make(peer.model, **peer.options)) / peer.parameters < 1.05
+        assert 0.45 < models.count_parameters(models.make_model(peer.model, **peer.options)) / peer.parameters < 1.05
 
 
 def test_scores():
-    at = Size(128, 128, batch=2, rounds=1)  # enough pairs for a table
-    rows = {row.score: row for row in scores.measure_scores(["fourier", "mlp", "laplace"], at, size="small")}
+    at = StepSize(128, 128, batch=2, rounds=1)  # enough pairs for a table
+    rows = {row.score: row for row in models.measure_scores(["fourier", "mlp", "laplace"], at, size="small")}
     assert [row.how for row in rows.values()] == ["folded", "folded", "table", "pairs"]  # tnp-d first
     error = rows["mlp"].error
     assert error is not None
@@ -107,16 +108,16 @@ def test_scores():
 
 
 def test_joint_is_measured_only_when_asked_for():
-    assert "joint" not in scores.names()
-    assert scores.names(everything=True) == list(SCORES)
+    assert "joint" not in models.select_scores()
+    assert models.select_scores(include_slow=True) == list(SCORES)
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(models, "sizes", lambda repeats: (TINY, TINY))
-    monkeypatch.setattr(peers, "AT", TINY)
-    monkeypatch.setattr(scores, "AT", TINY)
-    monkeypatch.setattr(scores, "names", lambda everything: ["fourier"])
+    monkeypatch.setattr(models, "step_sizes", lambda repeats: (TINY, TINY))
+    monkeypatch.setattr(peers, "PEER_SIZE", TINY)
+    monkeypatch.setattr(models, "SCORE_SIZE", TINY)
+    monkeypatch.setattr(models, "select_scores", lambda include_slow: ["fourier"])
 
 
 COMMANDS = {"models": ["models", "cnp"], "peers": ["models", "canp", "--peers"], "scores": ["scores"]}

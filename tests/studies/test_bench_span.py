@@ -1,7 +1,8 @@
-"""The benchmark of the window compares like with like and says what it should. Never how fast."""
+"""The benchmark of the window compares equal workloads and reports them. No test depends on speed."""
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,23 +10,28 @@ from support.helpers import distance
 
 from fillin import measure
 from fillin.attention import kernel as native
+from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE, REFERENCE, AttentionInputs, sample_locations, fraction_inside
 from fillin.cli import main
-from fillin.evaluate import span_cost
-from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE, REFERENCE, AttentionInputs
-from fillin_studies.bench import crossover, plan, span
-from fillin_studies.bench import figure as picture
-from fillin_studies.bench import results_pages as page
-from fillin_studies.bench import targets as asked
-from fillin_studies.bench.models import Size
-from fillin_studies.bench.plan import Case, Plan
-from fillin_studies.bench.span import Figure, SpanRow
-from fillin_studies.bench.span_tables import sheets
+from fillin_studies.bench import crossover, span
+from fillin_studies.bench.figure import draw_span
+from fillin_studies.bench.models import StepSize
+from fillin_studies.bench.results_pages import make_core_page, make_span_page
+from fillin_studies.bench.span import ReportedCost, SpanPlan, SpanRow, WindowCase
+from fillin_studies.bench.tables import make_tables
+from fillin_studies.bench.targets import (
+    SpanResults,
+    check_requirements,
+    count_span_ticks,
+    describe_parts,
+    measure_span,
+)
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the kernel is not built here")
-TINY = Plan(
+TINY = SpanPlan(
     grids=(4,), scattered=(20, 40), spans=(0.05,), growth=(32, 64), neighbours=10, function=96, large=(40, 60),
     crossover=(8, 16),
-    models=Size(3, 4, batch=2, rounds=1), slow=20, exact=20, fused=30, rounds=1, turn=0.0,
+    models=StepSize(3, 4, batch=2, rounds=1), max_bias_points=20, max_reference_points=20, max_fused_points=30,
+    rounds=1, turn=0.0,
 )  # fmt: skip
 
 
@@ -36,39 +42,37 @@ def _fast(monkeypatch):
 
 
 def test_a_grid_and_scattered_points_fill_the_unit_square():
-    grid = span_cost.sample_locations("grid", 2, 16)
+    grid = sample_locations("grid", 2, 16)
     assert grid.shape == (1, 16, 2)
     assert sorted(set(grid.flatten().tolist())) == [0.125, 0.375, 0.625, 0.875]
-    assert span_cost.sample_locations("scattered", 3, 7).shape == (1, 7, 3)
-    assert torch.equal(
-        span_cost.sample_locations("scattered", 2, 9, seed=4), span_cost.sample_locations("scattered", 2, 9, seed=4)
-    )
+    assert sample_locations("scattered", 3, 7).shape == (1, 7, 3)
+    assert torch.equal(sample_locations("scattered", 2, 9, seed=4), sample_locations("scattered", 2, 9, seed=4))
 
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
-def test_a_window_holds_the_share_of_pairs_it_is_said_to(dim):
-    x, r = span_cost.sample_locations("scattered", dim, 2000), span_cost.ball_radius(0.02, dim)
-    found = span_cost.fraction_inside(x, r)
-    assert 0.6 * 0.02 < found < 1.05 * 0.02  # near an edge less of the ball has points
+def test_a_window_holds_the_requested_share_of_pairs(dim):
+    x, r = sample_locations("scattered", dim, 2000), ball_radius(0.02, dim)
+    share = fraction_inside(x, r)
+    assert 0.6 * 0.02 < share < 1.05 * 0.02  # near an edge less of the ball has points
     delta = (x.mT[..., :, None] - x.mT[..., None, :])[:, :, :50]
     for cut in ("continuous", "hard"):
-        _, within = span_cost.span_of_radius(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
+        _, within = span_of_radius(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
         assert within is not None
-        assert within.float().mean().item() == pytest.approx(span_cost.fraction_inside(x, r), rel=0.3)
-    assert 2000 * span_cost.fraction_inside(x, span_cost.neighbour_radius(x, 30)) == pytest.approx(30, rel=0.1)
+        assert within.float().mean().item() == pytest.approx(fraction_inside(x, r), rel=0.3)
+    assert 2000 * fraction_inside(x, neighbour_radius(x, 30)) == pytest.approx(30, rel=0.1)
 
 
 def test_all_candidates_with_a_window_compute_the_same():
-    data, window = AttentionInputs(span_cost.sample_locations("scattered", 2, 60)), span_cost.span_of_radius(0.3, 2)
+    data, window = AttentionInputs(sample_locations("scattered", 2, 60)), span_of_radius(0.3, 2)
     kernel, bias, truth = data.attend("native", window)(), data.bias(window)(), data.attend("reference", window)()
-    for found in (kernel, bias):
-        assert all(distance(one, other) < 1e-5 for one, other in zip(found, truth, strict=True))
+    for gradients in (kernel, bias):
+        assert all(distance(a, b) < 1e-5 for a, b in zip(gradients, truth, strict=True))
     assert len(truth) == 4  # q, k, v and σ
 
 
-@pytest.mark.parametrize("kind", crossover.kinds(), ids=str)
+@pytest.mark.parametrize("kind", crossover.list_problems(), ids=str)
 def test_all_back_ends_of_the_crossover_compute_the_same(kind):
-    runs = crossover.candidates(*kind, 40)
+    runs = crossover.make_candidates(*kind, 40)
     assert set(runs) == {"native", "streamed", "reference", "fused"}
     truth = runs["reference"]()
     for name, run in runs.items():
@@ -76,29 +80,32 @@ def test_all_back_ends_of_the_crossover_compute_the_same(kind):
 
 
 def test_what_would_need_gigabytes_is_left_out():
-    everyone, few = span.candidates(Case("grid", 2, 20, 0.05), TINY), span.candidates(Case("grid", 2, 40, 0.05), TINY)
+    everyone, few = (
+        span.select_candidates(WindowCase("grid", 2, 20, 0.05), TINY),
+        span.select_candidates(WindowCase("grid", 2, 40, 0.05), TINY),
+    )
     assert everyone == [NATIVE, HARD, FUSED, BIAS, REFERENCE]
     assert few == [NATIVE, HARD]
-    assert set(crossover.candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
-    assert Case("scattered", 2, 65536, 0.2) not in plan.FULL.cases
-    assert Case("scattered", 2, 65536, 0.05) in plan.FULL.cases
+    assert set(crossover.make_candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
+    assert WindowCase("scattered", 2, 65536, 0.2) not in span.FULL.cases
+    assert WindowCase("scattered", 2, 65536, 0.05) in span.FULL.cases
 
 
 def test_everything_is_measured_and_ticks_as_announced():
     ticked = []
-    found = asked.measure_span(TINY, tick=lambda: ticked.append(1))
-    assert len(ticked) == asked.total(TINY)
-    assert [(row.layout, row.dim, row.points) for row in found.table][:2] == [("grid", 2, 16), ("scattered", 1, 20)]
-    assert len(found.table) == 7
-    for row in found.table:
+    results = measure_span(TINY, tick=lambda: ticked.append(1))
+    assert len(ticked) == count_span_ticks(TINY)
+    assert [(row.layout, row.dim, row.points) for row in results.table][:2] == [("grid", 2, 16), ("scattered", 1, 20)]
+    assert len(results.table) == 7
+    for row in results.table:
         assert set(row.faster) == set(row.figures) - {NATIVE}
-        assert (row.of_limit is None) == (row.points > TINY.fused)
-    assert [g.dim for g in found.growth] == [1, 2, 3]
-    assert [row.score for row in found.models] == ["tnp-d", "mlp"]
-    assert found.function[0].error < 1e-4
-    assert [(row.dim, row.context, row.targets) for row in found.large] == [(1, 40, 60), (2, 40, 60)]
-    assert len(found.crossover) == 8
-    lines = asked.asked(found)
+        assert (row.of_limit is None) == (row.points > TINY.max_fused_points)
+    assert [g.dim for g in results.growth] == [1, 2, 3]
+    assert [row.score for row in results.models] == ["tnp-d", "mlp"]
+    assert results.function[0].error < 1e-4
+    assert [(row.dim, row.context, row.targets) for row in results.large] == [(1, 40, 60), (2, 40, 60)]
+    assert len(results.crossover) == 8
+    lines = check_requirements(results)
     assert len(lines) == 16
     assert {line.what.partition(",")[0] for line in lines if line.measured is not None} == {"te-tnp with an MLP score"}
 
@@ -107,18 +114,23 @@ def test_the_kernel_pays_from_where_it_stays_the_fastest():
     def times(*first: str):
         return [{name: 1.0 if name == one else 2.0 for name in (NATIVE, "fused")} for one in first]
 
-    assert crossover.crossing([8, 16, 32], times(NATIVE, "fused", NATIVE)) == 4 * 32 * 32
-    assert crossover.crossing([8, 16, 32], times(NATIVE, NATIVE, NATIVE)) == 4 * 8 * 8
-    assert crossover.crossing([8, 16, 32], times(NATIVE, NATIVE, "fused")) is None
+    assert crossover.find_crossover([8, 16, 32], times(NATIVE, "fused", NATIVE)) == 4 * 32 * 32
+    assert crossover.find_crossover([8, 16, 32], times(NATIVE, NATIVE, NATIVE)) == 4 * 8 * 8
+    assert crossover.find_crossover([8, 16, 32], times(NATIVE, NATIVE, "fused")) is None
 
 
-def test_what_was_asked_stands_beside_what_was_measured():
-    figures = {NATIVE: Figure(10, 5), HARD: Figure(7, 5), FUSED: Figure(90, 7), BIAS: Figure(900, 600)}
+def test_requirements_are_compared_with_the_worst_figure():
+    figures = {
+        NATIVE: ReportedCost(10, 5),
+        HARD: ReportedCost(7, 5),
+        FUSED: ReportedCost(90, 7),
+        BIAS: ReportedCost(900, 600),
+    }
     faster = {HARD: 0.7, FUSED: 9.0, BIAS: 90.0}
     row = SpanRow("grid", 2, 4096, 0.05, 0.045, figures, faster, 2.4)
     many = [replace(row, points=16384, faster={**faster, FUSED: v}) for v in (12.0, 9.0)]
-    found = asked.asked(asked.Found(table=[row, *many]))
-    lines = {(line.what, line.unit): (line.measured, line.holds) for line in found}
+    requirements = check_requirements(SpanResults(table=[row, *many]))
+    lines = {(line.what, line.unit): (line.measured, line.holds) for line in requirements}
     pixels = "fused attention without a window, 64×64 pixels, 5 %"
     assert lines[pixels, "× faster"] == (9, True)
     assert lines[f"{pixels}, hard cut", "× faster"] == (pytest.approx(9 / 0.7), True)
@@ -130,18 +142,18 @@ def test_what_was_asked_stands_beside_what_was_measured():
 
 def test_memory_that_the_system_does_not_tell(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
-    found = asked.measure_span(TINY, ["table", "growth", "function"])
-    content = {"rows": [], **asked.content(found)}
-    assert found.growth[0].beyond is None
-    assert found.function[0].less_memory is None
-    assert any("–" in cell for sheet in sheets(content) for row in sheet.rows for cell in row)
-    assert picture.draw(content, tmp_path).exists()
+    results = measure_span(TINY, ["table", "growth", "function"])
+    content = {"benchmark": "span", "budget": {"threads": 1}, "rows": [], **describe_parts(results)}
+    assert results.growth[0].beyond is None
+    assert results.function[0].less_memory is None
+    assert any("–" in cell for table in make_tables(content) for row in table.rows for cell in row)
+    assert draw_span(content, tmp_path).exists()
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setattr(plan, "FULL", TINY)
-    monkeypatch.setattr(plan, "QUICK", replace(TINY, grids=()))
+    monkeypatch.setattr(span, "FULL", TINY)
+    monkeypatch.setattr(span, "QUICK", replace(TINY, grids=()))
     monkeypatch.setenv("COLUMNS", "160")  # wide enough that no cell is broken into lines
 
 
@@ -150,7 +162,7 @@ def test_command_prints_tables_writes_a_file_and_draws(tiny, tmp_path, capsys):
     words = ["bench", "span", "--rounds", "1", "--threads", "1", "--seed", "3"]
     assert main([*words, "--json", str(path), "--out", str(path.parent)]) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("4×4 pixels", "40 in 3-D", "exponent", "tnp-d", "What was asked", "1 thread"))
+    assert all(word in out for word in ("4×4 pixels", "40 in 3-D", "exponent", "tnp-d", "Requirements", "1 thread"))
     content = json.loads(path.read_text())
     assert content["benchmark"] == "span"
     assert content["command"] == ["fillin", *words, "--json", str(path), "--out", str(path.parent)]
@@ -160,14 +172,22 @@ def test_command_prints_tables_writes_a_file_and_draws(tiny, tmp_path, capsys):
     assert sorted(p.name for p in path.parent.iterdir()) == ["span.json", "span.png"]
     assert (path.parent / "span.png").read_bytes().startswith(b"\x89PNG")
 
-    text = page.span_page(path.parent)
-    assert text.startswith("# What a learned window saves\n\n`fillin bench span")
-    assert all(f"## {sheet.title}" in text for sheet in sheets(content))
+    text = make_span_page(path.parent)
+    assert text.startswith("# Savings of a learned window\n\n`fillin bench span")
+    assert all(f"## {table.title}" in text for table in make_tables(content))
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert len(rows) == sum(2 + len(sheet.rows) for sheet in sheets(content))
+    assert len(rows) == sum(2 + len(table.rows) for table in make_tables(content))
 
 
-def test_command_measures_only_what_is_asked_for(tiny, capsys):
+def test_the_page_of_the_core_has_every_row():
+    docs = Path(__file__).parents[2] / "docs" / "results"
+    names = ("models", "scores-1-thread", "scores-2-threads", "peers")
+    text = make_core_page(docs)
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len(rows) == sum(2 + len(json.loads((docs / f"{name}.json").read_text())["rows"]) for name in names)
+
+
+def test_command_measures_only_the_selected_parts(tiny, capsys):
     assert main(["bench", "span", "function", "--quick", "--json", "-"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert content["budget"]["rounds"] == 1

@@ -2,7 +2,7 @@
 
 import argparse
 
-from fillin.cli.options import console, describe, positive
+from fillin.cli.options import check_writable, console, describe, describe_results, positive, write_json
 
 _EXAMPLES = """\
   fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on others
@@ -59,9 +59,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     from fillin.cli.evaluate_images import asked_of, run_on_images
     from fillin.evaluate import measure, settings, subject
-    from fillin.runtime import threads
-    from fillin_studies.bench.report import prepare, report, write
-    from fillin_studies.bench.rich_tables import progress
+    from fillin.runtime import progress, threads
 
     if (images := asked_of(arguments.folder, arguments.source)) is not None:
         run_on_images(arguments, images, folder_of(arguments))
@@ -70,11 +68,11 @@ def run(arguments: argparse.Namespace) -> None:
     asked = settings(about, arguments.functions, arguments.shift, arguments.contexts)
     folder = folder_of(arguments)
     if arguments.json:
-        prepare(arguments.json)
+        check_writable(arguments.json)
     stepwise = max(1, arguments.batches // 8) if arguments.autoregressive else 0
     number = arguments.threads or torch.get_num_threads()
     total = len(asked) * max(1, arguments.batches)
-    with threads(number), progress("evaluate", total, console(stderr=True)) as tick:
+    with threads(number), progress("evaluate", total) as tick:
         options = {"settings": arguments.limit, "autoregressive": stepwise, "tick": tick}
         rows = measure(about.model, asked, arguments.batches, arguments.seed, **options)
         from fillin.evaluate.figures import draw  # matplotlib is slow to come, and a mistake ends before it
@@ -85,9 +83,11 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.json:
         budget = {"threads": number, "batches": arguments.batches, "batch": asked[0].stream.batch}
         budget |= {"settings": arguments.limit, "autoregressive": stepwise}
-        content = report("evaluate", rows, arguments.command_line, arguments.seed, budget)
+        content = describe_results("evaluate", rows, arguments.command_line, arguments.seed, budget)
         config = {**about.model.config, "kind": about.model.kind}
-        write({**content, "model": config, "data": about.data, "pictures": [str(p) for p in pictures]}, arguments.json)
+        write_json(
+            {**content, "model": config, "data": about.data, "pictures": [str(p) for p in pictures]}, arguments.json
+        )
 
 
 def folder_of(arguments: argparse.Namespace):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fillin.cli.options import console
+from fillin.cli.options import check_writable, console, describe_results, write_json
 
 
 def asked_of(folder: str, source: str | None) -> Any:
@@ -26,10 +26,9 @@ def run_on_images(arguments: argparse.Namespace, about: Any, folder: Path) -> No
     from fillin.evaluate import image_completion as completions
     from fillin.evaluate import in_context_images as lessons
     from fillin.runtime import threads
-    from fillin_studies.bench.report import prepare, report, write
 
     if arguments.json:
-        prepare(arguments.json)
+        check_writable(arguments.json)
     number = arguments.threads or torch.get_num_threads()
     show: Callable[[str, Any], None]
     with threads(number):
@@ -45,18 +44,18 @@ def run_on_images(arguments: argparse.Namespace, about: Any, folder: Path) -> No
         show(arguments.folder, scores)
         console().print("pictures: " + " ".join(str(path) for path in pictures), highlight=False, soft_wrap=True)
     if arguments.json:
-        content = report("evaluate", [scores], arguments.command_line, arguments.seed, {"threads": number})
+        content = describe_results("evaluate", [scores], arguments.command_line, arguments.seed, {"threads": number})
         source = about.source if isinstance(about, completions.Completing) else about.stream.source
         told = {"model": {**about.model.config, "kind": about.model.kind}, "data": {"source": source}}
-        write({**content, **told, "pictures": [str(p) for p in pictures]}, arguments.json)
+        write_json({**content, **told, "pictures": [str(p) for p in pictures]}, arguments.json)
 
 
 def _completed(arguments: argparse.Namespace, about: Any, folder: Path) -> tuple[Any, list[Path]]:
     from fillin.evaluate.image_completion import KINDS, judge
-    from fillin_studies.bench.rich_tables import progress
+    from fillin.runtime import progress
 
     batches = max(1, arguments.batches)
-    with progress("evaluate", len(KINDS) * batches, console(stderr=True)) as tick:
+    with progress("evaluate", len(KINDS) * batches) as tick:
         scores = judge(about, batches, arguments.seed, tick)
         from fillin.evaluate.image_figures import kinds
 

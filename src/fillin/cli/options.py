@@ -1,9 +1,15 @@
 """Options and output that commands share."""
 
 import argparse
+import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fillin.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,3 +53,50 @@ def console(stderr: bool = False) -> "Console":
     stream = sys.stderr if stderr else sys.stdout
     piped = not stream.isatty() and "COLUMNS" not in os.environ
     return Plain(stderr=stderr, width=_PIPED if piped else None)
+
+
+def check_writable(path: str, option: str = "--json") -> None:
+    """Create the folder of `path`, so that a run of minutes does not end in an error that was there at the start."""
+    if path == "-":
+        return
+    file = Path(path)
+    if file.is_dir():
+        raise InputError(f"{option}: {path} is a folder; name a file in it")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{option}: cannot make the folder {file.parent} ({error.strerror}); name another") from error
+    if not os.access(file.parent, os.W_OK):
+        raise InputError(f"{option}: cannot write into {file.parent}; name another folder")
+
+
+def describe_results(
+    benchmark: str, rows: Sequence[Any], command: Sequence[str], seed: int, budget: dict[str, Any]
+) -> dict[str, Any]:
+    """Collect what is needed to understand the results, or to measure them again. `rows` are dataclasses."""
+    import fillin
+    from fillin.measure import describe_machine
+
+    return {
+        "benchmark": benchmark,
+        "fillin": fillin.__version__,
+        "command": list(command),
+        "seed": seed,
+        "budget": budget,
+        "machine": describe_machine(),
+        "rows": [asdict(row) for row in rows],
+    }
+
+
+def write_json(content: dict[str, Any], path: str) -> None:
+    """Write JSON to stdout ("-"), or to a file that is never there in half."""
+    from fillin.io import write_text
+
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        write_text(Path(path), text)
+    except OSError as error:
+        raise InputError(f"--json: cannot write {path} ({error.strerror}); name another file") from error

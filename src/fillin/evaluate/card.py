@@ -16,7 +16,7 @@ from fillin.errors import FillinError, InputError
 from fillin.evaluate.image_completion import Completing, completing, judge
 from fillin.evaluate.report import Row, measure, settings, subject, three
 from fillin.io import write_text
-from fillin.measure import machine
+from fillin.measure import describe_machine
 from fillin.models import load, save
 from fillin.pretrained import locate
 from fillin.train import Run, dump, open_run
@@ -52,7 +52,7 @@ def card(run: Run, name: str, told: Told) -> str:
     model, data, last = run.recipe["model"], run.recipe["data"], run.lines[-1]
     parameters = sum(p.numel() for p in run.model().parameters())
     tasks = data["batch"] if "batch" in data else f"about {stream_of(run.recipe).batch}"
-    here = ", ".join(f"{key} {value}" for key, value in machine().items())
+    here = ", ".join(f"{key} {value}" for key, value in describe_machine().items())
     lines = [
         f"# {name}",
         "",

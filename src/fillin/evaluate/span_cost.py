@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention, threshold
 
 from fillin.attention import Score, Span, attend
-from fillin.measure import Run
+from fillin.measure import Workload
 
 HEADS, HEAD_DIM, THRESHOLD = 4, 16, 0.1
 NATIVE, HARD, FUSED, BIAS, REFERENCE = CANDIDATES = (
@@ -39,12 +39,12 @@ class AttentionInputs:
         *qkv, self.output_grad = (torch.randn(shape, generator=generator).transpose(1, 2) for _ in range(4))
         self.q, self.k, self.v = (t.requires_grad_() for t in qkv)
 
-    def run(self, forward: Callable[[], Tensor], *modules: torch.nn.Module) -> Run:
+    def run(self, forward: Callable[[], Tensor], *modules: torch.nn.Module) -> Workload:
         """Forward and backward pass. Gradients are returned, not accumulated: every run allocates them anew."""
         inputs = [self.q, self.k, self.v, *(p for module in modules for p in module.parameters())]
         return lambda: torch.autograd.grad(forward(), inputs, self.output_grad)
 
-    def attend(self, backend: str, span: Span | None = None, score: Score | None = None, **options) -> Run:
+    def attend(self, backend: str, span: Span | None = None, score: Score | None = None, **options) -> Workload:
         """Attention by one of the library's back ends."""
 
         def forward() -> Tensor:
@@ -54,11 +54,11 @@ class AttentionInputs:
 
         return self.run(forward, *(module for module in (span, score) if module is not None))
 
-    def fused(self) -> Run:
+    def fused(self) -> Workload:
         """Attention of torch, without a span."""
         return self.run(lambda: scaled_dot_product_attention(self.q, self.k, self.v))
 
-    def bias(self, span: Span) -> Run:
+    def bias(self, span: Span) -> Workload:
         """Attention of torch with ln W added to the logits, in as few passes over pairs as autograd allows.
 
         Keys outside the window keep a negligible weight: −∞ would need a mask and another pass.

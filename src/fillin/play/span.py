@@ -104,7 +104,7 @@ def _measure(asked: SpanAsked, deadline: Deadline) -> SpanTold:
         sample_locations,
         span_of_radius,
     )
-    from fillin.measure import costs
+    from fillin.measure import measure_costs
 
     _check_kernel()
     x, r = sample_locations("scattered", 2, asked.points, asked.seed), ball_radius(asked.share, 2)
@@ -118,7 +118,7 @@ def _measure(asked: SpanAsked, deadline: Deadline) -> SpanTold:
         BIAS: (every, "the same window, added to the logits of every pair"),
         FUSED: (every, "torch's own attention, without any window"),
     }
-    found = costs({name: run for name, run in runs.items() if small[name]}, rounds=1, tick=deadline)
+    found = measure_costs({name: run for name, run in runs.items() if small[name]}, rounds=1, tick=deadline)
     told = []
     for name, (pairs, words) in about.items():
         if name in found:
@@ -165,13 +165,13 @@ def _cheaply(name: str, deadline: Deadline) -> tuple[float, int | None, int]:
         sample_locations,
         span_of_radius,
     )
-    from fillin.measure import costs
+    from fillin.measure import measure_costs
 
     share = 0.2 if name == NATIVE else 0.02
     number = limits.DENSE if name == BIAS else 2 * _BASE
     data, span = AttentionInputs(sample_locations("scattered", 2, number)), span_of_radius(ball_radius(share, 2), 2)
     run = {NATIVE: lambda: data.attend("native", span), BIAS: lambda: data.bias(span), FUSED: data.fused}[name]()
-    found = costs({name: run}, rounds=1, tick=deadline)[name]
+    found = measure_costs({name: run}, rounds=1, tick=deadline)[name]
     return found.seconds, found.bytes, round(number**2 * (share if name == NATIVE else 1.0))
 
 

@@ -1,4 +1,4 @@
-"""What things cost: time and memory, measured so that the figures mean something on another machine.
+"""Benchmarks: time and memory, measured so that the ratios carry over to another machine.
 
-Nothing is imported here, so that the command line can describe the benchmarks without waiting for torch.
+Nothing is imported here, so that the command line can describe the benchmarks without loading torch.
 """

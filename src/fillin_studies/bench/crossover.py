@@ -1,11 +1,11 @@
-"""From how many pairs on the kernel is the fastest: what `backend="auto"` goes by.
+"""Number of pairs from which the kernel is the fastest back end: the threshold of `backend="auto"`.
 
-Forward + backward of n points attending to one another, n growing, against every other back end that fits, with
-windows and without, in one and two dimensions. The others read F(Δ) from a table where "auto" would have them do so.
+Forward + backward of self-attention over n points, for growing n, against every other back end that fits, with windows
+and without, in one and two dimensions. The others read F(Δ) from a table where "auto" would have them do so.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -13,18 +13,19 @@ from fillin.attention import MLP, RBF, DotProduct, Score
 from fillin.attention.backends import fused, reference, streamed
 from fillin.attention.problem import Problem
 from fillin.attention.tabulate import tabulated
-from fillin.evaluate.span_cost import HEADS, NATIVE, AttentionInputs, ball_radius, sample_locations, span_of_radius
-from fillin.measure import Run, Tick, fastest
-from fillin_studies.bench.plan import Plan
+from fillin.evaluate.span_cost import HEADS, NATIVE, AttentionInputs, ball_radius, span_of_radius, sample_locations
+from fillin.measure import Workload, fastest_times
+from fillin.runtime import Tick
+from fillin_studies.bench.span import SpanPlan
 
-_BYTES = 2e9  # what a candidate may need
-_COPIES = 4 * 4  # bytes a number, and how often a back end that stores pairs has it
+_MAX_BYTES = 2e9  # of a candidate
+_BYTES_A_PAIR = 4 * 4  # bytes a number, times the copies that a back end which stores pairs holds
 
 
 @dataclass(frozen=True)
-class Crossing:
+class CrossoverRow:
     """One kind of problem. `milliseconds` are per size and back end; `pairs` (b · h · n · m) is the least number from
-    which the kernel stays the fastest, None where it never is."""
+    which on the kernel is the fastest, None where it never is."""
 
     dim: int
     span: float | None
@@ -34,64 +35,62 @@ class Crossing:
     pairs: int | None
 
 
-def kinds() -> list[tuple[int, float | None, str]]:
-    """(dimensions, window, score)"""
-    each: list[tuple[float | None, str]] = [(0.05, "dot product"), (0.2, "dot product"), (None, "rbf"), (None, "mlp")]
-    return [(dim, share, score) for dim in (1, 2) for share, score in each]
+def list_problems() -> list[tuple[int, float | None, str]]:
+    """Return (dimensions, window, score) of every kind of problem."""
+    kinds: list[tuple[float | None, str]] = [(0.05, "dot product"), (0.2, "dot product"), (None, "rbf"), (None, "mlp")]
+    return [(dim, share, score) for dim in (1, 2) for share, score in kinds]
 
 
-def make_score(name: str, dim: int, seed: int = 0) -> Score:
+def make_seeded_score(name: str, dim: int, seed: int = 0) -> Score:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        extra = {"rbf": RBF, "mlp": MLP}.get(name)
-        return DotProduct() if extra is None else DotProduct() + extra(HEADS, dim)
+        displacement = {"rbf": RBF, "mlp": MLP}.get(name)
+        return DotProduct() if displacement is None else DotProduct() + displacement(HEADS, dim)
 
 
-def candidates(dim: int, share: float | None, score: str, points: int, seed: int = 0) -> dict[str, Run]:
-    """The kernel and every other back end whose pairs are not gigabytes."""
-    data = AttentionInputs(sample_locations("scattered", dim, points, seed), seed)
-    made, span = make_score(score, dim, seed), None if share is None else span_of_radius(ball_radius(share, dim), dim)
-    problem = Problem(data.q, data.k, data.v, data.x, data.x, made, span)
-    learned = [made] if span is None else [made, span]
-    runs = {
-        NATIVE: data.attend(NATIVE, span, made),
-        "streamed": data.run(lambda: streamed.run(tabulated(problem)).out, *learned),
+def make_candidates(dim: int, share: float | None, score_name: str, points: int, seed: int = 0) -> dict[str, Workload]:
+    """Return the kernel and every other back end whose pairs take no gigabytes."""
+    inputs = AttentionInputs(sample_locations("scattered", dim, points, seed), seed)
+    score = make_seeded_score(score_name, dim, seed)
+    span = None if share is None else span_of_radius(ball_radius(share, dim), dim)
+    problem = Problem(inputs.q, inputs.k, inputs.v, inputs.x, inputs.x, score, span)
+    learned = [score] if span is None else [score, span]
+    workloads = {
+        NATIVE: inputs.attend(NATIVE, span, score),
+        "streamed": inputs.run(lambda: streamed.run(tabulated(problem)).out, *learned),
     }
-    if _COPIES * tabulated(problem).held <= _BYTES:
-        runs["reference"] = data.run(lambda: reference.run(tabulated(problem)).out, *learned)
-    if _COPIES * problem.held <= _BYTES:
-        runs["fused"] = data.run(lambda: fused.run(problem).out, *learned)
-    return runs
+    if _BYTES_A_PAIR * tabulated(problem).held <= _MAX_BYTES:
+        workloads["reference"] = inputs.run(lambda: reference.run(tabulated(problem)).out, *learned)
+    if _BYTES_A_PAIR * problem.held <= _MAX_BYTES:
+        workloads["fused"] = inputs.run(lambda: fused.run(problem).out, *learned)
+    return workloads
 
 
-def measure_crossover(plan: Plan, seed: int = 0, tick: Tick = lambda: None) -> list[Crossing]:
-    """Every kind at every size; ticks once a size."""
-    found = []
-    for kind in kinds():
+def measure_crossover(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[CrossoverRow]:
+    """Measure every kind of problem at every size; ticks once a size."""
+    rows = []
+    for problem in list_problems():
         times = []
         for points in plan.crossover:
-            runs = candidates(*kind, points, seed)
-            for run in runs.values():
-                run()  # warm
-            times.append({name: 1e3 * s for name, s in fastest(runs, plan.rounds, turn=plan.turn).items()})
+            workloads = make_candidates(*problem, points, seed)
+            for run in workloads.values():
+                run()  # warm up
+            seconds = fastest_times(workloads, plan.rounds, turn=plan.turn)
+            times.append({name: 1e3 * s for name, s in seconds.items()})
             tick()
-        found.append(replace(Crossing(*kind, list(plan.crossover), times, None), pairs=crossing(plan.crossover, times)))
-    return found
+        rows.append(CrossoverRow(*problem, list(plan.crossover), times, find_crossover(plan.crossover, times)))
+    return rows
 
 
-def crossing(points: Sequence[int], times: Sequence[dict[str, float]]) -> int | None:
-    """The least h · n² measured from which on the kernel is the fastest at every size.
+def find_crossover(points: Sequence[int], times: Sequence[dict[str, float]]) -> int | None:
+    """Return the least h · n² from which on the kernel is the fastest at every size.
 
-    >>> crossing([10, 20], [{"native": 2.0, "fused": 1.0}, {"native": 2.0, "fused": 3.0}])
+    >>> find_crossover([10, 20], [{"native": 2.0, "fused": 1.0}, {"native": 2.0, "fused": 3.0}])
     1600
     """
     least = None
-    for n, took in zip(reversed(points), reversed(times), strict=True):
-        if min(took, key=took.__getitem__) != NATIVE:
+    for n, milliseconds in zip(reversed(points), reversed(times), strict=True):
+        if min(milliseconds, key=milliseconds.__getitem__) != NATIVE:
             break
         least = HEADS * n * n
     return least
-
-
-def ticks_of(plan: Plan) -> int:
-    return len(kinds()) * len(plan.crossover)

@@ -1,4 +1,4 @@
-"""Time and memory against the number of points, both axes logarithmic."""
+"""Figure of time and memory against the number of points, both axes logarithmic."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +9,11 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from fillin.evaluate.span_cost import BIAS, FUSED, NATIVE, REFERENCE
 from fillin.plots import AMBER, BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, panels, save, style
-from fillin_studies.bench.span import exponent, unavoidable
+from fillin_studies.bench.span import fit_exponent, least_megabytes
 
 
-class Line(NamedTuple):
-    """What grows with the number of points, and how it is drawn."""
+class CostLine(NamedTuple):
+    """Costs by number of points, and the style of their line."""
 
     label: str
     points: list[int]
@@ -23,15 +23,15 @@ class Line(NamedTuple):
     mark: str = "o"
 
 
-def draw(content: dict[str, Any], folder: Path) -> Path:
-    """span.png of the report that --json writes; lines of parts that were not measured are left out."""
-    lines = [*_growing(content["growth"]), *_table(content["rows"])]
+def draw_span(content: dict[str, Any], folder: Path) -> Path:
+    """Draw span.png from the content of span.json; lines of parts that were not measured are left out."""
+    lines = [*_growth_lines(content["growth"]), *_table_lines(content["rows"])]
     sizes = sorted({n for line in lines for n in line.points})
     with style():
         figure, [[left, right]] = panels(1, 2, width=10.5, height=4.6)
-        for axes, what in ((left, "milliseconds"), (right, "megabytes")):
+        for axes, quantity in ((left, "milliseconds"), (right, "megabytes")):
             for line in lines:
-                _draw(axes, line, what)
+                _draw_line(axes, line, quantity)
             axes.set(xscale="log", yscale="log", xlabel="points")
             axes.xaxis.set_major_locator(FixedLocator(sizes))
             axes.xaxis.set_minor_locator(NullLocator())
@@ -39,42 +39,43 @@ def draw(content: dict[str, Any], folder: Path) -> Path:
             axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
             axes.grid(True, which="major", color=FAINT, alpha=0.25, linewidth=0.5)
             axes.margins(x=0.04)
-        floor = [unavoidable(n) for n in sizes]
+        floor = [least_megabytes(n) for n in sizes]
         right.plot(sizes, floor, color=INK, linewidth=0.8, linestyle=":", label="output and gradients alone")
         left.set(title="forward + backward, 4 heads of 16", ylabel="milliseconds")
-        right.set(title="most memory beyond what was there before", ylabel="MB")
+        right.set(title="peak memory beyond what was in use before", ylabel="MB")
         for axes in (left, right):
             axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, handlelength=2.6)
     return save(figure, folder / "span.png")
 
 
-def _draw(axes: Axes, line: Line, what: str) -> None:
-    known = [(n, f[what]) for n, f in zip(line.points, line.figures, strict=True) if f[what]]
-    if not known:
+def _draw_line(axes: Axes, line: CostLine, quantity: str) -> None:
+    measured = [(n, f[quantity]) for n, f in zip(line.points, line.figures, strict=True) if f[quantity]]
+    if not measured:
         return
-    points, values = zip(*known, strict=True)
-    rise = f", $N^{{{exponent(points, values):.2f}}}$" if len(known) > 1 else ""
+    points, values = zip(*measured, strict=True)
+    growth = f", $N^{{{fit_exponent(points, values):.2f}}}$" if len(measured) > 1 else ""
     axes.plot(
         points, values, line.dash, marker=line.mark, color=line.colour, markersize=3.5, linewidth=1.4,
-        label=line.label + rise,
+        label=line.label + growth,
     )  # fmt: skip
 
 
-def _growing(rows: list[dict]) -> Iterator[Line]:
+def _growth_lines(rows: list[dict]) -> Iterator[CostLine]:
     for row, colour, mark in zip(rows, (SKY, BLUE, GREEN), ("s", "o", "^"), strict=False):
         label = f"kernel, {row['neighbours']} neighbours, {row['dim']}-D"
-        yield Line(label, row["points"], row["figures"], colour, mark=mark)
+        yield CostLine(label, row["points"], row["figures"], colour, mark=mark)
 
 
-def _table(rows: list[dict]) -> Iterator[Line]:
-    """The case in the middle: scattered points of a plane, 5 %."""
+def _table_lines(rows: list[dict]) -> Iterator[CostLine]:
+    """Yield the candidates on scattered points in 2-D with a window of 5 %."""
     plane = [row for row in rows if (row["layout"], row["dim"], row["span"]) == ("scattered", 2, 0.05)]
     for name, label, colour, dash in (
         (NATIVE, "kernel, 5 % of the square", BLUE, "--"),
-        (FUSED, "torch, fused, no window", AMBER, "-"),
-        (BIAS, "torch, window as a bias", ORANGE, "-"),
+        (FUSED, "PyTorch, fused, no window", AMBER, "-"),
+        (BIAS, "PyTorch, window as a bias", ORANGE, "-"),
         (REFERENCE, "reference", PINK, "-"),
     ):
-        there = [row for row in plane if name in row["figures"]]
-        if there:
-            yield Line(label, [row["points"] for row in there], [row["figures"][name] for row in there], colour, dash)
+        measured = [row for row in plane if name in row["figures"]]
+        if measured:
+            figures = [row["figures"][name] for row in measured]
+            yield CostLine(label, [row["points"] for row in measured], figures, colour, dash)

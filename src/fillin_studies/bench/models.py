@@ -1,23 +1,33 @@
-"""Forward + backward of every model, in milliseconds, in yardsticks and against tnp-d."""
+"""Cost of a training step: of every model, of every score of te-tnp, and of the training loop around it."""
 
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fillin.attention import SCORES, Score, attend
+from fillin.attention.backends import fused
+from fillin.attention.problem import Problem
+from fillin.attention.tabulate import tabulated
 from fillin.data import Task
 from fillin.errors import choose
-from fillin.measure import Cost, Run, Tick, costs
+from fillin.measure import Cost, Workload, fastest_times, measure_costs
 from fillin.models import LatentProcess, Process, create, names
 from fillin.objectives import elbo, log_likelihood
+from fillin.runtime import Tick
+from fillin.train.loop import Goal, Loop, objective_of, optimiser_of
+from fillin.train.recipe import Recipe, model_of, read, stream_of
 
 REFERENCE, YARDSTICK = "tnp-d", "yardstick"
+SLOW_SCORE = "joint"  # an MLP on every pair: it takes longer than all other scores together
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much is predicted from how much, and how often that is timed."""
+class StepSize:
+    """Numbers of points and tasks in a training step, and how often it is timed."""
 
     context: int
     targets: int
@@ -29,14 +39,17 @@ class Size:
         return f"{self.context}/{self.targets}"
 
 
-def sizes(repeats: int) -> tuple[Size, Size]:
-    """32/64 and 256/512 points. The latter take seconds a run, and are timed a fifth as often."""
-    return Size(32, 64, rounds=repeats), Size(256, 512, rounds=max(1, repeats // 5))
+SCORE_SIZE = StepSize(256, 512, batch=2, rounds=3)
+
+
+def step_sizes(repeats: int) -> tuple[StepSize, StepSize]:
+    """Return 32/64 and 256/512 points. A run at the latter takes seconds, and is repeated a fifth as often."""
+    return StepSize(32, 64, rounds=repeats), StepSize(256, 512, rounds=max(1, repeats // 5))
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One model at one size. Ratios are times: to tnp-d at the same size, to the yardstick of the same rounds."""
+class ModelCost:
+    """One model at one size. Ratios are of time: to tnp-d at the same size, and to the yardstick of the same rounds."""
 
     size: str
     milliseconds: float
@@ -46,13 +59,41 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Row:
+class ModelRow:
+    """One model at all sizes."""
+
     model: str
     parameters: int
-    figures: list[Figure]
+    figures: list[ModelCost]
 
 
-def yardstick(seed: int = 0) -> Run:
+@dataclass(frozen=True)
+class ScoreRow:
+    """te-tnp with one score, which is "folded" into queries and keys, read from a "table", or evaluated on "pairs".
+
+    `error` is ‖auto − reference‖/‖reference‖ of attention's output, where the score is read from a table.
+    """
+
+    score: str
+    how: str
+    milliseconds: float
+    to_reference: float
+    megabytes: float | None
+    memory_to_reference: float | None
+    error: float | None
+
+
+@dataclass(frozen=True)
+class TrainRow:
+    """Seconds a step: forward + backward + optimiser, and the loop around them (data, seeds, clipping, log, …)."""
+
+    model: str
+    bare: float
+    loop: float
+    ratio: float
+
+
+def make_yardstick(seed: int = 0) -> Workload:
     """Forward + backward of torch.nn.TransformerEncoder (6 layers, width 64, 4 heads, feed-forward 128) on 16×96
     tokens: a unit of time that carries over from one machine to another."""
     with torch.random.fork_rng(devices=[]):
@@ -68,8 +109,8 @@ def yardstick(seed: int = 0) -> Run:
     return run
 
 
-def curves(size: Size, seed: int = 0) -> Task:
-    """Noisy sines at uniform places in [−2, 2): costs do not depend on what is fitted."""
+def make_task(size: StepSize, seed: int = 0) -> Task:
+    """Draw noisy sines at uniform inputs in [−2, 2): costs do not depend on the function."""
     random = torch.Generator().manual_seed(seed)
     x = 4 * torch.rand(size.batch, size.context + size.targets, 1, generator=random) - 2
     y = torch.sin(3 * x) + 0.1 * torch.randn(x.shape, generator=random)
@@ -77,10 +118,10 @@ def curves(size: Size, seed: int = 0) -> Task:
     return Task(x[:, :n], y[:, :n], x[:, n:], y[:, n:])
 
 
-def step(model: Process, task: Task, samples: int = 1) -> Run:
-    """One step of training without the optimiser: the gradient of the ELBO of a latent model, of ln p of others.
+def make_step(model: Process, task: Task, samples: int = 1) -> Workload:
+    """A training step without the optimiser: the gradient of the ELBO of a latent model, of ln p of any other.
 
-    Gradients are dropped at the end, so that every run has to make them, and its memory includes them.
+    Gradients are dropped at the end, so that every run computes them and its memory includes them.
     """
 
     def run() -> None:
@@ -91,60 +132,136 @@ def step(model: Process, task: Task, samples: int = 1) -> Run:
     return run
 
 
-def make(name: str, seed: int = 0, **options) -> Process:
-    """`create` from a seed, leaving torch's own random state as it was."""
+def make_model(name: str, seed: int = 0, **options) -> Process:
+    """`create` with weights drawn from a seed; torch's random state is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return create(name, **options)
 
 
-def count(model: nn.Module) -> int:
+def count_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def compare(
-    models: Mapping[str, Process],
-    size: Size,
-    *,
-    samples: Mapping[str, int] | None = None,
-    seed: int = 0,
+def to_megabytes(size: int | None) -> float | None:
+    return None if size is None else size / 1e6
+
+
+def measure_steps(
+    models: Mapping[str, Process], size: StepSize, samples: Mapping[str, int] | None = None, seed: int = 0,
     tick: Tick = lambda: None,
-) -> dict[str, Cost]:
-    """What a step of each model costs, and, under the name "yardstick", what the unit does in the same rounds."""
-    task, latents = curves(size, seed), samples or {}
-    runs = {name: step(model, task, latents.get(name, 1)) for name, model in models.items()}
+) -> dict[str, Cost]:  # fmt: skip
+    """Measure a step of each model and, under the name "yardstick", the unit of time in the same rounds."""
+    task, latents = make_task(size, seed), samples or {}
+    steps = {name: make_step(model, task, latents.get(name, 1)) for name, model in models.items()}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # latent models draw from torch's random state
-        return costs({YARDSTICK: yardstick(seed), **runs}, size.rounds, tick)
+        return measure_costs({YARDSTICK: make_yardstick(seed), **steps}, size.rounds, tick)
 
 
 def measure_models(
-    wanted: Sequence[str],
-    at: Sequence[Size],
-    *,
-    size: str = "base",
-    seed: int = 0,
-    tick: Tick = lambda: None,
-) -> list[Row]:
-    """Every model wanted (none named: all of them) at every size; tnp-d is always among them, for the ratios."""
-    models = {name: make(name, seed, size=size) for name in chosen(wanted)}
-    figures: dict[str, list[Figure]] = {name: [] for name in models}
-    for one in at:
-        found = compare(models, one, seed=seed, tick=tick)
-        unit, reference = found[YARDSTICK].seconds, found[REFERENCE].seconds
+    selected: Sequence[str], sizes: Sequence[StepSize], *, size: str = "base", seed: int = 0, tick: Tick = lambda: None
+) -> list[ModelRow]:
+    """Measure the selected models (none: all of them) at every size. tnp-d is always among them, for the ratios."""
+    models = {name: make_model(name, seed, size=size) for name in select_models(selected)}
+    figures: dict[str, list[ModelCost]] = {name: [] for name in models}
+    for points in sizes:
+        costs = measure_steps(models, points, seed=seed, tick=tick)
+        unit, reference = costs[YARDSTICK].seconds, costs[REFERENCE].seconds
         for name in models:
-            took = found[name].seconds
-            figures[name].append(
-                Figure(one.label, 1e3 * took, took / reference, took / unit, megabytes(found[name].bytes))
-            )
-    return [Row(name, count(model), figures[name]) for name, model in models.items()]
+            seconds, memory = costs[name].seconds, to_megabytes(costs[name].bytes)
+            figures[name].append(ModelCost(points.label, 1e3 * seconds, seconds / reference, seconds / unit, memory))
+    return [ModelRow(name, count_parameters(model), figures[name]) for name, model in models.items()]
 
 
-def chosen(wanted: Sequence[str]) -> list[str]:
-    """The names asked for in the registry's order, with tnp-d; an unknown one is an error."""
-    asked = {choose("model", name, names()) for name in wanted} or set(names())
-    return [name for name in names() if name in asked | {REFERENCE}]
+def select_models(selected: Sequence[str]) -> list[str]:
+    """Return the selected names in the registry's order, with tnp-d; none selected: all names."""
+    chosen = {choose("model", name, names()) for name in selected} or set(names())
+    return [name for name in names() if name in chosen | {REFERENCE}]
 
 
-def megabytes(size: int | None) -> float | None:
-    return None if size is None else size / 1e6
+def select_scores(include_slow: bool = False) -> list[str]:
+    return [name for name in SCORES if include_slow or name != SLOW_SCORE]
+
+
+def measure_scores(
+    scores: Sequence[str], points: StepSize = SCORE_SIZE, *, size: str = "base", seed: int = 0,
+    tick: Tick = lambda: None,
+) -> list[ScoreRow]:  # fmt: skip
+    """Measure te-tnp with each score; the first row is tnp-d."""
+    models = {REFERENCE: make_model(REFERENCE, seed, size=size)}
+    models |= {f"te-tnp {name}": make_model("te-tnp", seed, size=size, score=name) for name in scores}
+    costs = measure_steps(models, points, seed=seed, tick=tick)
+    base = costs[REFERENCE]
+    rows = []
+    for name, model in models.items():
+        how, error = _score_accuracy(model, points, seed)
+        cost = costs[name]
+        memory_ratio = None if cost.bytes is None or not base.bytes else cost.bytes / base.bytes
+        row = ScoreRow(
+            name.removeprefix("te-tnp "), how, 1e3 * cost.seconds, cost.seconds / base.seconds,
+            to_megabytes(cost.bytes), memory_ratio, error,
+        )  # fmt: skip
+        rows.append(row)
+    return rows
+
+
+@torch.no_grad()
+def _score_accuracy(model: Process, points: StepSize, seed: int) -> tuple[str, float | None]:
+    """Return how the model's first layer is computed at this size and, if from a table, the relative error of that."""
+    attention = model.blocks[0].attention  # type: ignore[index, union-attr]
+    score: Score = attention.score  # type: ignore[assignment]
+    heads, width, n = attention.heads, attention.head_dim, points.context + points.targets
+    random = torch.Generator().manual_seed(seed)
+
+    def normal(number: int) -> Tensor:
+        return torch.randn(points.batch, heads, number, width, generator=random)  # type: ignore[arg-type]
+
+    q, k, v = normal(n), normal(points.context), normal(points.context)
+    xq = 4 * torch.rand(points.batch, n, 1, generator=random) - 2
+    xk = xq[:, : points.context]
+    problem = Problem(q, k, v, xq, xk, score)
+    if None not in fused.folds(problem):
+        return "folded", None
+    if tabulated(problem) is problem:
+        return "pairs", None
+    exact = attend(q, k, v, xq=xq, xk=xk, score=score, backend="reference")
+    fast = attend(q, k, v, xq=xq, xk=xk, score=score)
+    return "table", float((fast - exact).norm() / exact.norm())
+
+
+def measure_training(models: Sequence[str], steps: int, rounds: int, seed: int, tick: Tick) -> list[TrainRow]:
+    """Time `steps` steps of the recipe te-tnp, bare and in the training loop by turns, on the same tasks.
+
+    The loop is timed whole, from building the model to the last checkpoint.
+    """
+    from lightning_fabric import Fabric
+
+    fabric, rows = Fabric(accelerator="cpu", devices=1), []
+    for name in models:
+        words = ["--model.name", name, "--budget.time", "null", "--budget.steps", str(steps), "--seed", str(seed)]
+        recipe = read("te-tnp", [*words, "--keep.validations", "1", "--keep.batches", "1"])
+
+        def loop(recipe: Recipe = recipe) -> None:
+            with tempfile.TemporaryDirectory() as folder:
+                Loop(fabric, recipe, Path(folder), "bench", watch=lambda *_: None)()
+
+        best = fastest_times({"bare": _bare_steps(recipe, steps), "loop": loop}, rounds, tick)
+        rows.append(TrainRow(name, best["bare"] / steps, best["loop"] / steps, best["loop"] / best["bare"]))
+    return rows
+
+
+def _bare_steps(recipe: Recipe, steps: int) -> Workload:
+    """Forward + backward + optimiser alone."""
+    stream = stream_of(recipe)
+    tasks = [stream.task(step) for step in range(steps)]
+    goal = Goal(model_of(recipe, stream), objective_of(recipe))
+    optimiser = optimiser_of(recipe, goal)
+
+    def run() -> None:
+        for task in tasks:
+            goal(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t).backward()
+            optimiser.step()
+            optimiser.zero_grad()
+
+    return run

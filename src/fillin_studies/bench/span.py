@@ -1,18 +1,17 @@
-"""What a learned window saves: the kernel beside torch without a window, torch with one as a bias, and the reference.
+"""Savings of a learned window: the kernel against PyTorch without a window, PyTorch with it as a bias, the reference.
 
-Forward + backward of attention of points to one another, batch 1, 4 heads of 16, in float32, with gradients to q, k, v
-and the window. Points fill the unit interval, square or cube; "5 %" is a window whose ball is 5 % of that. The order of
-the points is found once, as every layer and step on the same set shares it; `Growth.sorting` is what it takes.
+The workloads are those of `fillin.evaluate.span_cost`. The points are sorted beforehand, as every layer and step on the
+same set shares the order; `GrowthRow.sorting` is what the sorting takes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from fillin.attention import MLP, DotProduct, attend
 from fillin.attention.kernel import library
 from fillin.attention.kernel.ops import order
-from fillin.evaluate.span_cost import (
+from fillin.evaluate.span_cost import (  # fmt: skip
     BIAS,
     CANDIDATES,
     FUSED,
@@ -23,130 +22,200 @@ from fillin.evaluate.span_cost import (
     REFERENCE,
     AttentionInputs,
     ball_radius,
-    fraction_inside,
+    span_of_radius,
     neighbour_radius,
     sample_locations,
-    span_of_radius,
+    fraction_inside,
 )
-from fillin.measure import Cost, Tick, costs, ticks
-from fillin_studies.bench.models import megabytes
-from fillin_studies.bench.plan import Case, Plan
+from fillin.measure import Cost, count_ticks, measure_costs
+from fillin.models import create
+from fillin.runtime import Tick
+from fillin_studies.bench.models import SCORE_SIZE, StepSize, to_megabytes
+
+PARTS = ("table", "growth", "models", "function", "large", "crossover")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Milliseconds of forward + backward, and the most memory beyond what was there before."""
+class WindowCase:
+    """Points in `dim` dimensions, on a "grid" or "scattered", and a window of a share of the unit volume."""
+
+    layout: str
+    dim: int
+    points: int
+    span: float
+
+
+@dataclass(frozen=True)
+class SpanPlan:
+    """Sizes of all parts. A competitor is measured up to a number of points beyond which it takes gigabytes or minutes.
+
+    `turn` is the time in seconds that a candidate has in each round, if a run takes less.
+    """
+
+    grids: tuple[int, ...] = (32, 64, 128)
+    scattered: tuple[int, ...] = (1024, 4096, 16384, 65536)
+    spans: tuple[float, ...] = (0.01, 0.05, 0.2)
+    growth: tuple[int, ...] = tuple(1024 << i for i in range(7))
+    neighbours: int = 200
+    function: int = 2048
+    large: tuple[int, int] = (10_000, 100_000)  # context points, and targets to predict
+    crossover: tuple[int, ...] = tuple(64 << i for i in range(7))
+    models: StepSize = SCORE_SIZE
+    max_bias_points: int = 4096  # it stores every pair
+    max_reference_points: int = 1024  # it takes seconds beyond
+    max_fused_points: int = 16384
+    max_pairs_inside: float = 5e8  # up to which the kernel itself is measured
+    rounds: int = 3
+    turn: float = 0.1
+
+    @property
+    def cases(self) -> list[WindowCase]:
+        shapes = [("grid", 2, side * side) for side in self.grids]
+        shapes += [("scattered", dim, n) for dim in (1, 2, 3) for n in self.scattered]
+        return [
+            WindowCase(*shape, span)
+            for shape in shapes
+            for span in self.spans
+            if span * shape[2] ** 2 <= self.max_pairs_inside
+        ]
+
+
+FULL = SpanPlan()
+QUICK = replace(
+    FULL, grids=(32,), scattered=(1024, 4096), growth=FULL.growth[:4], function=512, large=(2_000, 10_000),
+    crossover=FULL.crossover[:4], max_bias_points=1024, max_fused_points=4096,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ReportedCost:
+    """Milliseconds of forward + backward, and peak memory beyond what was in use before."""
 
     milliseconds: float
     megabytes: float | None
 
+    @classmethod
+    def of(cls, cost: Cost) -> "ReportedCost":
+        return cls(1e3 * cost.seconds, to_megabytes(cost.bytes))
+
 
 @dataclass(frozen=True)
 class SpanRow:
-    """One case. `inside` is the share of pairs inside the window, `faster` how many times as long as the kernel each
-    of the others takes, `of_limit` (time / time of fused attention without a window) / inside: 1 would be no cost but
-    that of the pairs inside."""
+    """One case. `inside` is the share of pairs inside the window, `faster` the time of each competitor over that of the
+    kernel, `of_limit` (time / time of fused attention without a window) / inside: 1 means that only the pairs inside
+    cost anything."""
 
     layout: str
     dim: int
     points: int
     span: float
     inside: float
-    figures: dict[str, Figure]
+    figures: dict[str, ReportedCost]
     faster: dict[str, float]
     of_limit: float | None
 
 
 @dataclass(frozen=True)
-class Growth:
-    """The kernel on more and more points with equally many neighbours: time ∝ N^exponent. `beyond` is the memory at
-    the largest N beyond inputs, output and gradients; `sorting` is the milliseconds of finding the order, once a set.
+class GrowthRow:
+    """The kernel on growing numbers of points with the same number of neighbours: time ∝ N^exponent.
+
+    `beyond` is the memory at the largest N in excess of inputs, output and gradients; `sorting` is in milliseconds.
     """
 
     dim: int
     neighbours: int
     points: list[int]
-    figures: list[Figure]
+    figures: list[ReportedCost]
     sorting: list[float]
     exponent: float
     beyond: float | None
 
 
 @dataclass(frozen=True)
-class Function:
-    """F(Δ), an MLP, from a table inside the kernel and on every pair; `error` is of the output, relative, norm-wise."""
+class FunctionRow:
+    """An MLP F(Δ) read from a table inside the kernel, and evaluated on every pair; `error` is that of the output."""
 
     points: int
     span: float
-    table: Figure
-    pairs: Figure
+    table: ReportedCost
+    pairs: ReportedCost
     faster: float
     less_memory: float | None
     error: float
 
 
-def candidates(case: Case, plan: Plan) -> list[str]:
-    """Who takes part: nobody who would need gigabytes or minutes."""
-    fits = {FUSED: plan.fused, BIAS: plan.slow, REFERENCE: plan.exact}
-    return [name for name in CANDIDATES if case.points <= fits.get(name, case.points)]
+@dataclass(frozen=True)
+class LargeRow:
+    """te-tnp on many points. `step`: forward + backward on `context` points and a tenth as many targets. `fill`: a
+    prediction at `targets`."""
+
+    dim: int
+    context: int
+    targets: int
+    neighbours: int
+    step: ReportedCost
+    fill: ReportedCost
 
 
-def measure_table(plan: Plan, seed: int = 0, tick: Tick = lambda: None) -> list[SpanRow]:
-    return [_row(case, plan, seed, tick) for case in plan.cases]
+def select_candidates(case: WindowCase, plan: SpanPlan) -> list[str]:
+    """Return the candidates that need neither gigabytes nor minutes."""
+    limits = {FUSED: plan.max_fused_points, BIAS: plan.max_bias_points, REFERENCE: plan.max_reference_points}
+    return [name for name in CANDIDATES if case.points <= limits.get(name, case.points)]
 
 
-def _row(case: Case, plan: Plan, seed: int, tick: Tick) -> SpanRow:
-    x, r = sample_locations(case.layout, case.dim, case.points, seed), ball_radius(case.span, case.dim)
-    data, learned = AttentionInputs(x, seed), span_of_radius(r, case.dim)
-    runs = {
-        NATIVE: data.attend("native", learned),
-        HARD: data.attend("native", span_of_radius(r, case.dim, "hard")),
-        FUSED: data.fused(),
-        BIAS: data.bias(learned),
-        REFERENCE: data.attend("reference", learned),
+def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[SpanRow]:
+    """Measure the kernel against its competitors on every case."""
+    return [_measure_case(case, plan, seed, tick) for case in plan.cases]
+
+
+def _measure_case(case: WindowCase, plan: SpanPlan, seed: int, tick: Tick) -> SpanRow:
+    x, radius = sample_locations(case.layout, case.dim, case.points, seed), ball_radius(case.span, case.dim)
+    inputs, window = AttentionInputs(x, seed), span_of_radius(radius, case.dim)
+    workloads = {
+        NATIVE: inputs.attend("native", window),
+        HARD: inputs.attend("native", span_of_radius(radius, case.dim, "hard")),
+        FUSED: inputs.fused(),
+        BIAS: inputs.bias(window),
+        REFERENCE: inputs.attend("reference", window),
     }
-    found = costs({name: runs[name] for name in candidates(case, plan)}, plan.rounds, tick, plan.turn)
-    share, took = fraction_inside(x, r), found[NATIVE].seconds
-    faster = {name: cost.seconds / took for name, cost in found.items() if name != NATIVE}
+    candidates = {name: workloads[name] for name in select_candidates(case, plan)}
+    costs = measure_costs(candidates, plan.rounds, tick, plan.turn)
+    share, seconds = fraction_inside(x, radius), costs[NATIVE].seconds
+    faster = {name: cost.seconds / seconds for name, cost in costs.items() if name != NATIVE}
     limit = 1 / faster[FUSED] / share if FUSED in faster else None
-    figures = {name: figure(cost) for name, cost in found.items()}
+    figures = {name: ReportedCost.of(cost) for name, cost in costs.items()}
     return SpanRow(case.layout, case.dim, case.points, case.span, share, figures, faster, limit)
 
 
-def figure(cost: Cost) -> Figure:
-    return Figure(1e3 * cost.seconds, megabytes(cost.bytes))
+def measure_growth(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[GrowthRow]:
+    """Measure growth in one, two and three dimensions; all sizes of one dimension take turns."""
+    return [_measure_growth(dim, plan, seed, tick) for dim in (1, 2, 3)]
 
 
-def measure_growth(plan: Plan, seed: int = 0, tick: Tick = lambda: None) -> list[Growth]:
-    """In one, two and three dimensions; all sizes of one dimension take turns."""
-    return [_growth(dim, plan, seed, tick) for dim in (1, 2, 3)]
+def _measure_growth(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> GrowthRow:
+    workloads, locations = {}, {n: sample_locations("scattered", dim, n, seed) for n in plan.growth}
+    for n, x in locations.items():
+        window = span_of_radius(neighbour_radius(x, plan.neighbours), dim)
+        workloads[f"{n}"] = AttentionInputs(x, seed).attend("native", window)
+        workloads[f"sort {n}"] = lambda x=x: order(x)
+    costs = measure_costs(workloads, plan.rounds, tick, plan.turn)
+    figures = [ReportedCost.of(costs[f"{n}"]) for n in plan.growth]
+    sorting = [1e3 * costs[f"sort {n}"].seconds for n in plan.growth]
+    exponent = fit_exponent(plan.growth, [f.milliseconds for f in figures])
+    memory, largest = figures[-1].megabytes, plan.growth[-1]
+    beyond = None if memory is None else max(0.0, memory - least_megabytes(largest))
+    return GrowthRow(dim, plan.neighbours, list(plan.growth), figures, sorting, exponent, beyond)
 
 
-def _growth(dim: int, plan: Plan, seed: int, tick: Tick) -> Growth:
-    runs, sets = {}, {n: sample_locations("scattered", dim, n, seed) for n in plan.growth}
-    for n, x in sets.items():
-        runs[f"{n}"] = AttentionInputs(x, seed).attend(
-            "native", span_of_radius(neighbour_radius(x, plan.neighbours), dim)
-        )
-        runs[f"sort {n}"] = lambda x=x: order(x)
-    found = costs(runs, plan.rounds, tick, plan.turn)
-    figures = [figure(found[f"{n}"]) for n in plan.growth]
-    sorting = [1e3 * found[f"sort {n}"].seconds for n in plan.growth]
-    rise = exponent(plan.growth, [f.milliseconds for f in figures])
-    most, largest = figures[-1].megabytes, plan.growth[-1]
-    beyond = None if most is None else max(0.0, most - unavoidable(largest))
-    return Growth(dim, plan.neighbours, list(plan.growth), figures, sorting, rise, beyond)
-
-
-def unavoidable(points: int) -> float:
-    """Megabytes of the output and of the gradients to q, k and v, which a run has to make whatever it does."""
+def least_megabytes(points: int) -> float:
+    """Return the size of the output and of the gradients to q, k and v, which every run allocates."""
     return 4 * HEADS * HEAD_DIM * 4 * points / 1e6
 
 
-def exponent(sizes, values) -> float:
-    """The slope of ln value against ln size, by least squares.
+def fit_exponent(sizes, values) -> float:
+    """Return the slope of ln value against ln size, by least squares.
 
-    >>> round(exponent([1, 10, 100], [3, 300, 30000]), 6)
+    >>> round(fit_exponent([1, 10, 100], [3, 300, 30000]), 6)
     2.0
     """
     x, y = (torch.tensor(list(t), dtype=torch.float64).log() for t in (sizes, values))
@@ -154,41 +223,72 @@ def exponent(sizes, values) -> float:
     return float((x @ y) / (x @ x))
 
 
-def measure_function(plan: Plan, seed: int = 0, tick: Tick = lambda: None, share: float = 0.05) -> Function:
-    """F(Δ) = MLP(2→32→32→4) added to q·k/√d, under a window of 5 % of a square."""
+def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None, share: float = 0.05) -> FunctionRow:
+    """Measure F(Δ) = MLP(2→32→32→4) added to q·k/√d, with a window of 5 % of a square."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         score = DotProduct() + MLP(HEADS, 2, hidden=(32, 32))
-    data, learned = (
-        AttentionInputs(sample_locations("scattered", 2, plan.function, seed), seed),
-        span_of_radius(ball_radius(share, 2), 2),
-    )
-    runs = {
-        "table": data.attend("native", learned, score),
-        "pairs": data.attend("reference", learned, score, tolerance=0.0),
+    inputs = AttentionInputs(sample_locations("scattered", 2, plan.function, seed), seed)
+    window = span_of_radius(ball_radius(share, 2), 2)
+    workloads = {
+        "table": inputs.attend("native", window, score),
+        "pairs": inputs.attend("reference", window, score, tolerance=0.0),
     }
-    found = costs(runs, plan.rounds, tick, plan.turn)
-    table, pairs = found["table"], found["pairs"]
-    less = None if pairs.bytes is None or not table.bytes else pairs.bytes / table.bytes
+    costs = measure_costs(workloads, plan.rounds, tick, plan.turn)
+    table, pairs = costs["table"], costs["pairs"]
+    less_memory = None if pairs.bytes is None or not table.bytes else pairs.bytes / table.bytes
     with torch.no_grad():
         fast, exact = (
-            attend(data.q, data.k, data.v, xq=data.x, xk=data.x, span=learned, score=score, backend=backend)
+            attend(inputs.q, inputs.k, inputs.v, xq=inputs.x, xk=inputs.x, span=window, score=score, backend=backend)
             for backend in ("native", "reference")
         )
     error = float((fast - exact).norm() / exact.norm())
-    return Function(plan.function, share, figure(table), figure(pairs), pairs.seconds / table.seconds, less, error)
+    faster = pairs.seconds / table.seconds
+    return FunctionRow(plan.function, share, ReportedCost.of(table), ReportedCost.of(pairs), faster, less_memory, error)
 
 
-def lanes() -> int | None:
-    """Numbers in a vector of the kernel that was measured."""
-    found = library()
-    return None if found is None else found.fillin_lanes()
+def measure_large(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[LargeRow]:
+    """Measure te-tnp with a learned window on many points: a training step, and a prediction at more targets."""
+    return [_measure_large(dim, plan, seed, tick) for dim in (1, 2)]
 
 
-def ticks_of(plan: Plan) -> dict[str, int]:
-    """How often each of the parts here ticks."""
+def _measure_large(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> LargeRow:
+    context, targets = plan.large
+    random = torch.Generator().manual_seed(seed)
+    xc = sample_locations("scattered", dim, context, seed)
+    xt = torch.rand(1, targets, dim, generator=random)
+    yc = torch.sin(9 * xc.sum(-1, keepdim=True)) + 0.1 * torch.randn(1, context, 1, generator=random)
+    sigma = float(span_of_radius(neighbour_radius(xc, plan.neighbours), dim).log_sigma.detach().exp().mean())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = create("te-tnp", dim_x=dim, size="small", span=sigma)
+    few = xt[:, : context // 10]
+
+    def step() -> object:
+        loss = -model(xc, yc, few).log_prob(yc[:, : few.shape[1]]).mean()
+        return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+    @torch.no_grad()
+    def fill() -> object:
+        return model(xc, yc, xt).mean
+
+    costs = measure_costs({"step": step, "fill": fill}, plan.rounds, tick)
+    return LargeRow(
+        dim, context, targets, plan.neighbours, ReportedCost.of(costs["step"]), ReportedCost.of(costs["fill"])
+    )
+
+
+def kernel_lanes() -> int | None:
+    """Return the numbers in a vector of the kernel that is measured; None where it is not built."""
+    kernel = library()
+    return None if kernel is None else kernel.fillin_lanes()
+
+
+def count_part_ticks(plan: SpanPlan) -> dict[str, int]:
+    """Return how often each of the parts here ticks."""
     return {
-        "table": sum(ticks(len(candidates(case, plan)), plan.rounds) for case in plan.cases),
-        "growth": 3 * ticks(2 * len(plan.growth), plan.rounds),
-        "function": ticks(2, plan.rounds),
+        "table": sum(count_ticks(len(select_candidates(case, plan)), plan.rounds) for case in plan.cases),
+        "growth": 3 * count_ticks(2 * len(plan.growth), plan.rounds),
+        "function": count_ticks(2, plan.rounds),
+        "large": 2 * count_ticks(2, plan.rounds),
     }

@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from fillin.attention import kernel as native
-from fillin.measure import peak
+from fillin.measure import peak_memory
 from fillin.models import PixelClassifier, create
 
 FULL, BIAS, KERNEL = "full attention in torch", "window as a bias", "kernel"
@@ -91,7 +91,7 @@ def costs(
     random = torch.Generator().manual_seed(0)
     images = {way: torch.rand(batch, side, side, one.dim_x, generator=random) for way, one in models.items()}
     runs = {(way, part): _run(one, images[way], part == "training") for way, one in models.items() for part in PARTS}
-    memory = {name: peak(run) for name, run in runs.items()}  # also what makes each warm
+    memory = {name: peak_memory(run) for name, run in runs.items()}  # also what makes each warm
     taken: dict[tuple[str, str], list[float]] = {name: [] for name in runs}
     for number in range(rounds):
         for name, run in runs.items():

@@ -1,0 +1,251 @@
+"""Results of a benchmark as tables, for the terminal and for the pages of docs/results."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from textwrap import fill
+from typing import Any
+
+from rich.table import Table
+
+from fillin.evaluate.span_cost import BIAS, FUSED, HARD, HEADS, NATIVE, REFERENCE
+
+NONE = "–"  # not measured
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A title, a note on the columns, and cells. The first `text_columns` columns are text, the others numbers."""
+
+    title: str
+    note: str
+    columns: Sequence[str]
+    rows: list[list[str]]
+    text_columns: int = 1
+
+    def to_rich(self) -> Table:
+        table = Table(title=self.title, caption=self.note)
+        for number, column in enumerate(self.columns):
+            text = number < self.text_columns
+            table.add_column(column, justify="left" if text else "right", no_wrap=not text)
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def to_markdown(self) -> str:
+        rule = "|".join("---" if number < self.text_columns else "---:" for number in range(len(self.columns)))
+        head, *lines = (f"| {' | '.join(row)} |" for row in (self.columns, *self.rows))
+        return "\n".join([f"## {self.title}", fill(self.note, 120), "", head, f"|{rule}|", *lines, ""])
+
+
+def make_tables(content: dict[str, Any]) -> list[ResultTable]:
+    """Make the tables of the content of a JSON file; a part that was not measured has none."""
+    number = content["budget"]["threads"]
+    threads = f"{number} thread" + "s" * (number > 1)
+    whole = {"models": _models, "peers": _peers, "scores": _scores, "train": _training}
+    parts = {
+        "asked": _requirements, "rows": _windows, "growth": _growth, "models": _te_tnp, "function": _function,
+        "large": _large, "crossover": _crossover,
+    }  # fmt: skip
+    makers = {"rows": whole[content["benchmark"]]} if content["benchmark"] in whole else parts
+    tables = [make(content[part]) for part, make in makers.items() if content.get(part)]
+    return [replace(table, title=f"{table.title}, {threads}") for table in tables]
+
+
+def _models(rows: list[dict]) -> ResultTable:
+    labels = [figure["size"] for figure in rows[0]["figures"]]
+    columns = ["model", "parameters"]
+    for label in labels:
+        columns += [f"{label}: ms", "×tnp-d", "ydst", "MB"]
+    cells = []
+    for row in rows:
+        figures = [
+            (f"{f['milliseconds']:,.1f}", _two(f["to_reference"]), _two(f["yardsticks"]), _round(f["megabytes"]))
+            for f in row["figures"]
+        ]
+        cells.append([row["model"], f"{row['parameters']:,}", *(cell for figure in figures for cell in figure)])
+    note = (
+        'Forward + backward, size "base", batch 16, context/target points. ×tnp-d: time over that of tnp-d in the same '
+        "rounds. ydst: yardsticks, time over that of a small TransformerEncoder. MB: peak memory beyond what was in "
+        "use before."
+    )
+    return ResultTable("Every model", note, columns, cells)
+
+
+def _peers(rows: list[dict]) -> ResultTable:
+    columns = (
+        "fillin", "options", "peer", "parameters", "peer's", "ydst", "peer's", "ratio", "MB", "peer's",
+    )  # fmt: skip
+    cells = []
+    for r in rows:
+        options = " ".join(f"{k}={v}" for k, v in r["options"].items()) or "size=base"
+        options += f", {r['samples']} latent samples" * (r["samples"] > 1)
+        counts = [_thousands(r[key]) for key in ("parameters", "peer_parameters")]
+        ratios = [_two(r[key]) for key in ("yardsticks", "peer_yardsticks", "ratio")]
+        memory = [_round(r[key]) for key in ("megabytes", "peer_megabytes")]
+        cells.append([r["model"], options, r["peer"], *counts, *ratios, *memory])
+    note = (
+        "Forward + backward, batch 16, 32/64 points, in yardsticks. A ratio below 1 means that fillin is faster. The "
+        "peers were measured by running their released code at its default size on one thread of another machine; the "
+        "figures are no claims of their authors. A yardstick weighs fixed overheads against matrix products "
+        'differently on every CPU: a ratio near 1 means "about as fast" and no more.'
+    )
+    return ResultTable("Released code of the same size", note, columns, cells, text_columns=3)
+
+
+def _scores(rows: list[dict]) -> ResultTable:
+    columns = ("score", "how", "ms", "×tnp-d", "MB", "MB ×tnp-d", "error")
+    cells = [
+        [
+            r["score"], r["how"], f"{r['milliseconds']:,.1f}", _two(r["to_reference"]), _round(r["megabytes"]),
+            _two(r["memory_to_reference"]), NONE if r["error"] is None else f"{r['error']:.0e}",
+        ]
+        for r in rows
+    ]  # fmt: skip
+    note = (
+        'Forward + backward, size "base", batch 2, 256 context and 512 target points, against tnp-d. folded: columns '
+        "of q and k, nothing pairwise; table: read from a table of displacements; pairs: evaluated on every pair, in "
+        "chunks. error: of attention's output, table against exact evaluation, relative norm."
+    )
+    return ResultTable("te-tnp by score", note, columns, cells, text_columns=2)
+
+
+def _training(rows: list[dict]) -> ResultTable:
+    cells = [[r["model"], f"{1000 * r['bare']:.2f}", f"{1000 * r['loop']:.2f}", _two(r["ratio"])] for r in rows]
+    note = "bare: forward + backward + optimiser. loop: with data, seeds, clipping, log and checkpoint."
+    return ResultTable("A training step, batch 16, protocol tnp", note, ("model", "bare ms", "loop ms", "ratio"), cells)
+
+
+def _windows(rows: list[dict]) -> ResultTable:
+    columns = (
+        "points", "window", "inside", "ms", "hard ms", "× fused", "× bias", "× reference", "of the limit", "MB",
+        "fused MB", "bias MB", "reference MB",
+    )  # fmt: skip
+    note = (
+        "Forward + backward. ×: time over that of the kernel: of PyTorch's fused attention without a window, of "
+        "PyTorch with the window as a bias, of the reference. inside: share of pairs inside the window. of the limit: "
+        "(time / time of fused) / inside; at 1 only the pairs inside cost anything. hard: the hard cut. MB: peak "
+        "memory beyond what was in use before."
+    )
+    cells = []
+    for row in rows:
+        figures, faster = row["figures"], row["faster"]
+        memory = [
+            _mb(figures[name]["megabytes"]) if name in figures else NONE for name in (NATIVE, FUSED, BIAS, REFERENCE)
+        ]
+        cells.append([
+            _points(row), _percent(row["span"]), f"{100 * row['inside']:.1f} %", _ms(figures[NATIVE]),
+            _ms(figures[HARD]), *(_adaptive(faster.get(name)) for name in (FUSED, BIAS, REFERENCE)),
+            _adaptive(row["of_limit"]), *memory,
+        ])  # fmt: skip
+    return ResultTable("The kernel against PyTorch", note, columns, cells)
+
+
+def _growth(rows: list[dict]) -> ResultTable:
+    note = (
+        f"Forward + backward in ms on scattered points with {rows[0]['neighbours']} neighbours on average, and the "
+        "time to sort them, once a set. Time grows as N to the exponent. beyond: MB at the most points in excess of "
+        "inputs, output and gradients."
+    )
+    cells = []
+    for row in rows:
+        head = (f"{row['dim']}-D", f"{row['exponent']:.3f}", _mb(row["beyond"]))
+        cells.append([*head, *(_ms(figure) for figure in row["figures"])])
+        cells.append([f"{row['dim']}-D, sorting", "", "", *(f"{ms:,.2f}" for ms in row["sorting"])])
+    columns = ("", "exponent", "beyond", *(f"{n:,}" for n in rows[0]["points"]))
+    return ResultTable("Growth with the number of points", note, columns, cells)
+
+
+def _te_tnp(rows: list[dict]) -> ResultTable:
+    cells = [
+        [f"te-tnp, {row['score']}" if i else row["score"], f"{row['milliseconds']:,.1f}",
+         _adaptive(row["to_reference"]), _mb(row["megabytes"]), _adaptive(row["memory_to_reference"])]
+        for i, row in enumerate(rows)
+    ]  # fmt: skip
+    note = "A training step without the optimiser, batch 2, 256 context and 512 target points, no window."
+    return ResultTable("te-tnp with an MLP score", note, ("model", "ms", "× tnp-d", "MB", "MB × tnp-d"), cells)
+
+
+def _function(rows: list[dict]) -> ResultTable:
+    cells = []
+    for row in rows:
+        case = f"{row['points']:,} points, {_percent(row['span'])}"
+        cells.append([f"kernel, from a table: {case}", _ms(row["table"]), _mb(row["table"]["megabytes"]), "", ""])
+        ratios = [_adaptive(row[key]) for key in ("faster", "less_memory")]
+        cells.append(["reference, on each pair", _ms(row["pairs"]), _mb(row["pairs"]["megabytes"]), *ratios])
+    note = f"An MLP 2→32→32→4 added to q·k/√d, in 2-D. Error of the output: {rows[0]['error']:.0e}, relative."
+    return ResultTable("F(Δ) from a table", note, ("", "ms", "MB", "× time", "× memory"), cells)
+
+
+def _large(rows: list[dict]) -> ResultTable:
+    note = (
+        f"te-tnp (small) with a learned window of {rows[0]['neighbours']} neighbours on average. step: forward + "
+        "backward on the context and a tenth as many targets; fill: a prediction at all targets."
+    )
+    cells = [
+        [f"{row['context']:,} in {row['dim']}-D", _ms(row["step"]), _mb(row["step"]["megabytes"]),
+         f"{row['targets']:,}", _ms(row["fill"]), _mb(row["fill"]["megabytes"])]
+        for row in rows
+    ]  # fmt: skip
+    return ResultTable("Many points", note, ("context", "step, ms", "MB", "targets", "fill, ms", "MB"), cells)
+
+
+def _crossover(rows: list[dict]) -> ResultTable:
+    note = (
+        f"Time of the fastest other back end over that of the kernel, by number of points n ({HEADS} n² pairs); f, r "
+        "and s: it is fused, reference or streamed. from: pairs from which on the kernel is the fastest."
+    )
+    cells = []
+    for row in rows:
+        problem = f"{_percent(row['span'])} window" if row["span"] else f"no window, {row['score']}"
+        ratios = []
+        for times in row["milliseconds"]:
+            name = min((other for other in times if other != NATIVE), key=times.__getitem__)
+            ratios.append(f"{_adaptive(times[name] / times[NATIVE])} {name[0]}")
+        cells.append([f"{row['dim']}-D, {problem}", NONE if row["pairs"] is None else f"{row['pairs']:,}", *ratios])
+    columns = ("", "from", *(f"{n:,}" for n in rows[0]["points"]))
+    return ResultTable("Number of pairs from which the kernel is the fastest", note, columns, cells)
+
+
+def _requirements(rows: list[dict]) -> ResultTable:
+    cells = []
+    for row in rows:
+        sign = {True: "✓", False: "✗", None: NONE}[row["holds"]]
+        bound = ("≥ " if row["at_least"] else "≤ ") + f"{row['asked']:.3g}"
+        measured = NONE if row["measured"] is None else f"{row['measured']:.3g}"
+        cells.append([row["what"], row["unit"], bound, measured, sign])
+    note = "For two threads and the continuous cut, unless a line says otherwise; of several cases the worst counts."
+    return ResultTable("Requirements", note, ("against", "quantity", "required", "measured", ""), cells, text_columns=2)
+
+
+def _points(row: dict) -> str:
+    side = round(row["points"] ** 0.5)
+    return f"{side}×{side} pixels" if row["layout"] == "grid" else f"{row['points']:,} in {row['dim']}-D"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g} %"
+
+
+def _adaptive(value: float | None, limits: Sequence[float] = (10, 100)) -> str:
+    """One decimal fewer from each limit on."""
+    return NONE if value is None else f"{value:,.{sum(value < limit for limit in limits)}f}"
+
+
+def _ms(figure: dict) -> str:
+    return _adaptive(figure["milliseconds"])
+
+
+def _mb(value: float | None) -> str:
+    return _adaptive(value, (10,))
+
+
+def _two(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"
+
+
+def _round(value: float | None) -> str:
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def _thousands(number: int) -> str:
+    return f"{number / 1e6:.2f}M" if number >= 1e6 else f"{number / 1e3:.0f}k"
