@@ -10,21 +10,16 @@ from support.helpers import distance
 
 from fillin import measure
 from fillin.attention import kernel as native
-from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE, REFERENCE, AttentionInputs, sample_locations, fraction_inside
 from fillin.cli import main
-from fillin_studies.bench import crossover, span
+from fillin.evaluate import span_cost
+from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
+from fillin_studies.bench import crossover, span, targets
 from fillin_studies.bench.figure import draw_span
 from fillin_studies.bench.models import StepSize
 from fillin_studies.bench.results_pages import make_core_page, make_span_page
 from fillin_studies.bench.span import ReportedCost, SpanPlan, SpanRow, WindowCase
 from fillin_studies.bench.tables import make_tables
-from fillin_studies.bench.targets import (
-    SpanResults,
-    check_requirements,
-    count_span_ticks,
-    describe_parts,
-    measure_span,
-)
+from fillin_studies.bench.targets import SpanResults, check_requirements
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the kernel is not built here")
 TINY = SpanPlan(
@@ -51,19 +46,19 @@ def test_a_grid_and_scattered_points_fill_the_unit_square():
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_a_window_holds_the_requested_share_of_pairs(dim):
-    x, r = sample_locations("scattered", dim, 2000), ball_radius(0.02, dim)
-    share = fraction_inside(x, r)
+    x, r = sample_locations("scattered", dim, 2000), span_cost.ball_radius(0.02, dim)
+    share = span_cost.fraction_inside(x, r)
     assert 0.6 * 0.02 < share < 1.05 * 0.02  # near an edge less of the ball has points
     delta = (x.mT[..., :, None] - x.mT[..., None, :])[:, :, :50]
     for cut in ("continuous", "hard"):
-        _, within = span_of_radius(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
+        _, within = span_cost.span_of_radius(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
         assert within is not None
-        assert within.float().mean().item() == pytest.approx(fraction_inside(x, r), rel=0.3)
-    assert 2000 * fraction_inside(x, neighbour_radius(x, 30)) == pytest.approx(30, rel=0.1)
+        assert within.float().mean().item() == pytest.approx(span_cost.fraction_inside(x, r), rel=0.3)
+    assert 2000 * span_cost.fraction_inside(x, span_cost.neighbour_radius(x, 30)) == pytest.approx(30, rel=0.1)
 
 
 def test_all_candidates_with_a_window_compute_the_same():
-    data, window = AttentionInputs(sample_locations("scattered", 2, 60)), span_of_radius(0.3, 2)
+    data, window = span_cost.AttentionInputs(sample_locations("scattered", 2, 60)), span_cost.span_of_radius(0.3, 2)
     kernel, bias, truth = data.attend("native", window)(), data.bias(window)(), data.attend("reference", window)()
     for gradients in (kernel, bias):
         assert all(distance(a, b) < 1e-5 for a, b in zip(gradients, truth, strict=True))
@@ -93,8 +88,8 @@ def test_what_would_need_gigabytes_is_left_out():
 
 def test_everything_is_measured_and_ticks_as_announced():
     ticked = []
-    results = measure_span(TINY, tick=lambda: ticked.append(1))
-    assert len(ticked) == count_span_ticks(TINY)
+    results = targets.measure_span(TINY, tick=lambda: ticked.append(1))
+    assert len(ticked) == targets.count_span_ticks(TINY)
     assert [(row.layout, row.dim, row.points) for row in results.table][:2] == [("grid", 2, 16), ("scattered", 1, 20)]
     assert len(results.table) == 7
     for row in results.table:
@@ -142,8 +137,8 @@ def test_requirements_are_compared_with_the_worst_figure():
 
 def test_memory_that_the_system_does_not_tell(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
-    results = measure_span(TINY, ["table", "growth", "function"])
-    content = {"benchmark": "span", "budget": {"threads": 1}, "rows": [], **describe_parts(results)}
+    results = targets.measure_span(TINY, ["table", "growth", "function"])
+    content = {"benchmark": "span", "budget": {"threads": 1}, "rows": [], **targets.describe_parts(results)}
     assert results.growth[0].beyond is None
     assert results.function[0].less_memory is None
     assert any("–" in cell for table in make_tables(content) for row in table.rows for cell in row)

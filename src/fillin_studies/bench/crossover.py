@@ -13,7 +13,7 @@ from fillin.attention import MLP, RBF, DotProduct, Score
 from fillin.attention.backends import fused, reference, streamed
 from fillin.attention.problem import Problem
 from fillin.attention.tabulate import tabulated
-from fillin.evaluate.span_cost import HEADS, NATIVE, AttentionInputs, ball_radius, span_of_radius, sample_locations
+from fillin.evaluate.span_cost import HEADS, NATIVE, AttentionInputs, ball_radius, sample_locations, span_of_radius
 from fillin.measure import Workload, fastest_times
 from fillin.runtime import Tick
 from fillin_studies.bench.span import SpanPlan

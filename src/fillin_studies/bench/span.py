@@ -11,22 +11,8 @@ import torch
 from fillin.attention import MLP, DotProduct, attend
 from fillin.attention.kernel import library
 from fillin.attention.kernel.ops import order
-from fillin.evaluate.span_cost import (  # fmt: skip
-    BIAS,
-    CANDIDATES,
-    FUSED,
-    HARD,
-    HEAD_DIM,
-    HEADS,
-    NATIVE,
-    REFERENCE,
-    AttentionInputs,
-    ball_radius,
-    span_of_radius,
-    neighbour_radius,
-    sample_locations,
-    fraction_inside,
-)
+from fillin.evaluate import span_cost
+from fillin.evaluate.span_cost import BIAS, CANDIDATES, FUSED, HARD, HEADS, NATIVE, REFERENCE, AttentionInputs
 from fillin.measure import Cost, count_ticks, measure_costs
 from fillin.models import create
 from fillin.runtime import Tick
@@ -169,18 +155,21 @@ def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> l
 
 
 def _measure_case(case: WindowCase, plan: SpanPlan, seed: int, tick: Tick) -> SpanRow:
-    x, radius = sample_locations(case.layout, case.dim, case.points, seed), ball_radius(case.span, case.dim)
-    inputs, window = AttentionInputs(x, seed), span_of_radius(radius, case.dim)
+    x, radius = (
+        span_cost.sample_locations(case.layout, case.dim, case.points, seed),
+        span_cost.ball_radius(case.span, case.dim),
+    )
+    inputs, window = AttentionInputs(x, seed), span_cost.span_of_radius(radius, case.dim)
     workloads = {
         NATIVE: inputs.attend("native", window),
-        HARD: inputs.attend("native", span_of_radius(radius, case.dim, "hard")),
+        HARD: inputs.attend("native", span_cost.span_of_radius(radius, case.dim, "hard")),
         FUSED: inputs.fused(),
         BIAS: inputs.bias(window),
         REFERENCE: inputs.attend("reference", window),
     }
     candidates = {name: workloads[name] for name in select_candidates(case, plan)}
     costs = measure_costs(candidates, plan.rounds, tick, plan.turn)
-    share, seconds = fraction_inside(x, radius), costs[NATIVE].seconds
+    share, seconds = span_cost.fraction_inside(x, radius), costs[NATIVE].seconds
     faster = {name: cost.seconds / seconds for name, cost in costs.items() if name != NATIVE}
     limit = 1 / faster[FUSED] / share if FUSED in faster else None
     figures = {name: ReportedCost.of(cost) for name, cost in costs.items()}
@@ -193,9 +182,9 @@ def measure_growth(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> 
 
 
 def _measure_growth(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> GrowthRow:
-    workloads, locations = {}, {n: sample_locations("scattered", dim, n, seed) for n in plan.growth}
+    workloads, locations = {}, {n: span_cost.sample_locations("scattered", dim, n, seed) for n in plan.growth}
     for n, x in locations.items():
-        window = span_of_radius(neighbour_radius(x, plan.neighbours), dim)
+        window = span_cost.span_of_radius(span_cost.neighbour_radius(x, plan.neighbours), dim)
         workloads[f"{n}"] = AttentionInputs(x, seed).attend("native", window)
         workloads[f"sort {n}"] = lambda x=x: order(x)
     costs = measure_costs(workloads, plan.rounds, tick, plan.turn)
@@ -209,7 +198,7 @@ def _measure_growth(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> GrowthRo
 
 def least_megabytes(points: int) -> float:
     """Return the size of the output and of the gradients to q, k and v, which every run allocates."""
-    return 4 * HEADS * HEAD_DIM * 4 * points / 1e6
+    return 4 * HEADS * span_cost.HEAD_DIM * 4 * points / 1e6
 
 
 def fit_exponent(sizes, values) -> float:
@@ -228,8 +217,8 @@ def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None, s
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         score = DotProduct() + MLP(HEADS, 2, hidden=(32, 32))
-    inputs = AttentionInputs(sample_locations("scattered", 2, plan.function, seed), seed)
-    window = span_of_radius(ball_radius(share, 2), 2)
+    inputs = AttentionInputs(span_cost.sample_locations("scattered", 2, plan.function, seed), seed)
+    window = span_cost.span_of_radius(span_cost.ball_radius(share, 2), 2)
     workloads = {
         "table": inputs.attend("native", window, score),
         "pairs": inputs.attend("reference", window, score, tolerance=0.0),
@@ -255,10 +244,12 @@ def measure_large(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> l
 def _measure_large(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> LargeRow:
     context, targets = plan.large
     random = torch.Generator().manual_seed(seed)
-    xc = sample_locations("scattered", dim, context, seed)
+    xc = span_cost.sample_locations("scattered", dim, context, seed)
     xt = torch.rand(1, targets, dim, generator=random)
     yc = torch.sin(9 * xc.sum(-1, keepdim=True)) + 0.1 * torch.randn(1, context, 1, generator=random)
-    sigma = float(span_of_radius(neighbour_radius(xc, plan.neighbours), dim).log_sigma.detach().exp().mean())
+    sigma = float(
+        span_cost.span_of_radius(span_cost.neighbour_radius(xc, plan.neighbours), dim).log_sigma.detach().exp().mean()
+    )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = create("te-tnp", dim_x=dim, size="small", span=sigma)
