@@ -19,8 +19,8 @@ from torch.distributions import Normal
 import fillin
 from fillin import plots
 from fillin.attention import watch
-from fillin.data import Curves, GaussianProcess, Layout, Task, curves, known
-from fillin.data.kernels import RBF
+from fillin.data import Curves, GaussianProcessPrior, Task, TaskLayout, curves, oracle_limit
+from fillin.data.kernels import RBFKernel
 from fillin.models.base import Process
 from fillin.objectives import log_likelihood
 from fillin.train import fit
@@ -61,10 +61,10 @@ def train(options: argparse.Namespace) -> Process:
     return model.eval()
 
 
-def one_curve(length: float, scale: float, points: int, seed: int) -> tuple[GaussianProcess, Task]:
+def one_curve(length: float, scale: float, points: int, seed: int) -> tuple[GaussianProcessPrior, Task]:
     """A process, and a curve of it with so many context points, which was never trained on."""
-    process = GaussianProcess(RBF((length, length), (scale, scale)), noise=0.02)
-    return process, Curves(process, Layout((points, points), points=None), batch=1, seed=seed).task(2 * FRESH)
+    process = GaussianProcessPrior(RBFKernel((length, length), (scale, scale)), noise=0.02)
+    return process, Curves(process, TaskLayout((points, points), points=None), batch=1, seed=seed).task(2 * FRESH)
 
 
 def shifted(task: Task) -> Task:
@@ -77,7 +77,7 @@ def compare(model: Process, seed: int) -> None:
     here, there, best = [], [], []
     stream = curves("rbf", seed=seed)
     for step in range(FRESH, FRESH + 64):
-        task, limit = stream.task(step), known(stream, step)
+        task, limit = stream.task(step), oracle_limit(stream, step)
         assert limit is not None  # a Gaussian process has a closed form
         here.append(log_likelihood(model, task).mean())
         there.append(log_likelihood(model, shifted(task)).mean())

@@ -68,7 +68,7 @@ class MixtureHead(nn.Module):
         return MixtureSameFamily(Categorical(logits=logits, validate_args=False), parts, validate_args=False)
 
 
-class Observed(MixtureSameFamily):
+class ObservedMixture(MixtureSameFamily):
     """What would be observed at a target, and `clean`: the same without the noise of observing it."""
 
     def __init__(self, mixture: Categorical, parts: Normal, clean: MixtureSameFamily):
@@ -88,19 +88,19 @@ class ObservedHead(nn.Module):
         for part in (self.observed, self.clean):
             part.spread_out()
 
-    def forward(self, features: Features, keep: Keep | None = None) -> Observed:
+    def forward(self, features: Features, keep: Keep | None = None) -> ObservedMixture:
         seen = self.observed(features)
-        return Observed(seen.mixture_distribution, seen.component_distribution, self.clean(features))
+        return ObservedMixture(seen.mixture_distribution, seen.component_distribution, self.clean(features))
 
 
-def in_units(given: Distribution, location: Float[Tensor, "b nt ..."], scale: Float[Tensor, "b 1 ..."]) -> Distribution:
+def rescale(given: Distribution, location: Float[Tensor, "b nt ..."], scale: Float[Tensor, "b 1 ..."]) -> Distribution:
     """The distribution of location + scale·y for a marginal one of y: normal, or a mixture of normals."""
     if isinstance(given, Normal):
         return Normal(location + scale * given.mean, scale * given.stddev, validate_args=False)
     assert isinstance(given, MixtureSameFamily)
-    normal = in_units(given.component_distribution, location[..., None], scale[..., None])
-    if isinstance(given, Observed):
-        return Observed(given.mixture_distribution, normal, in_units(given.clean, location, scale))  # type: ignore[arg-type]
+    normal = rescale(given.component_distribution, location[..., None], scale[..., None])
+    if isinstance(given, ObservedMixture):
+        return ObservedMixture(given.mixture_distribution, normal, rescale(given.clean, location, scale))  # type: ignore[arg-type]
     return MixtureSameFamily(given.mixture_distribution, normal, validate_args=False)
 
 
@@ -117,7 +117,7 @@ class CategoricalHead(nn.Module):
         return OneHotCategorical(logits=self.out(features), validate_args=False)
 
 
-class OverTargets(Distribution):
+class TargetDistribution(Distribution):
     """A distribution over all target entries of a task at once: batch [b], event [nt dy]."""
 
     @property
@@ -125,7 +125,7 @@ class OverTargets(Distribution):
         return {}
 
 
-class JointGaussian(OverTargets):
+class JointGaussian(TargetDistribution):
     """Normal over all target entries of a task at once: batch [b], event [nt dy].
 
     Built from a torch multivariate normal over the nt·dy entries in which the entries that are not kept are
@@ -219,7 +219,7 @@ class CholeskyHead(_JointHead):
         return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
 
-class LatentMixture(OverTargets):
+class LatentMixture(TargetDistribution):
     """(1/K) Σ_k Π_i p(y_i | z_k): batch [b], event [nt dy]. Each sample is of one z, so it is coherent."""
 
     def __init__(self, given: Distribution, keep: Keep | None):
@@ -249,7 +249,7 @@ class LatentMixture(OverTargets):
         return draws.gather(len(sample_shape), index).squeeze(len(sample_shape))
 
 
-class Autoregressive(OverTargets):
+class Autoregressive(TargetDistribution):
     """Π_i p(y_i | context, y_1 … y_{i−1}) (equation 9 of the report): batch [b], event [nt dy].
 
     The mean and deviation are those of the one-step marginals p(y_i | context), all that does not depend on order.

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fillin.data.cells import Cells
-from fillin.data.images import Labelled, Lesson
+from fillin.data.images import Episode, LabelledBatch
 from fillin.data.task import Task
 from fillin.errors import InputError
-from fillin.heads import Autoregressive, Observed, joint_log_prob
+from fillin.heads import Autoregressive, ObservedMixture, joint_log_prob
 from fillin.models.base import LatentProcess, Process
 from fillin.models.classifier import PixelClassifier
-from fillin.models.few_shot import ByExample
+from fillin.models.few_shot import InContextClassifier
 from fillin.models.npt import NPT
 from fillin.models.points import check_values, per_entry
 
@@ -46,10 +46,10 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
     keep = None if task.mask_t is None else per_entry(task.mask_t, task.yt)
     predicted = model(*task.inputs)
     given = predicted.given(task.yt) if isinstance(predicted, Autoregressive) else predicted
-    if task.clean_t is None or not isinstance(given, Observed):
+    if task.noise_free_t is None or not isinstance(given, ObservedMixture):
         raise InputError("observed-and-clean needs a model with head='observed', and data that knows its noise: broad")
     total = task.yt.new_zeros(len(task.yt))
-    for found, value in ((given, task.yt), (given.clean, task.clean_t)):
+    for found, value in ((given, task.yt), (given.clean, task.noise_free_t)):
         each = found.log_prob(value if keep is None else torch.where(keep, value, 0)).clamp_min(-_DEAREST)
         total = total + (each if keep is None else torch.where(keep, each, 0)).sum((1, 2))
     return total / _entries(task).clamp_min(1)
@@ -68,7 +68,7 @@ def masked_reconstruction(model: NPT, cells: Cells, features: float = 0.3) -> Fl
 
 
 def classification(
-    model: PixelClassifier, batch: Labelled, smoothing: float = 0.0, span_penalty: float = 0.0
+    model: PixelClassifier, batch: LabelledBatch, smoothing: float = 0.0, span_penalty: float = 0.0
 ) -> Float[Tensor, "b"]:
     """(1 − s) ln p(label) + s · mean over classes of ln p, less a penalty on how far windows are open (`openness`)."""
     labels = batch.labels
@@ -82,7 +82,7 @@ def classification(
     return found - span_penalty * model.openness(*batch.images.shape[1:3]) if span_penalty else found
 
 
-def by_example(model: ByExample, lesson: Lesson, smoothing: float = 0.0) -> Float[Tensor, "b"]:
+def by_example(model: InContextClassifier, lesson: Episode, smoothing: float = 0.0) -> Float[Tensor, "b"]:
     """(1 − s) ln p(label | images and labels that are shown) + s · mean over classes of ln p, per image asked about."""
     each = model(*lesson.inputs).log_softmax(-1)
     found = (1 - smoothing) * each.gather(2, lesson.answers[..., None])[..., 0] + smoothing * each.mean(2)
@@ -144,6 +144,6 @@ OBJECTIVES = {
     "importance-weighted": Aim(importance_weighted, judge=log_likelihood, options={"samples": 4}),
     "observed-and-clean": Aim(observed_and_clean),
     "masked-reconstruction": Aim(masked_reconstruction, Cells),
-    "classification": Aim(classification, Labelled, options={"smoothing": 0.0, "span_penalty": 0.0}),
-    "by-example": Aim(by_example, Lesson, options={"smoothing": 0.0}),
+    "classification": Aim(classification, LabelledBatch, options={"smoothing": 0.0, "span_penalty": 0.0}),
+    "by-example": Aim(by_example, Episode, options={"smoothing": 0.0}),
 }

@@ -24,13 +24,13 @@ from torch.distributions import Distribution, MixtureSameFamily, Normal
 
 import fillin
 from fillin.errors import InputError, InputTypeError
-from fillin.heads import Autoregressive, CholeskyHead, LatentMixture, LowRankHead, Observed
+from fillin.heads import Autoregressive, CholeskyHead, LatentMixture, LowRankHead, ObservedMixture
 from fillin.io import write_file
 from fillin.models import Process, load
 from fillin.models.base import LatentProcess
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.filler import Filler
-from fillin.models.normalization import Units
+from fillin.models.normalization import Normalization
 from fillin.models.npt import NPT
 from fillin.models.points import Points
 from fillin.models.pseudo import CMANP
@@ -172,7 +172,7 @@ def tensors(found: Distribution) -> dict[str, Tensor]:
         parts: Any = found.component_distribution
         weights = found.mixture_distribution.probs
         named = {"weights": weights, "means": parts.loc, "deviations": parts.scale} | named
-    if isinstance(found, Observed):
+    if isinstance(found, ObservedMixture):
         named |= {f"clean_{name}": tensor for name, tensor in tensors(found.clean).items()}
     return named
 
@@ -234,7 +234,7 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
     return model
 
 
-def _unchecked_errors(given: Any, context: Points, units: Units) -> Tensor:
+def _unchecked_errors(given: Any, context: Points, units: Normalization) -> Tensor:
     """A filler's known errors in units of its context, whatever they are."""
     return torch.where(context.seen, given, 0) / units.scale
 

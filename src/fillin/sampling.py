@@ -51,7 +51,7 @@ def sample(
 
 
 @torch.no_grad()
-def functions_between(
+def sample_curve(
     model: Process,
     xc: Float[Tensor, "1 nc dx"],
     yc: Float[Tensor, "1 nc dy"],
@@ -69,7 +69,7 @@ def functions_between(
 
     >>> model = __import__("fillin").create("cnp", size="small")
     >>> xt = torch.linspace(-1, 1, 25).view(1, 25, 1)
-    >>> functions_between(model, torch.rand(1, 3, 1), torch.rand(1, 3, 1), xt, n=2).shape
+    >>> sample_curve(model, torch.rand(1, 3, 1), torch.rand(1, 3, 1), xt, n=2).shape
     torch.Size([2, 1, 25, 1])
     """
     found = model(xc, yc, xt) if prediction is None else prediction

@@ -9,7 +9,7 @@ import torch
 from fillin.heads import LatentMixture
 from fillin.models import Process
 from fillin.plots import ORANGE, bands, panels, samples, save, style
-from fillin.train.recipe import Recipe, curves_of
+from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import Cell, Report, Scale, Settings, Study, average
 from fillin_studies.figures import learning
 from fillin_studies.measures import reconstruction, shifted
@@ -94,7 +94,7 @@ def _latents(cells: Mapping[str, Cell], path: Path) -> None:
     with style():
         figure, axes = panels(len(shown), 2, width=9.0, height=1.6, sharex=True, sharey="col")
         for column, points in enumerate((6, 20)):
-            stream = curves_of(cells[shown[0]].recipe, seed=5).at(context=(points, points), points=None)
+            stream = make_curves(cells[shown[0]].recipe, seed=5).at(context=(points, points), points=None)
             task = stream.task(0).rows(slice(0, 1))
             xt = torch.linspace(-2, 2, 161).view(1, -1, 1)
             for row, name in zip(axes, shown, strict=True):

@@ -21,11 +21,11 @@ from typing import Any
 from fillin.errors import FillinError, InputError
 from fillin.io import write_text
 from fillin.models import Process
-from fillin.train.lock import Busy, alone
-from fillin.train.log import Line
+from fillin.train.lock import FolderLocked, lock_folder
+from fillin.train.log import LogLine
 from fillin.train.log import read as read_log
-from fillin.train.loop import Diverged
-from fillin.train.recipe import Recipe, read, share_spent
+from fillin.train.loop import TrainingDiverged
+from fillin.train.recipe import Recipe, budget_fraction, read
 from fillin.train.runs import Run, fit
 
 Settings = Mapping[str, Any]  # of a recipe, flat: {"model.score": "rbf"}
@@ -68,7 +68,7 @@ class Cell:
         return json.loads((self.folder / "result.json").read_text())
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[LogLine]:
         return read_log(self.folder)
 
     def model(self) -> Process:
@@ -199,13 +199,13 @@ def attempt(work: Work, cell: Cell, watch: Watch | None = None) -> bool:
         return False
     try:
         run = None if work.study.direct else _train(cell, watch)
-        with alone(cell.folder):
+        with lock_folder(cell.folder):
             if cell.done:  # someone measured it between our two locks
                 return False
             _write(cell, _measured(work, cell, run, watch))
-    except Busy:
+    except FolderLocked:
         return False
-    except Diverged as error:  # it would do so again
+    except TrainingDiverged as error:  # it would do so again
         _write(cell, {"diverged": str(error)})
     return True
 
@@ -229,7 +229,7 @@ def _measured(work: Work, cell: Cell, run: Run | None, watch: Watch | None) -> d
         found = study.direct(cell.recipe, lambda share: watch and watch(cell, share, math.nan, None))
         return {"settings": cell.recipe, **found}
     state = run.state
-    if share_spent(run.recipe, state.step, state.seconds) < 1:  # someone pressed Ctrl-C: it was saved
+    if budget_fraction(run.recipe, state.step, state.seconds) < 1:  # someone pressed Ctrl-C: it was saved
         raise KeyboardInterrupt
     model = run.model().eval()
     return {

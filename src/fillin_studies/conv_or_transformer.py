@@ -11,7 +11,7 @@ from matplotlib.ticker import ScalarFormatter
 from fillin.measure import fastest_times, peak_memory
 from fillin.models import Process
 from fillin.plots import panels, save, style
-from fillin.train.recipe import Recipe, curves_of
+from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import Cell, Report, Scale, Settings, Study, average
 from fillin_studies.figures import colour, fits, learning
 from fillin_studies.measures import shifted
@@ -86,7 +86,7 @@ def report(cells: Sequence[Cell], folder: Path) -> Report:
     _draw_costs(costs, here, names, folder)
     first = {cell.variant: cell for cell in cells if cell.seed == 0}
     drawn = [name for name in ("convcnp", "convnp", "tnp-d", "te-tnp", "te-lbanp") if name in names]
-    stream = curves_of(first[f"{drawn[0]}, sawtooth"].recipe, seed=3).at(context=(16, 16))
+    stream = make_curves(first[f"{drawn[0]}, sawtooth"].recipe, seed=3).at(context=(16, 16))
     fits(
         {name: first[f"{name}, sawtooth"].model().eval() for name in drawn},
         {"where it learnt": stream, "shifted by 4": stream.at(shift=4.0)},

@@ -10,7 +10,7 @@ from fillin.evaluate import evaluate
 from fillin.evaluate.report import BATCH
 from fillin.evaluate.scores import unseen
 from fillin.models import Process
-from fillin.train.recipe import Recipe, curves_of
+from fillin.train.recipe import Recipe, make_curves
 
 
 def shifted(model: Process, recipe: Recipe, batches: int, shift: float, settings: int = 0) -> dict[str, Any]:
@@ -47,4 +47,4 @@ def reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[str, An
 
 def _stream(recipe: Recipe) -> Curves:
     """Tasks of a batch share their counts: small batches say more."""
-    return replace(curves_of(recipe), batch=BATCH)
+    return replace(make_curves(recipe), batch=BATCH)

@@ -122,7 +122,7 @@ WRONG = {
     "a number": ((3,), {}, "unknown function '3'"),
     "a protocol": (("rbf", "tpn"), {}, "unknown protocol 'tpn'; did you mean 'tnp'"),
     "an option": (("rbf",), {"lenght": (1, 2)}, "unknown option of 'rbf' 'lenght'; did you mean 'length'"),
-    "a reversed range": (("rbf",), {"length": (2, 1)}, r"RBF: length must be a range.*got \(2, 1\)"),
+    "a reversed range": (("rbf",), {"length": (2, 1)}, r"RBFKernel: length must be a range.*got \(2, 1\)"),
     "a range from 0": (("rbf",), {"scale": (0, 1)}, "scale must be a range"),
     "a range of three": (("rbf",), {"length": (1, 2, 3)}, "length must be a range"),
     "a range of words": (("rbf",), {"length": "ab"}, "length must be a range"),

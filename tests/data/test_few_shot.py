@@ -10,10 +10,10 @@ from support.helpers import distance
 
 import fillin
 from fillin.cli import main
-from fillin.data.images import FewShot, LabelledImages, Lesson
+from fillin.data.images import Episode, FewShot, LabelledImages
 from fillin.errors import FillinError
 from fillin.evaluate.in_context_images import judge, taught
-from fillin.models import Matching
+from fillin.models import MatchingNetwork
 from fillin.objectives import by_example
 from fillin.train import fit, read
 
@@ -38,7 +38,7 @@ def labels_of(found):
 
 def model(**options):
     made = fillin.create("matching", 1, 3, **{"width": 16, "strides": [1], **options}).double().eval()
-    assert isinstance(made, Matching)
+    assert isinstance(made, MatchingNetwork)
     return made
 
 
@@ -76,7 +76,7 @@ def test_batches_are_a_function_of_seed_and_step():
     assert torch.equal(one.task(9).images, again.task(9).images)
     assert not torch.equal(one.task(9).images, other.task(9).images)
     assert not torch.equal(one.task(9).images, one.task(8).images)
-    assert one.in_small_batches(2).part == "test"
+    assert one.validation_stream(2).part == "test"
 
 
 def test_classes_laid_over_one_another():
@@ -126,12 +126,12 @@ def test_names_of_classes_mean_nothing():
 
 def test_every_weight_learns_and_a_class_that_is_not_shown_is_finite():
     one = model().train()
-    lesson = Lesson(torch.rand(1, 6, 6, 6, 1, dtype=torch.float64), torch.tensor([[0, 1, 0, 1, 0, 2]]), 4)
+    lesson = Episode(torch.rand(1, 6, 6, 6, 1, dtype=torch.float64), torch.tensor([[0, 1, 0, 1, 0, 2]]), 4)
     found = by_example(one, lesson)
     assert found.isfinite().all()
     found.mean().neg().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in one.parameters())
-    by_example(one, Lesson(lesson.images, lesson.labels.clamp(max=1), 4)).mean().neg().backward()
+    by_example(one, Episode(lesson.images, lesson.labels.clamp(max=1), 4)).mean().neg().backward()
     assert [name for name, p in one.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fillin.data import GaussianProcess, Mixture, curves
+from fillin.data import GaussianProcessPrior, MixturePrior, curves
 from fillin.data.functions import PredatorPrey, Sawtooth
 from fillin.errors import FillinError
 
@@ -57,7 +57,7 @@ def test_shares_of_a_mixture():
     _, unknowns = stream.draw(0)
     counts = {type(member).__name__: len(rows) for rows, member, _ in unknowns}
     assert sum(counts.values()) == 2000
-    assert abs(counts["GaussianProcess"] - 1500) < 4 * math.sqrt(2000 * 0.75 * 0.25)
+    assert abs(counts["GaussianProcessPrior"] - 1500) < 4 * math.sqrt(2000 * 0.75 * 0.25)
     teeth = next(rows for rows, member, _ in unknowns if isinstance(member, Sawtooth))
     assert stream.task(0).yt[teeth].min() >= 0
     assert stream.task(0).yt[teeth].max() < 1
@@ -65,4 +65,4 @@ def test_shares_of_a_mixture():
 
 def test_weights_of_a_mixture():
     with pytest.raises(FillinError, match="a positive weight for each of 2"):
-        Mixture((GaussianProcess(), GaussianProcess()), (1.0, 0.0))
+        MixturePrior((GaussianProcessPrior(), GaussianProcessPrior()), (1.0, 0.0))

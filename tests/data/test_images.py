@@ -93,7 +93,7 @@ def test_a_stream_is_a_function_of_seed_and_step():
 
 
 def test_validation_is_on_other_images():
-    train, test = Images().images, Images().in_small_batches(7).images
+    train, test = Images().images, Images().validation_stream(7).images
     assert len(train) + len(test) == 1797
     assert not {image.tobytes() for image in test.pixels} & {image.tobytes() for image in train.pixels}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.helpers import distance
 
 from fillin.data import KERNELS, curves
-from fillin.data.kernels import RBF, Linear, Periodic, within
+from fillin.data.kernels import LinearKernel, PeriodicKernel, RBFKernel, within
 
 FORMULAS = {  # of Δ [n m dx] and the hyperparameters, at scale 1
     "rbf": lambda d, h: torch.exp(-(d**2).sum(-1) / (2 * h["length"] ** 2)),
@@ -49,7 +49,7 @@ def test_a_kernel_is_symmetric_positive_definite_and_its_formula(name, dim_x):
 
 @pytest.mark.parametrize("dim_x", [1, 3])
 def test_sums_and_products_of_kernels(dim_x):
-    a, b, c = RBF(), Periodic(), Linear()
+    a, b, c = RBFKernel(), PeriodicKernel(), LinearKernel()
     both, x = (a + b) * c, points(3, 9, dim_x)
     theta = both.hyper(torch.rand(3, both.size, dtype=torch.float64))
     of_a, of_b, of_c = theta.split([a.size, b.size, c.size], -1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.helpers import distance
 
-from fillin.data import Mixture, bayes, curves, known
+from fillin.data import MixturePrior, bayes_limit, curves, oracle_limit
 
 
 def normal(kernel, x, theta, y):
@@ -19,11 +19,11 @@ def test_known_is_a_conditional_of_the_joint(text, dim_x):
     """p(yt | yc) = p(yc, yt)/p(yc) by torch's normal, and the log_prob of `posterior`."""
     stream = curves(text, batch=3, noise=(0.1, 0.3), dim_x=dim_x)
     task, unknowns = stream.draw(2)
-    if not isinstance(stream.function, Mixture):
+    if not isinstance(stream.function, MixturePrior):
         unknowns = [(torch.arange(3), stream.function, unknowns)]
     x, y = torch.cat([task.xc, task.xt], 1).double(), torch.cat([task.yc, task.yt], 1)[..., 0].double()
     nc, nt = task.xc.shape[1], task.xt.shape[1]
-    found = known(stream, 2)
+    found = oracle_limit(stream, 2)
     for rows, process, theta in unknowns:
         exact = process.posterior(task.xc[rows], task.yc[rows], task.xt[rows], theta)
         joint = torch.stack(
@@ -40,15 +40,15 @@ def test_known_is_a_conditional_of_the_joint(text, dim_x):
 
 def test_what_has_no_closed_form_has_no_limit():
     for text in ("sawtooth", "predator-prey", "rbf | sawtooth"):
-        assert known(curves(text, batch=8), 0) is None
-        assert bayes(curves(text, batch=8), 0, 4) is None
+        assert oracle_limit(curves(text, batch=8), 0) is None
+        assert bayes_limit(curves(text, batch=8), 0, 4) is None
 
 
 @pytest.mark.parametrize("text", ["rbf", "rbf | rbf", "periodic * rbf"])
 def test_with_nothing_unknown_bayes_is_known(text):
     options = {"length": (0.3, 0.3), "scale": (0.7, 0.7)} | ({"period": (0.4, 0.4)} if "periodic" in text else {})
     stream = curves(text, batch=4, **options)
-    for a, b in zip(bayes(stream, 0, 8), known(stream, 0), strict=True):
+    for a, b in zip(bayes_limit(stream, 0, 8), oracle_limit(stream, 0), strict=True):
         assert distance(a, b) < 1e-9
 
 
@@ -56,9 +56,9 @@ def test_bayes_converges():
     stream = curves("rbf", batch=1)
     errors = {32: [], 256: []}
     for step in range(20):
-        best = bayes(stream, step, 1024)
+        best = bayes_limit(stream, step, 1024)
         for number, error in errors.items():
-            error.append((bayes(stream, step, number).joint - best.joint).abs().item())
+            error.append((bayes_limit(stream, step, number).joint - best.joint).abs().item())
     assert sum(errors[256]) / 20 < 0.01
     assert sum(errors[256]) < sum(errors[32])
 
@@ -70,7 +70,7 @@ def test_limits_on_the_protocol_of_tnp(text, wanted):
     """As measured on 600 other tasks, with a standard error of 0.03 each."""
     stream = curves(text, batch=1, seed=1)
     found = torch.stack(
-        [torch.cat([*known(stream, step), *bayes(stream, step, 128)]) for step in range(150)]
+        [torch.cat([*oracle_limit(stream, step), *bayes_limit(stream, step, 128)]) for step in range(150)]
     )  # [150 4]: each told, then not told
     error = (found.var(0) / len(found) + 0.03**2).sqrt()
     assert ((found.mean(0) - torch.tensor(wanted)).abs() < 4 * error).all()
@@ -79,6 +79,6 @@ def test_limits_on_the_protocol_of_tnp(text, wanted):
 
 def test_no_context_at_all_has_a_limit():
     stream = curves("rbf", context=(0, 0), targets=(3, 3), batch=2)
-    limit = bayes(stream, 0, 64)
+    limit = bayes_limit(stream, 0, 64)
     assert limit.joint.isfinite().all()
     assert (limit.marginal < 0.5).all()  # nothing is known but the scale

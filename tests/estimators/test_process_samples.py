@@ -12,7 +12,7 @@ from support.regression_data import Q, X, Y, filler, some, unit_data
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from fillin import ProcessRegressor
-from fillin.heads import Observed, ObservedHead
+from fillin.heads import ObservedHead, ObservedMixture
 from fillin.inference import finetune as adapt
 from fillin.inference import sample_paths as joint
 
@@ -32,7 +32,7 @@ class ExactlyBoth(ExactProcess):
         one = Categorical(torch.ones(*found.mean.shape, 1))
         clean = Normal(found.mean[..., None], (found.variance - 0.3**2).clamp_min(1e-8).sqrt()[..., None])
         seen = Normal(found.mean[..., None], found.stddev[..., None])
-        return Observed(one, seen, MixtureSameFamily(one, clean))
+        return ObservedMixture(one, seen, MixtureSameFamily(one, clean))
 
     def exactly(self, X, y, Q, noise: bool):
         known, values, asked = (torch.from_numpy(np.asarray(a, dtype=float))[None] for a in (X, y[:, None], Q))

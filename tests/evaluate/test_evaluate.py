@@ -13,14 +13,14 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal, OneHotCa
 import fillin
 from fillin import metrics, objectives
 from fillin.cli import main
-from fillin.data import GaussianProcess, curves
-from fillin.data.kernels import RBF
+from fillin.data import GaussianProcessPrior, curves
+from fillin.data.kernels import RBFKernel
 from fillin.evaluate import evaluate, settings, subject
 from fillin.evaluate.report import Subject
 from fillin.evaluate.scores import UNSEEN, unseen
 from fillin.heads import LatentMixture
 from fillin.models import Process
-from fillin.train.recipe import dump, model_of, read
+from fillin.train.recipe import build_model, dump, read
 
 FIXED = {"length": (0.4, 0.4), "scale": (0.8, 0.8), "noise": 0.1}
 
@@ -33,8 +33,8 @@ class Exact(Process):
         self.sure, self.off = sure, off
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None):
-        kernel = RBF(length=FIXED["length"], scale=FIXED["scale"])
-        answer = GaussianProcess(kernel, FIXED["noise"]).posterior(xc, yc, xt)
+        kernel = RBFKernel(length=FIXED["length"], scale=FIXED["scale"])
+        answer = GaussianProcessPrior(kernel, FIXED["noise"]).posterior(xc, yc, xt)
         mean, deviation = answer.mean[..., None] + self.off, self.sure * answer.stddev[..., None]
         return Normal(mean, deviation, validate_args=False)
 
@@ -241,7 +241,7 @@ def run(tmp_path_factory):
     """A run folder as `fillin train` leaves it, but for the training."""
     folder = tmp_path_factory.mktemp("evaluate") / "run"
     recipe = read("te-tnp", ["--model.width", "16", "--model.layers", "1", "--model.heads", "2"])
-    fillin.save(model_of(recipe, curves()), folder / "best")
+    fillin.save(build_model(recipe, curves()), folder / "best")
     (folder / "recipe.yaml").write_text(dump(recipe))
     return folder
 

@@ -123,9 +123,9 @@ def test_killed_while_writing_leaves_no_half_file(tmp_path, small_filler):
     path.write_text(csv(waves(200)))
     before = path.read_bytes()
     code = (
-        "import os, sys; from fillin.models import files; from fillin.cli import main\n"
+        "import os, sys; from fillin import io; from fillin.cli import main\n"
         "def stop(path): os.kill(os.getpid(), 9)\n"
-        "files.sync = stop  # the file beside is written, and not yet renamed\n"
+        "io.sync = stop  # the file beside is written, and not yet renamed\n"
         "main(sys.argv[1:])"
     )
     words = ["fill", str(path), "--model", str(small_filler), "--no-picture"]

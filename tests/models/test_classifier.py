@@ -12,7 +12,7 @@ from support.helpers import distance
 import fillin
 from fillin.attention import SCORES
 from fillin.cli import main
-from fillin.data.images import Labelled, LabelledImages
+from fillin.data.images import LabelledBatch, LabelledImages
 from fillin.errors import FillinError
 from fillin.evaluate.classification import classified, judge
 from fillin.objectives import classification
@@ -132,7 +132,7 @@ def test_resolution_is_halved_between_blocks(dims):
 @pytest.mark.parametrize("positions", ["siren", "sinusoid", *(s for s in SCORES if s not in ("siren", "uniform"))])
 def test_every_weight_learns(positions):
     one = model(2, positions=positions, span=0.4, dtype=torch.float32)
-    batch = Labelled(torch.rand(4, 4, 4, 2) - 0.5, torch.tensor([0, 1, 2, 1]))
+    batch = LabelledBatch(torch.rand(4, 4, 4, 2) - 0.5, torch.tensor([0, 1, 2, 1]))
     classification(one, batch, 0.1, 0.1).mean().neg().backward()
     still = [name for name, p in one.named_parameters() if p.grad is None or not p.grad.any()]
     assert still == []
@@ -160,7 +160,7 @@ def test_shares_are_those_of_all_pairs(span, dims):
 def test_a_penalty_narrows_windows():
     one = model(span=0.3)
     before = [reach.share for reach in one.spans(8, 8)]
-    batch = Labelled(torch.zeros(1, 8, 8, 1, dtype=torch.float64), torch.tensor([0]))
+    batch = LabelledBatch(torch.zeros(1, 8, 8, 1, dtype=torch.float64), torch.tensor([0]))
     plain, dear = (classification(one, batch, 0.0, penalty) for penalty in (0.0, 2.0))
     assert (plain - dear).item() == pytest.approx(2 * one.openness(8, 8).item())
     one.openness(8, 8).backward()
@@ -179,7 +179,7 @@ def test_batches_are_a_function_of_seed_and_step():
     one, again, other = (LabelledImages(batch=4, seed=seed, shift=1, flip=True) for seed in (3, 3, 4))
     assert all(torch.equal(a, b) for a, b in zip(one.task(500), again.task(500), strict=True))
     assert not torch.equal(one.task(500).images, other.task(500).images)
-    held = one.in_small_batches(9)
+    held = one.validation_stream(9)
     assert held.part == "test"
     assert (one.dim_x, one.dim_y) == (1, 10)
 
@@ -190,7 +190,7 @@ def test_a_pass_sees_each_image_once_and_limit_is_drawn_by_the_seed():
     counts = torch.unique(seen, dim=0, return_counts=True)[1]
     assert counts.tolist() == [2] * 10  # twenty images are two passes
     assert len(few.images) == 10
-    assert len(few.in_small_batches(0).images) == 179  # of 1,797: all of what is held out
+    assert len(few.validation_stream(0).images) == 179  # of 1,797: all of what is held out
     assert not np.array_equal(few.images.pixels, LabelledImages(limit=10, seed=2).images.pixels)
 
 
@@ -312,7 +312,7 @@ def test_images_and_labels_that_do_not_fit(unchecked):
             one(images)
     for labels in ([0, 3], [-1, 0]):
         with pytest.raises(FillinError, match="tells 3 classes apart, 0 to 2"):
-            classification(one, Labelled(torch.rand(2, 4, 4, 3), torch.tensor(labels)))
+            classification(one, LabelledBatch(torch.rand(2, 4, 4, 3), torch.tensor(labels)))
 
 
 def test_sources_that_will_not_do(tmp_path, unchecked):

@@ -77,7 +77,7 @@ def small(name: str):
     """Of one layer and two outputs; fillers are of one output, and of two input dimensions."""
     torch.manual_seed(0)
     kind, dims = {"filler": ("filler", (1, 1)), "surface": ("filler", (2, 2))}.get(name, (name, (1, 2)))
-    layers = {"layers": 1} if "layers" in fillin.models.options_of(kind) else {}
+    layers = {"layers": 1} if "layers" in fillin.models.list_options(kind) else {}
     return tiny(kind, *dims, torch.float32, **layers).eval()
 
 

@@ -7,12 +7,12 @@ import torch
 from torch.testing import assert_close
 
 import fillin
-from fillin.data import Broad, Curves, Task
-from fillin.data.curves import Layout
+from fillin.data import BroadPrior, Curves, Task
+from fillin.data.curves import TaskLayout
 from fillin.data.function_prior import gaussian_part
 from fillin.errors import InputError
-from fillin.heads import Observed
-from fillin.models.normalization import Units
+from fillin.heads import ObservedMixture
+from fillin.models.normalization import Normalization
 from fillin.models.points import Points
 from fillin.objectives import observed_and_clean
 
@@ -46,7 +46,7 @@ def test_units_of_x_and_y_do_not_matter(dim_x, spacing):
 def test_a_trend_is_part_of_the_units():
     """What is left after it does not change by adding a line, but for the ridge's share of it."""
     xc, yc, _ = some(200)
-    plain, tilted = (Units.of(points(xc, yc + slope * xc)) for slope in (0, 3.0))
+    plain, tilted = (Normalization.of(points(xc, yc + slope * xc)) for slope in (0, 3.0))
     assert_close(tilted.scale, plain.scale, rtol=0.02, atol=0)
     assert_close(tilted.trend(xc) - plain.trend(xc), 3 * xc, rtol=0.05, atol=0.05)
 
@@ -57,16 +57,16 @@ def test_a_season_is_found(cycles):
     x = torch.rand(3, 120, 1).double()
     x[:, 0], x[:, -1] = 0, 1  # the width of the context is what cycles are counted in
     wave = torch.sin(2 * math.pi * cycles * x) + 0.4 * torch.sin(4 * math.pi * cycles * x + 1)
-    units = Units.of(points(x, wave + 0.2 * torch.randn(x.shape) + x), seasons=True)
+    units = Normalization.of(points(x, wave + 0.2 * torch.randn(x.shape) + x), seasons=True)
     assert_close(units.cycles.flatten(), torch.full((3,), cycles).double(), atol=0.05, rtol=0)
     assert (units.season > 0.9).all()
-    noise = Units.of(points(x, torch.randn(x.shape).double()), seasons=True)
+    noise = Normalization.of(points(x, torch.randn(x.shape).double()), seasons=True)
     assert noise.season.mean() < 0.3
 
 
 def test_what_is_one_season_away_is_near():
     x = torch.linspace(0, 10, 101).double().view(1, -1, 1)
-    units = Units.of(points(x, torch.sin(2 * math.pi * x)), seasons=True)
+    units = Normalization.of(points(x, torch.sin(2 * math.pi * x)), seasons=True)
     circle = units.place(x)[..., 1:]
     assert_close(circle[:, :-10], circle[:, 10:], atol=0.02, rtol=0)
     assert (circle[:, 0] - circle[:, 5]).norm() > 1.5
@@ -76,12 +76,12 @@ def test_steps_are_counted_in_known_points():
     """A series twice as long, as dense: what is two points away stays as far in steps, not in units of the width."""
     for n in (21, 41, 81):
         x = torch.linspace(0, n, n).double().view(1, -1, 1)
-        place = Units.of(points(x, torch.randn(x.shape).double()), spacing=True).place(x)
+        place = Normalization.of(points(x, torch.randn(x.shape).double()), spacing=True).place(x)
         assert_close(place[0, 2, 1] - place[0, 0, 1], torch.tensor(0.2 * n / (n - 1)).double())
     assert place.shape[-1] == 2
     half = torch.arange(n) % 2 == 0
     known = Points(x, torch.randn(x.shape).double(), half.view(1, -1, 1), None)
-    assert Units.of(known, spacing=True).density.item() == half.sum() / 10
+    assert Normalization.of(known, spacing=True).density.item() == half.sum() / 10
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
@@ -107,12 +107,12 @@ def test_a_masked_point_is_no_point():
 def test_noise_is_told_from_the_function():
     xc, yc, xt = some()
     found = filler()(xc, yc, xt).marginals
-    assert isinstance(found, Observed)
+    assert isinstance(found, ObservedMixture)
     assert found.clean.mean.shape == found.mean.shape
     task = Task(xc, yc, xt, torch.randn(2, 7, 1).double())
     with pytest.raises(InputError, match="broad"):
         observed_and_clean(filler(), task)
-    both = Task(*task.parts[:-1], clean_t=task.yt)
+    both = Task(*task.parts[:-1], noise_free_t=task.yt)
     given = filler()(xc, yc, xt).given(task.yt)
     parts = given.log_prob(task.yt).clamp_min(-100) + given.clean.log_prob(task.yt).clamp_min(-100)
     assert_close(observed_and_clean(filler(), both), parts.mean((1, 2)))
@@ -131,7 +131,7 @@ def test_known_errors_are_read_and_checked():
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
 def test_the_broad_prior_is_a_stream(dim_x):
-    stream = Broad(dim_x=dim_x, points=(6, 60), pairs=20_000, seed=3)
+    stream = BroadPrior(dim_x=dim_x, points=(6, 60), pairs=20_000, seed=3)
     sizes = set()
     for step in range(12):
         task, again = stream.task(step), stream.task(step)
@@ -141,11 +141,11 @@ def test_the_broad_prior_is_a_stream(dim_x):
         assert task.xc.shape[1] + task.xt.shape[1] <= 60
         sizes.add(task.xc.shape[1])
     assert len(sizes) > 5
-    assert not torch.equal(stream.task(0).xt, stream.in_small_batches(4).task(0).xt)
+    assert not torch.equal(stream.task(0).xt, stream.validation_stream(4).task(0).xt)
 
 
 def test_a_radial_prior_has_columns_of_unequal_weight():
-    stream = Broad(dim_x=5, columns=True, points=(40, 60), pairs=100_000, seed=1)
+    stream = BroadPrior(dim_x=5, columns=True, points=(40, 60), pairs=100_000, seed=1)
     tasks = [stream.task(step) for step in range(20)]
     assert {task.xc.shape[-1] for task in tasks} == {1, 2, 3, 4, 5}
     for task in tasks:
@@ -157,19 +157,19 @@ def test_a_radial_prior_has_columns_of_unequal_weight():
 
 def test_plain_tasks_are_those_of_the_protocol():
     """Their noise is the protocol's, they lie anywhere, and of all of them none has known errors."""
-    task = Broad(points=(200, 200), pairs=10**6, plain=1.0, seed=2).task(0)
-    assert ((task.yt - task.clean_t).std() / 0.02 - 1).abs() < 0.1
+    task = BroadPrior(points=(200, 200), pairs=10**6, plain=1.0, seed=2).task(0)
+    assert ((task.yt - task.noise_free_t).std() / 0.02 - 1).abs() < 0.1
     assert not task.error_c.any()
-    none = Broad(points=(200, 200), pairs=10**6, plain=0.0, seed=2).task(0)
-    assert (none.yt - none.clean_t).std(1).max() > 0.1
+    none = BroadPrior(points=(200, 200), pairs=10**6, plain=0.0, seed=2).task(0)
+    assert (none.yt - none.noise_free_t).std(1).max() > 0.1
     for wrong in (-0.1, 1.5, float("nan")):
         with pytest.raises(InputError, match="plain"):
-            Broad(plain=wrong)
+            BroadPrior(plain=wrong)
 
 
 def test_the_part_of_the_prior_that_has_an_answer():
     """On its tasks that answer beats the one for whom nearly all tasks are plain."""
-    stream = Curves(gaussian_part(), Layout(context=(12, 12), targets=(5, 5), points=None), batch=8, seed=3)
+    stream = Curves(gaussian_part(), TaskLayout(context=(12, 12), targets=(5, 5), points=None), batch=8, seed=3)
     best = stream.function.settings(stream.task(0), 64)
     other = gaussian_part(plain=1 - 1e-9).settings(stream.task(0), 64)
     best, other = (
@@ -179,11 +179,11 @@ def test_the_part_of_the_prior_that_has_an_answer():
 
 
 def test_points_are_hidden_everywhere_in_blocks_and_at_ends():
-    from fillin.data.function_prior import hidden_last
+    from fillin.data.function_prior import order_context_first
 
     random = torch.Generator().manual_seed(0)
     x = torch.linspace(-2, 2, 100).double().view(1, -1, 1).expand(400, -1, -1)
-    order = hidden_last(x, 70, random)
+    order = order_context_first(x, 70, random)
     assert torch.equal(order.sort(1).values, torch.arange(100).expand(400, -1))
     hidden = order[:, 70:].sort(1).values
     runs = (hidden.diff(dim=1) > 1).sum(1) + 1  # pieces that the hidden points lie in

@@ -13,7 +13,7 @@ import fillin
 from fillin.heads import ObservedHead
 from fillin.models import REGISTRY, LatentProcess, create, names
 from fillin.models.npt import NPT
-from fillin.models.registry import options_of
+from fillin.models.registry import list_options
 from fillin.objectives import (
     elbo,
     importance_weighted,
@@ -179,7 +179,7 @@ def test_every_parameter_gets_a_gradient(name):
     if isinstance(model, NPT):  # classes too
         masked_reconstruction(model, random_cells()).sum().backward()
     else:
-        learn(model, replace(task, clean_t=task.yt) if told else task).sum().backward()
+        learn(model, replace(task, noise_free_t=task.yt) if told else task).sum().backward()
     still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
     assert not still
 
@@ -240,7 +240,7 @@ def test_a_grid_has_a_margin_for_whatever_length_was_learned(name):
     assert distance(one_by_one, model(*task.inputs).mean) < 1e-6
 
 
-@pytest.mark.parametrize("name", [n for n in EQUIVARIANT if "score" in options_of(n)])
+@pytest.mark.parametrize("name", [n for n in EQUIVARIANT if "score" in list_options(n)])
 @pytest.mark.parametrize("score", ["fourier", "rbf", "relative-sinusoid"])
 def test_padding_costs_no_digits_far_away(name, score):
     model, task = tiny(name, dtype=torch.float32, score=score), random_task(dtype=torch.float32)

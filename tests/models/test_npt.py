@@ -9,10 +9,10 @@ from torch.testing import assert_close
 
 from fillin.attention import watch
 from fillin.data.cells import Cells
-from fillin.data.tables import Synthetic
+from fillin.data.tables import SyntheticTables
 from fillin.errors import InputError
 from fillin.models import create
-from fillin.models.cell_embedding import CLASSES, ColumnUnits
+from fillin.models.cell_embedding import CLASSES, ColumnStatistics
 from fillin.models.npt import NPT
 from fillin.objectives import masked_reconstruction
 
@@ -181,14 +181,14 @@ def test_ranks_are_those_of_the_context():
     values = torch.tensor([3.0, 1.0, 2.0, 2.0, 9.0, -5.0]).double().view(1, -1, 1)
     seen = torch.ones_like(values, dtype=torch.bool)
     seen[0, 5] = False
-    units = ColumnUnits.of(Cells(values, seen, ~seen, torch.zeros(1, 1, dtype=torch.long), 4))
+    units = ColumnStatistics.of(Cells(values, seen, ~seen, torch.zeros(1, 1, dtype=torch.long), 4))
     rank = torch.special.ndtr(units.rank(values))[0, :, 0] * 5 - 0.5
     assert_close(rank, torch.tensor([3.5, 0.5, 2.0, 2.0, 4.0, 0.0]).double())
     assert units.mean.item() == 2.0
 
 
 def test_the_synthetic_prior_is_a_stream():
-    stream = Synthetic(rows=(12, 40), columns=(2, 6), cells=600)
+    stream = SyntheticTables(rows=(12, 40), columns=(2, 6), cells=600)
     for step in range(12):
         cells, again = stream.task(step), stream.task(step)
         assert_close(cells.values, again.values, rtol=0, atol=0)
@@ -202,6 +202,6 @@ def test_the_synthetic_prior_is_a_stream():
         codes = cells.values[coded]
         assert (codes == codes.round()).all()
         assert (cells.values < cells.classes[:, None])[coded].all()
-    assert not torch.equal(stream.task(0).values, stream.in_small_batches(5).task(0).values)
+    assert not torch.equal(stream.task(0).values, stream.validation_stream(5).task(0).values)
     with pytest.raises(InputError, match="rows"):
-        Synthetic(rows=(2, 1))
+        SyntheticTables(rows=(2, 1))

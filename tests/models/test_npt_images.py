@@ -9,7 +9,7 @@ from support.helpers import distance
 
 import fillin
 from fillin.cli import main
-from fillin.data.images import Datapoints, LabelledImages, Lesson
+from fillin.data.images import Episode, LabelledImages, LabelledSets
 from fillin.errors import FillinError
 from fillin.evaluate.in_context_images import judge, taught
 from fillin.models import NPTImages
@@ -67,7 +67,7 @@ def test_any_resolution_and_every_weight_learns(embedding):
         assert one(torch.rand(1, 4, height, width, 3, dtype=torch.float64), torch.zeros(1, 2).long()).isfinite().all()
     images, _ = some(1, 12, 8, 3)
     labels = torch.arange(12)[None] % 3
-    by_example(one, Lesson(images, labels, 7), 0.1).mean().neg().backward()
+    by_example(one, Episode(images, labels, 7), 0.1).mean().neg().backward()
     assert [name for name, p in one.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
@@ -76,14 +76,14 @@ def test_the_objective_is_that_of_what_is_asked():
     labels = torch.randint(0, 3, (2, 7))
     each = one(images, labels[:, :5]).softmax(-1)
     wanted = each.gather(2, labels[:, 5:, None]).log().mean((1, 2))
-    assert distance(by_example(one, Lesson(images, labels, 5)), wanted) < 1e-12
+    assert distance(by_example(one, Episode(images, labels, 5)), wanted) < 1e-12
 
 
 # ---- data
 
 
 def test_batches_are_a_function_of_seed_and_step():
-    one, again, other = (Datapoints(context=3, asked=4, batch=2, seed=seed, shift=1) for seed in (3, 3, 4))
+    one, again, other = (LabelledSets(context=3, asked=4, batch=2, seed=seed, shift=1) for seed in (3, 3, 4))
     assert all(torch.equal(a, b) for a, b in zip(one.task(9)[:2], again.task(9)[:2], strict=True))
     assert not torch.equal(one.task(9).images, other.task(9).images)
     assert not torch.equal(one.task(8).images, one.task(9).images)
@@ -91,7 +91,7 @@ def test_batches_are_a_function_of_seed_and_step():
 
 
 def test_in_testing_images_for_training_are_shown():
-    held = Datapoints(context=30, asked=20, seed=5).in_small_batches(7)
+    held = LabelledSets(context=30, asked=20, seed=5).validation_stream(7)
     lesson = held.task(2)
     found = {part: {image.tobytes() for image in LabelledImages(part=part).images.pixels} for part in ("train", "test")}
     pixels = ((lesson.images[0] + 0.5) * 255).round().byte().numpy()
@@ -122,7 +122,7 @@ def test_what_only_others_can_tell_is_learnt_from_them(tmp_path):
         numbers = torch.Generator().manual_seed(seed)
         bright = torch.arange(12).expand(b, 12) % 2
         images = 0.2 * torch.rand(b, 12, 4, 4, 1, generator=numbers) + 0.5 * bright[..., None, None, None] - 0.5
-        return Lesson(images, bright ^ torch.randint(0, 2, (b, 1), generator=numbers), 8)
+        return Episode(images, bright ^ torch.randint(0, 2, (b, 1), generator=numbers), 8)
 
     for step in range(150):
         optimiser.zero_grad()

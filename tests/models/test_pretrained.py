@@ -17,14 +17,14 @@ from fillin.evaluate.card import Told, card, of_curves, of_images, ship
 from fillin.evaluate.image_completion import completing
 from fillin.models import create
 from fillin.train import fit, open_run, read
-from fillin.train.recipe import stream_of
+from fillin.train.recipe import make_stream
 
 GOLDEN = Path(__file__).parent / "golden.json"  # python tests/models/test_pretrained.py writes it anew
 
 
 def stream(name: str) -> Curves | Images:
     """What it learnt from; of a broad prior some curves that have an answer."""
-    found = stream_of(read(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
+    found = make_stream(read(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
     return found if isinstance(found, Curves | Images) else curves(**subject(name).data, seed=11)
 
 

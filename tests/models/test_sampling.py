@@ -9,7 +9,7 @@ import fillin
 from fillin.heads import HEADS, make_head
 from fillin.models import names
 from fillin.objectives import autoregressive, log_likelihood
-from fillin.sampling import functions_between
+from fillin.sampling import sample_curve
 
 
 def test_autoregressive_factors_of_a_gaussian_process_are_its_joint():
@@ -150,18 +150,18 @@ def test_deviations_have_a_floor():
     assert (head(torch.zeros(1, 3, 4)).stddev >= 0.05).all()
 
 
-def test_functions_between_go_through_what_is_known_and_hang_together():
+def test_sample_curve_go_through_what_is_known_and_hang_together():
     """Near a known point they are there; far from all, neighbours move together and those far apart do not."""
     model, xc = fillin.load("te-tnp-rbf"), torch.tensor([-1.0, -0.8, -0.6]).view(1, 3, 1)
     xt = torch.linspace(-1, 4, 121).view(1, 121, 1)
-    drawn = functions_between(model, xc, xc.sin(), xt, n=200)[:, 0, :, 0]
+    drawn = sample_curve(model, xc, xc.sin(), xt, n=200)[:, 0, :, 0]
     assert (drawn[:, 0] - xc[0, 0].sin()).abs().max() < 0.3
     near, far = (torch.corrcoef(torch.stack([drawn[:, 90], drawn[:, at]]))[0, 1] for at in (92, 40))
     assert near > 0.8
     assert far < 0.3
     torch.manual_seed(1)
-    first = functions_between(model, xc, xc.sin(), xt, n=2)
+    first = sample_curve(model, xc, xc.sin(), xt, n=2)
     torch.manual_seed(1)
-    again = functions_between(model, xc, xc.sin(), xt, n=2, prediction=model(xc, xc.sin(), xt))
+    again = sample_curve(model, xc, xc.sin(), xt, n=2, prediction=model(xc, xc.sin(), xt))
     assert torch.equal(first, again)
-    assert functions_between(model, xc, xc.sin(), xt[:, :1], n=3).shape == (3, 1, 1, 1)
+    assert sample_curve(model, xc, xc.sin(), xt[:, :1], n=3).shape == (3, 1, 1, 1)

@@ -5,7 +5,7 @@ from itertools import product
 import torch
 from torch.distributions import MultivariateNormal
 
-from fillin.data.kernels import RBF
+from fillin.data.kernels import RBFKernel
 from fillin.play.gp import _LENGTHS, _NOISES, _SCALES, ExactGP
 
 
@@ -22,7 +22,7 @@ def test_likelihoods_all_over_the_grid_are_those_of_the_normal_distribution():
     assert found.shape == (len(_LENGTHS), len(_SCALES), len(_NOISES))
     for (i, length), (j, scale), (k, noise) in product(*map(enumerate, (_LENGTHS, _SCALES, _NOISES))):
         theta = x.new_tensor([length, scale])
-        covariance = RBF()(x, x, theta) + noise**2 * torch.eye(len(x))
+        covariance = RBFKernel()(x, x, theta) + noise**2 * torch.eye(len(x))
         wanted = MultivariateNormal(torch.zeros_like(y[:, 0]), covariance).log_prob(y[:, 0])
         assert abs(found[i, j, k] - wanted) < 1e-7 * abs(wanted)
 
@@ -32,10 +32,10 @@ def test_it_takes_the_likeliest_and_predicts_by_it():
     at = torch.linspace(-2, 2, 7, dtype=torch.float64)[:, None]
     theta, noise = ExactGP().likeliest(x, y)
     best = ExactGP().likelihoods(x, y).amax()
-    covariance = RBF()(x, x, theta) + noise**2 * torch.eye(len(x))
+    covariance = RBFKernel()(x, x, theta) + noise**2 * torch.eye(len(x))
     assert torch.isclose(MultivariateNormal(torch.zeros_like(y[:, 0]), covariance).log_prob(y[:, 0]), best)
-    across = RBF()(at, x, theta) @ covariance.inverse()
+    across = RBFKernel()(at, x, theta) @ covariance.inverse()
     found = ExactGP()(x[None], y[None], at[None])
     assert torch.allclose(found.mean[0], across @ y, atol=1e-8)
-    spread = RBF()(at, at, theta) - across @ RBF()(x, at, theta) + (noise**2 + 1e-8) * torch.eye(7)
+    spread = RBFKernel()(at, at, theta) - across @ RBFKernel()(x, at, theta) + (noise**2 + 1e-8) * torch.eye(7)
     assert torch.allclose(found.stddev[0, :, 0], spread.diagonal().sqrt(), atol=1e-8)

@@ -9,7 +9,7 @@ import pytest
 
 from fillin.cli import main
 from fillin.errors import InputError
-from fillin.models import options_of
+from fillin.models import list_options
 from fillin.train import dump, runs
 from fillin.train.log import read as read_log
 from fillin_studies import (  # fmt: skip
@@ -38,7 +38,7 @@ TINY = {
 
 def small(settings: dict) -> dict:
     """The same settings for the smallest model, four steps."""
-    known = options_of(settings.get("model.name", "te-tnp"))
+    known = list_options(settings.get("model.name", "te-tnp"))
     own = {k: v for k, v in TINY.items() if not k.startswith("model.") or k.removeprefix("model.") in known}
     return {**settings, **own}
 
@@ -146,7 +146,7 @@ def test_a_cell_that_another_process_has_is_left_to_it(tmp_path, swift):
     work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
     (cell,) = work.cells()
     cell.folder.mkdir(parents=True)
-    with studies_base.alone(cell.folder):
+    with studies_base.lock_folder(cell.folder):
         assert not studies_base.attempt(work, cell)
     assert not cell.done
     assert studies_base.attempt(work, cell)

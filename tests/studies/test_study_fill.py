@@ -10,7 +10,7 @@ import pytest
 from support.helpers import ExactProcess, wave
 
 from fillin.cli import main
-from fillin.data import bayes
+from fillin.data import bayes_limit
 from fillin.errors import InputError
 from fillin_studies import fill, get, open_work, work_on
 from fillin_studies.fill import limits, methods
@@ -94,7 +94,7 @@ def test_a_prior_is_a_stream_that_bayes_can_answer():
         assert np.array_equal(case.question[1], task.yc[0, :, 0].double().numpy())
         assert np.array_equal(case.truth, task.yt[0, :, 0].double().numpy())
         assert (np.diff(case.x[:, 0]) >= 0).all()
-        assert bayes(data.stream(kind, 3), 3, 16) is not None
+        assert bayes_limit(data.stream(kind, 3), 3, 16) is not None
     assert not np.array_equal(Prior("rbf").case("random", 0).y, Prior("rbf").case("random", 1).y)
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch.distributions import Normal
 
-from fillin.data import GaussianProcess, Task
+from fillin.data import GaussianProcessPrior, Task
 from fillin.data.cells import Cells
-from fillin.data.kernels import RBF
-from fillin.models import Process, create, options_of
+from fillin.data.kernels import RBFKernel
+from fillin.models import Process, create, list_options
 
 TINY = {"width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3}
 SMALL = {  # a recipe: a te-tnp of one layer, four steps
@@ -27,12 +27,12 @@ def words(recipe: dict) -> list[str]:
 
 def feeders() -> int:
     """How many threads make batches."""
-    return sum(thread.name == "fillin-feed" for thread in threading.enumerate())
+    return sum(thread.name == "fillin-prefetch" for thread in threading.enumerate())
 
 
 def tiny_options(name: str) -> dict:
     """Those of TINY that the model has."""
-    known = options_of(name)
+    known = list_options(name)
     return {key: value for key, value in TINY.items() if key in known}
 
 
@@ -87,7 +87,7 @@ class ExactProcess(Process):
 
     def __init__(self, length=0.5, scale=1.0, noise=0.1):
         super().__init__(1, 1, 1)
-        self.exact = GaussianProcess(RBF((length, length), (scale, scale)), noise)
+        self.exact = GaussianProcessPrior(RBFKernel((length, length), (scale, scale)), noise)
 
     def joint(self, xc, yc, xt):
         return self.exact.posterior(xc, yc, xt)

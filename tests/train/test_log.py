@@ -4,21 +4,21 @@ import pytest
 
 from fillin.errors import FillinError
 from fillin.train.figure import learning
-from fillin.train.log import COLUMNS, Line, Log
+from fillin.train.log import COLUMNS, Log, LogLine
 from fillin.train.log import read as read_log
 
 
 def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path):
     log = Log(tmp_path)
     for step in (5, 10, 15):
-        log.add(Line(step, step / 7, 1 / step, 0.5, 1e-3, None if step == 5 else -1.5))
+        log.add(LogLine(step, step / 7, 1 / step, 0.5, 1e-3, None if step == 5 else -1.5))
     log.close()
     with (tmp_path / "log.csv").open("a") as file:
         file.write("20,0.1,0.")  # killed in the middle of a line
     assert [line.step for line in read_log(tmp_path)] == [5, 10, 15]
     Log(tmp_path, 10).close()
     assert [line.step for line in read_log(tmp_path)] == [5, 10]
-    assert read_log(tmp_path)[0] == Line(5, 0.714, 0.2, 0.5, 1e-3, None)
+    assert read_log(tmp_path)[0] == LogLine(5, 0.714, 0.2, 0.5, 1e-3, None)
     (tmp_path / "log.csv").write_text("a,b\nx")
     with pytest.raises(FillinError, match="it begins with 'a,b'; move it away"):
         Log(tmp_path, 10)
@@ -32,7 +32,7 @@ def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path):
 
 def test_learning_curves(tmp_path):
     lines = [
-        Line(step, step / 10, -step / 30, 1.0, 1e-3, step / 40 if step % 20 else None) for step in range(10, 100, 10)
+        LogLine(step, step / 10, -step / 30, 1.0, 1e-3, step / 40 if step % 20 else None) for step in range(10, 100, 10)
     ]
     for shown in (lines, lines[:1], []):
         assert learning(shown, tmp_path / "one.png", "te-tnp").read_bytes().startswith(b"\x89PNG")

@@ -18,8 +18,8 @@ from fillin.objectives import log_likelihood
 from fillin.train import fit, open_run, read
 from fillin.train import loop as loops
 from fillin.train.log import read as read_log
-from fillin.train.loop import HELD_OUT, Diverged, Goal, objective_of, optimiser_of, rate_at
-from fillin.train.recipe import CHOICES, model_of, share_spent, stream_of
+from fillin.train.loop import HELD_OUT, TrainingDiverged, TrainingModule, learning_rate, make_objective, make_optimiser
+from fillin.train.recipe import CHOICES, budget_fraction, build_model, make_stream
 
 # ---- the schedule
 
@@ -33,27 +33,27 @@ def test_the_rate_warms_up_and_ends_at_zero(name, warmup, budget):
     recipe = read({**SMALL, "budget": {}}, [f"--schedule.name={name}", f"--schedule.warmup={warmup!r}", budget])
     top, whole = recipe["optimiser"]["rate"], 1000 if "steps" in budget else 1200.0
     spent = [
-        share_spent(recipe, round(i * whole / 200), 0.0)
+        budget_fraction(recipe, round(i * whole / 200), 0.0)
         if "steps" in budget
-        else share_spent(recipe, 5, i * whole / 200)
+        else budget_fraction(recipe, 5, i * whole / 200)
         for i in range(201)
     ]
-    rates = [rate_at(recipe, share) for share in spent]
+    rates = [learning_rate(recipe, share) for share in spent]
     peak = rates.index(max(rates))
     assert rates[:peak] == sorted(rates[:peak])
     assert rates[peak:] == sorted(rates[peak:], reverse=True)
     assert rates[-1] == 0
     assert 0 < rates[0] <= top
     assert max(rates) <= top * (1 + 1e-12)
-    assert rate_at(recipe, warmup) == pytest.approx(top)
+    assert learning_rate(recipe, warmup) == pytest.approx(top)
     assert rates[0] < 0.2 * top or warmup < 0.01
-    assert rate_at({**recipe, "schedule": {"name": "constant", "warmup": warmup}}, 1.0) == top
+    assert learning_rate({**recipe, "schedule": {"name": "constant", "warmup": warmup}}, 1.0) == top
 
 
 def test_whichever_budget_ends_first():
     recipe = read(SMALL, ["--budget.time", "10s", "--budget.steps", "100"])
-    assert share_spent(recipe, 50, 9.0) == 0.9
-    assert share_spent(recipe, 95, 1.0) == 0.95
+    assert budget_fraction(recipe, 50, 9.0) == 0.9
+    assert budget_fraction(recipe, 95, 1.0) == 0.95
 
 
 # ---- learning
@@ -62,9 +62,9 @@ def test_whichever_budget_ends_first():
 @pytest.mark.parametrize("name", models())
 def test_every_model_takes_a_step(name):
     recipe = read({**SMALL, "model": {"name": name, **tiny_options(name)}})
-    stream = stream_of(recipe)
-    goal = Goal(model_of(recipe, stream), objective_of(recipe))
-    optimiser, task = optimiser_of(recipe, goal), stream.task(0)
+    stream = make_stream(recipe)
+    goal = TrainingModule(build_model(recipe, stream), make_objective(recipe))
+    optimiser, task = make_optimiser(recipe, goal), stream.task(0)
     before = [p.detach().clone() for p in goal.parameters()]
     loss = goal(task.xc, task.yc, task.xt, task.yt)
     loss.backward()
@@ -108,12 +108,12 @@ def test_what_a_run_leaves(tmp_path):
     assert told[-1][2] == 1
     assert open_run(run.folder).recipe == run.recipe == read(SMALL)
     scores = {line.step: line.validation for line in run.lines}
-    recipe, stream = run.recipe, replace(stream_of(run.recipe, seed=HELD_OUT), batch=4)
+    recipe, stream = run.recipe, replace(make_stream(run.recipe, seed=HELD_OUT), batch=4)
     for which, step in (("best", max(scores, key=scores.get)), ("last", 4)):
         model = run.model(which).eval()
         found = log_likelihood(model, stream.task(0)).mean().item()
         assert found == pytest.approx(scores[step], abs=1e-5)
-        assert model.config == model_of(recipe, stream).config
+        assert model.config == build_model(recipe, stream).config
     assert torch.get_num_threads() == 1
 
 
@@ -122,7 +122,7 @@ def test_a_budget_of_time(tmp_path):
     last = run.lines[-1]
     assert last.seconds >= 0.5
     assert last.validation is not None
-    assert share_spent(run.recipe, last.step, last.seconds) >= 1
+    assert budget_fraction(run.recipe, last.step, last.seconds) >= 1
 
 
 def test_a_folder_of_its_own(tmp_path, monkeypatch):
@@ -146,7 +146,7 @@ def test_a_loss_that_cannot_be_trained_on(value, said, tmp_path, monkeypatch):
     good: list[bytes] = []
     monkeypatch.setattr(loops, "objective_of", lambda recipe: objective)
     with pytest.raises(
-        Diverged, match=rf"step 3: the loss is {said}.* last good checkpoint is .*last.*optimiser\.rate"
+        TrainingDiverged, match=rf"step 3: the loss is {said}.* last good checkpoint is .*last.*optimiser\.rate"
     ):
         fit(SMALL, folder, overrides=["--keep.checkpoint", "0"])
     assert good == [(folder / which / "model.safetensors").read_bytes() for which in ("best", "last")]
@@ -158,7 +158,7 @@ def test_a_loss_that_cannot_be_trained_on(value, said, tmp_path, monkeypatch):
 
 def test_a_rate_far_too_high(tmp_path):
     said = ["--optimiser.name=sgd", "--optimiser.rate=1e30", "--optimiser.clip=0", "--budget.steps=50"]
-    with pytest.raises(Diverged, match=r"last good checkpoint is .*last.*--optimiser\.rate 3e.29"):
+    with pytest.raises(TrainingDiverged, match=r"last good checkpoint is .*last.*--optimiser\.rate 3e.29"):
         fit(SMALL, tmp_path / "run", overrides=[*said, "--keep.log=50", "--keep.validations=1"])
 
 

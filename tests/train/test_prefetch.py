@@ -7,15 +7,15 @@ import torch
 from support.helpers import SMALL, feeders
 
 from fillin.data import Task, curves
-from fillin.data.curves import generator
+from fillin.data.curves import make_generator
 from fillin.train import read
 from fillin.train.loop import HELD_OUT, seed_step
-from fillin.train.prefetch import feed
-from fillin.train.recipe import stream_of
+from fillin.train.prefetch import prefetch
+from fillin.train.recipe import make_stream
 
 
 def test_what_is_validated_on_is_never_trained_on():
-    stream = stream_of(read(SMALL))
+    stream = make_stream(read(SMALL))
     places = [
         {tuple(curves(seed=seed, batch=1).task(step).xc[0, :3, 0].tolist()) for step in range(300)}
         for seed in (stream.seed, stream.seed + HELD_OUT)
@@ -27,7 +27,7 @@ def test_the_randomness_of_a_step_is_not_that_of_its_data():
     for seed, step in ((0, 0), (3, 5)):
         seed_step(seed, step)
         own = torch.rand(4)
-        assert not torch.equal(own, torch.rand(4, generator=generator(seed, step)))
+        assert not torch.equal(own, torch.rand(4, generator=make_generator(seed, step)))
         seed_step(seed, step, rank=1)
         assert not torch.equal(own, torch.rand(4))
         seed_step(seed, step)
@@ -36,7 +36,7 @@ def test_the_randomness_of_a_step_is_not_that_of_its_data():
 
 @pytest.mark.parametrize("start", [0, 17])
 def test_a_feed_is_the_stream_in_order(start):
-    stream, batches = curves(batch=2), feed(curves(batch=2), start, ahead=3)
+    stream, batches = curves(batch=2), prefetch(curves(batch=2), start, ahead=3)
     for step in range(start, start + 10):
         assert torch.equal(next(batches).yt, stream.task(step).yt)
     assert feeders() == 1
@@ -53,7 +53,7 @@ def test_an_error_in_the_stream_comes_where_its_batch_would():
                 raise RuntimeError("no batch 3")
             return curves(batch=2).task(step)
 
-    batches = feed(Broken(), 0)
+    batches = prefetch(Broken(), 0)
     for _ in range(3):
         next(batches)
     with pytest.raises(RuntimeError, match="no batch 3"):
@@ -70,7 +70,7 @@ def test_a_feed_waits_when_nobody_asks():
             return curves(batch=2).task(step)
 
     stream = Counted()
-    batches = feed(stream, 0, ahead=2)
+    batches = prefetch(stream, 0, ahead=2)
     next(batches)
     time.sleep(0.3)
     assert stream.asked <= 4

@@ -6,10 +6,10 @@ from torch.testing import assert_close
 
 from fillin.cli import main
 from fillin.errors import FillinError
-from fillin.models import options_of
+from fillin.models import list_options
 from fillin.train import dump, fit, names, read
-from fillin.train.loop import objective_of
-from fillin.train.recipe import model_of, seconds, stream_of
+from fillin.train.loop import make_objective
+from fillin.train.recipe import build_model, make_stream, seconds
 
 
 def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
@@ -20,15 +20,15 @@ def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
     assert recipe["data"]["target_range"] == [-3.0, 3.0]
     assert recipe["model"]["width"] == 64
     assert recipe["seed"] == 7
-    assert set(options_of("te-tnp")) <= set(recipe["model"])
+    assert set(list_options("te-tnp")) <= set(recipe["model"])
 
 
 @pytest.mark.parametrize("name", names())
 def test_shipped_recipes_are_whole(name):
     recipe = read(name)
-    stream = stream_of(recipe)
-    model = model_of(recipe, stream)
-    assert objective_of(recipe)(model, stream.task(0).rows(slice(0, 2))).isfinite().all()
+    stream = make_stream(recipe)
+    model = build_model(recipe, stream)
+    assert make_objective(recipe)(model, stream.task(0).rows(slice(0, 2))).isfinite().all()
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ from support.helpers import SMALL
 import fillin
 from fillin.errors import FillinError
 from fillin.train import checkpoint, fit, open_run, read
-from fillin.train.lock import Busy, alone
-from fillin.train.log import Line, Log
+from fillin.train.lock import FolderLocked, lock_folder
+from fillin.train.log import Log, LogLine
 from fillin.train.log import read as read_log
-from fillin.train.loop import Goal, objective_of, optimiser_of
-from fillin.train.recipe import CHOICES, model_of, stream_of
+from fillin.train.loop import TrainingModule, make_objective, make_optimiser
+from fillin.train.recipe import CHOICES, build_model, make_stream
 
 WEIGHTS = ("best/model.safetensors", "last/model.safetensors", "last/trainer.safetensors")
 
@@ -91,11 +91,11 @@ def test_interrupted_it_says_how_to_go_on_and_ends_with_the_same_bytes(killed):
 @pytest.mark.parametrize("name", CHOICES["optimiser.name"])
 def test_a_checkpoint_comes_back_to_the_bit(name, tmp_path):
     recipe = read(SMALL, ["--optimiser.name", name])
-    stream = stream_of(recipe)
+    stream = make_stream(recipe)
 
     def new():
-        goal = Goal(model_of(recipe, stream), objective_of(recipe))
-        return goal, optimiser_of(recipe, goal)
+        goal = TrainingModule(build_model(recipe, stream), make_objective(recipe))
+        return goal, make_optimiser(recipe, goal)
 
     def step(goal, optimiser, number):
         task = stream.task(number)
@@ -170,16 +170,16 @@ def test_what_is_no_run(tmp_path):
 def test_two_trainings_in_one_folder(run):
     before = contents(run)
     with (
-        alone(run),
-        pytest.raises(Busy, match="is being trained by another process"),
+        lock_folder(run),
+        pytest.raises(FolderLocked, match="is being trained by another process"),
     ):
         fit(folder=run, resume=True, overrides=["--budget.steps", "9"])
-    with alone(run), pytest.raises(Busy):
+    with lock_folder(run), pytest.raises(FolderLocked):
         fit(SMALL, run)
     assert contents(run) == before
     with pytest.raises(FillinError, match="holds a run already"):
         fit(SMALL, run)
-    with alone(run):  # nobody keeps it
+    with lock_folder(run):  # nobody keeps it
         pass
 
 
@@ -258,7 +258,7 @@ def test_a_log_that_cannot_be_written(tmp_path):
     log._file = Path("/dev/full").open("a")  # noqa: SIM115 (it is closed below)
     log._writer = csv.writer(log._file)
     with pytest.raises(FillinError, match=r"cannot write .*log\.csv.*No space left.*--resume"):
-        log.add(Line(1, 0.1, 1.0, 1.0, 1e-3))
+        log.add(LogLine(1, 0.1, 1.0, 1.0, 1e-3))
     log.close()
 
 

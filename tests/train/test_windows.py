@@ -11,7 +11,7 @@ from support.helpers import SMALL
 
 from fillin import io
 from fillin.train import fit, lock
-from fillin.train.lock import Busy, alone
+from fillin.train.lock import FolderLocked, lock_folder
 
 
 class Windows:
@@ -61,7 +61,11 @@ def test_a_run_is_trained_and_resumed(windows, tmp_path):
 
 
 def test_a_folder_is_for_one(windows, tmp_path):
-    with alone(tmp_path), pytest.raises(Busy, match="is being trained by another process"), alone(tmp_path):
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(FolderLocked, match="is being trained by another process"),
+        lock_folder(tmp_path),
+    ):
         pass
-    with alone(tmp_path):  # nobody keeps it
+    with lock_folder(tmp_path):  # nobody keeps it
         pass

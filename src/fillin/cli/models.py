@@ -68,9 +68,9 @@ def _show_pretrained(content: list[dict[str, Any]]) -> None:
 
 
 def _about(name: str) -> dict[str, Any]:
-    from fillin.models.registry import entry_of
+    from fillin.models.registry import get_entry
 
-    entry = entry_of(name)
+    entry = get_entry(name)
     equivariant = bool(entry.options.get("equivariant", entry.build.equivariant))
     about = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
     return {**about, "paper": entry.paper}
@@ -83,10 +83,10 @@ def _all() -> list[dict[str, Any]]:
 
 
 def _one(name: str) -> dict[str, Any]:
-    from fillin.models import create, options_of
-    from fillin.models.registry import entry_of
+    from fillin.models import create, list_options
+    from fillin.models.registry import get_entry
 
-    options, sizes = options_of(name), entry_of(name).sizes  # first: an unknown name ends here
+    options, sizes = list_options(name), get_entry(name).sizes  # first: an unknown name ends here
     counts = {size: sum(p.numel() for p in create(name, size=size).parameters()) for size in sizes}
     rows = {
         size: {"parameters": counts[size], **{k: v for k, v in given.items() if k in options}}

@@ -140,7 +140,7 @@ def _train(arguments: argparse.Namespace, overrides: list[str]) -> None:
 
 
 def _report(run) -> None:
-    from fillin.train.recipe import share_spent
+    from fillin.train.recipe import budget_fraction
 
     # a path is told as it is, on one line
     say = partial(console(stderr=True).print, highlight=False, markup=False, soft_wrap=True)
@@ -153,7 +153,7 @@ def _report(run) -> None:
     each = "image" if run.recipe["objective"]["name"] == "classification" else "target"
     told = "" if best is None else f", best validation {best:.3f} nats per {each}"
     say(f"{run.folder}: {last.step:,} steps in {last.seconds:.0f} s{told}")
-    if share_spent(run.recipe, last.step, last.seconds) < 1:
+    if budget_fraction(run.recipe, last.step, last.seconds) < 1:
         say(f"stopped before its end; {more}")
         raise KeyboardInterrupt  # the exit code of what was interrupted
     say(f"weights: {run.folder}/best    learning curve: {run.folder}/learning.png")

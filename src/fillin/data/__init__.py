@@ -1,26 +1,26 @@
 """Where tasks come from."""
 
-from fillin.data.curves import FUNCTIONS, PROTOCOLS, Curves, Layout, curves
-from fillin.data.function_prior import Broad
-from fillin.data.functions import Function, GaussianProcess, Mixture
+from fillin.data.curves import FUNCTIONS, PROTOCOLS, Curves, TaskLayout, curves
+from fillin.data.function_prior import BroadPrior
+from fillin.data.functions import FunctionPrior, GaussianProcessPrior, MixturePrior
 from fillin.data.kernels import KERNELS
-from fillin.data.limits import Limit, bayes, known
+from fillin.data.limits import Limit, bayes_limit, oracle_limit
 from fillin.data.task import Stream, Task
 
 __all__ = [
     "FUNCTIONS",
     "KERNELS",
     "PROTOCOLS",
-    "Broad",
+    "BroadPrior",
     "Curves",
-    "Function",
-    "GaussianProcess",
-    "Layout",
+    "FunctionPrior",
+    "GaussianProcessPrior",
     "Limit",
-    "Mixture",
+    "MixturePrior",
     "Stream",
     "Task",
-    "bayes",
+    "TaskLayout",
+    "bayes_limit",
     "curves",
-    "known",
+    "oracle_limit",
 ]

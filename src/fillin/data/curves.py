@@ -16,8 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fillin.data.functions import Function, GaussianProcess, Mixture, PredatorPrey, Sawtooth, SquareWave, uniform
-from fillin.data.kernels import KERNELS, Kernel, Product, Sum, is_number, is_pair
+from fillin.data.functions import (
+    FunctionPrior,
+    GaussianProcessPrior,
+    MixturePrior,
+    PredatorPrey,
+    Sawtooth,
+    SquareWave,
+    uniform,
+)
+from fillin.data.kernels import KERNELS, Kernel, ProductKernel, SumKernel, is_number, is_pair
 from fillin.data.task import Task
 from fillin.errors import InputError, UnknownName, choose
 
@@ -25,7 +33,7 @@ Counts = tuple[int, int]  # both ends included
 
 
 @dataclass(frozen=True)
-class Layout:
+class TaskLayout:
     """Where the points of a task are: uniform in [low, high]^dim_x, both moved by `shift`.
 
     Nc is uniform in `context` and Nt in `targets`, alike for the tasks of a batch; where `points` is given, Nc + Nt
@@ -79,8 +87,8 @@ def _between(low: int, high: float, random: torch.Generator) -> int:
 class Curves:
     """A stream of tasks: `task(s)` is the same whoever asks, and whenever."""
 
-    function: Function = field(default_factory=GaussianProcess)
-    layout: Layout = field(default_factory=Layout)
+    function: FunctionPrior = field(default_factory=GaussianProcessPrior)
+    layout: TaskLayout = field(default_factory=TaskLayout)
     batch: int = 16
     seed: int = 0
 
@@ -106,13 +114,13 @@ class Curves:
 
     def draw(self, step: int) -> tuple[Task, Any]:
         """Batch `step`, and the unknowns that made it: `function.given(unknowns, task)` is the answer."""
-        random = generator(self.seed, step)
+        random = make_generator(self.seed, step)
         xc, xt = self.layout.draw(self.batch, random)
         y, unknowns = self.function.draw(torch.cat([xc, xt], 1), random)
         nc = xc.shape[1]
         return Task(xc.float(), y[:, :nc].float(), xt.float(), y[:, nc:].float()), unknowns
 
-    def in_small_batches(self, seed: int) -> "Curves":
+    def validation_stream(self, seed: int) -> "Curves":
         return replace(self, seed=seed, batch=4)
 
     def at(self, **layout: Any) -> "Curves":
@@ -120,23 +128,23 @@ class Curves:
         return replace(self, layout=replace(self.layout, **layout))
 
 
-def generator(*seeds: int) -> torch.Generator:
+def make_generator(*seeds: int) -> torch.Generator:
     """Random numbers that depend on all of `seeds`. torch keeps 32 bits of a seed, so they are mixed into those."""
     return torch.Generator().manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
 
 
 # What is known of a protocol: where points are, and what hyperparameters are.
 _HYPER = {"length": (0.1, 0.6), "scale": (0.1, 1.0), "noise": 0.02}
-PROTOCOLS: dict[str, tuple[Layout, dict[str, Any]]] = {
+PROTOCOLS: dict[str, tuple[TaskLayout, dict[str, Any]]] = {
     # Nguyen & Grover 2022, and with it LBANP and CMANP: Nc ~ U[3, 47), Nt ~ U[3, 50 − Nc)
-    "tnp": (Layout(), _HYPER),
+    "tnp": (TaskLayout(), _HYPER),
     # Ashman et al. 2024: log-uniform length scales, targets outside the context as well
     "te-tnp": (
-        Layout(context=(1, 64), targets=(128, 128), points=None, target_range=(-3.0, 3.0)),
+        TaskLayout(context=(1, 64), targets=(128, 128), points=None, target_range=(-3.0, 3.0)),
         {"length": (0.25, 4.0), "scale": (1.0, 1.0), "period": (0.25, 4.0), "noise": 0.2, "logarithmic": True},
     ),
     # neuralprocesses: noiseless sawtooth waves
-    "sawtooth": (Layout(context=(0, 30), targets=(100, 100), points=None), {**_HYPER, "noise": 0.0}),
+    "sawtooth": (TaskLayout(context=(0, 30), targets=(100, 100), points=None), {**_HYPER, "noise": 0.0}),
 }
 FUNCTIONS: dict[str, type] = {
     **KERNELS,
@@ -151,7 +159,7 @@ def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: 
 
     `function` is a kernel or another function by name; `+` and `*` combine kernels, `|` mixes functions, and a number
     before one is its weight: "2 rbf | matern-5/2 | rbf * periodic | sawtooth". `protocol` sets places, counts and
-    hyperparameters as a paper does; `options` override them: every field of `Layout`, and what the function has of
+    hyperparameters as a paper does; `options` override them: every field of `TaskLayout`, and what the function has of
     `noise`, `logarithmic` and ranges of hyperparameters ("length", "scale", "period", "drift", "mix", "frequency").
     """
     settings = defaults(protocol, function)
@@ -159,22 +167,22 @@ def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: 
         if option not in settings:
             raise UnknownName(f"option of {function!r}", option, settings)
     settings |= {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
-    places = {f.name: settings.pop(f.name) for f in fields(Layout)}
-    return Curves(function_of(function, settings), Layout(**places), batch, seed)
+    places = {f.name: settings.pop(f.name) for f in fields(TaskLayout)}
+    return Curves(parse_function(function, settings), TaskLayout(**places), batch, seed)
 
 
 def defaults(protocol: str, function: str = "rbf") -> dict[str, Any]:
-    """Every option of `curves` with its value under a protocol: those of `Layout`, then those that the function has."""
+    """Return every option of `curves` with its value under a protocol: those of `TaskLayout`, then the function's."""
     layout, hyper = PROTOCOLS[choose("protocol", protocol, PROTOCOLS)]
     words = {word for part in re.split(r"[|+*]", str(function)) for word in part.split()}
     kinds = [kind for name, kind in FUNCTIONS.items() if name in words]
     own = {f.name: hyper.get(f.name, f.default) for kind in kinds for f in fields(kind) if f.name != "dim_y"}
     if words & set(KERNELS):
         own["noise"] = hyper["noise"]
-    return {**{f.name: getattr(layout, f.name) for f in fields(Layout)}, **own}
+    return {**{f.name: getattr(layout, f.name) for f in fields(TaskLayout)}, **own}
 
 
-def function_of(text: str, hyper: dict[str, Any]) -> Function:
+def parse_function(text: str, hyper: dict[str, Any]) -> FunctionPrior:
     """The function that is written in words, as in `curves`, with these ranges of hyperparameters."""
     members, weights = [], []
     for part in str(text).split("|"):
@@ -184,7 +192,7 @@ def function_of(text: str, hyper: dict[str, Any]) -> Function:
             raise InputError(f"curves: a weight must be a positive number, got {words[0]} before {words[1]!r}")
         weights.append(1.0 if weight is None else weight)
         members.append(_function(part.strip() if weight is None else words[1], hyper))
-    return members[0] if len(members) == 1 else Mixture(tuple(members), tuple(weights))
+    return members[0] if len(members) == 1 else MixturePrior(tuple(members), tuple(weights))
 
 
 def _number(word: str) -> float | None:
@@ -194,11 +202,11 @@ def _number(word: str) -> float | None:
         return None
 
 
-def _function(text: str, hyper: dict[str, Any]) -> Function:
+def _function(text: str, hyper: dict[str, Any]) -> FunctionPrior:
     if text in FUNCTIONS and text not in KERNELS:
         kind = FUNCTIONS[text]
         return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
-    return GaussianProcess(_kernel(text, hyper), hyper["noise"], bool(hyper.get("logarithmic", False)))
+    return GaussianProcessPrior(_kernel(text, hyper), hyper["noise"], bool(hyper.get("logarithmic", False)))
 
 
 def _kernel(text: str, hyper: dict[str, Any]) -> Kernel:
@@ -206,8 +214,8 @@ def _kernel(text: str, hyper: dict[str, Any]) -> Kernel:
     sums = []
     for term in text.split("+"):
         factors = [_basic(name.strip(), hyper) for name in term.split("*")]
-        sums.append(factors[0] if len(factors) == 1 else Product(tuple(factors)))
-    return sums[0] if len(sums) == 1 else Sum(tuple(sums))
+        sums.append(factors[0] if len(factors) == 1 else ProductKernel(tuple(factors)))
+    return sums[0] if len(sums) == 1 else SumKernel(tuple(sums))
 
 
 def _basic(name: str, hyper: dict[str, Any]) -> Kernel:

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.data.curves import PROTOCOLS, function_of, generator
-from fillin.data.functions import Function, Mixture, uniform
+from fillin.data.curves import PROTOCOLS, make_generator, parse_function
+from fillin.data.functions import FunctionPrior, MixturePrior, uniform
 from fillin.data.kernels import Range, is_number, is_pair, within
 from fillin.data.task import Task
 from fillin.errors import InputError
@@ -37,7 +37,7 @@ HYPER: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Broad:
+class BroadPrior:
     """A stream of tasks of `points` each (log-uniform), as many in a batch as have about so many `pairs`.
 
     The share `plain` has the kernels, places and noise of the protocol `tnp`. With `columns` a batch has 1 to dim_x of
@@ -67,11 +67,11 @@ class Broad:
     def _batch(self, points: int) -> int:
         return max(2, min(64, self.pairs // (points * (points + 100))))
 
-    def in_small_batches(self, seed: int) -> "Broad":
+    def validation_stream(self, seed: int) -> "BroadPrior":
         return replace(self, seed=seed, pairs=self.pairs // 4)
 
     def task(self, step: int) -> Task:
-        random = generator(self.seed, step)
+        random = make_generator(self.seed, step)
         total = round(float(within(uniform(random, 1), self.points, logarithmic=True)))
         batch = self._batch(total)
         nc = min(total - 1, int(total * float(uniform(random, 1))))
@@ -79,7 +79,9 @@ class Broad:
         plain = uniform(random, batch) < self.plain
         x = places(batch, total, dim_x, random)
         x = torch.where(plain[:, None, None], 4 * uniform(random, *x.shape) - 2, x)
-        order = torch.where(plain[:, None], uniform(random, batch, total).argsort(1), hidden_last(x, nc, random))
+        order = torch.where(
+            plain[:, None], uniform(random, batch, total).argsort(1), order_context_first(x, nc, random)
+        )
         x = x.gather(1, order[..., None].expand(x.shape))
         if self.columns:
             x = x * _weights(batch, dim_x, random)
@@ -90,21 +92,21 @@ class Broad:
             y[plain] = clean[plain] + _TNP["noise"] * torch.randn(clean[plain].shape, generator=random, dtype=y.dtype)
             error[plain] = 0
         parts = [part.float() for part in (x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])]
-        return Task(*parts, error_c=error[:, :nc].float(), clean_t=clean[:, nc:].float())
+        return Task(*parts, error_c=error[:, :nc].float(), noise_free_t=clean[:, nc:].float())
 
 
 _TNP = PROTOCOLS["tnp"][1]
 
 
-def _plain(**options) -> Function:
-    return function_of(PLAIN, {**_TNP, **options})
+def _plain(**options) -> FunctionPrior:
+    return parse_function(PLAIN, {**_TNP, **options})
 
 
-def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> Function:
+def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> FunctionPrior:
     """What of this prior has a closed form: its Gaussian processes in one dimension under Gaussian noise, neither
-    warped nor broken. `fillin.data.limits.bayes` tells how well anyone could do there."""
-    rest = function_of(FUNCTIONS, {**HYPER, "scale": (0.3, 1.0), "noise": noise})
-    return Mixture((_plain(), rest), (plain, 1 - plain))
+    warped nor broken. `fillin.data.limits.bayes_limit` tells how well anyone could do there."""
+    rest = parse_function(FUNCTIONS, {**HYPER, "scale": (0.3, 1.0), "noise": noise})
+    return MixturePrior((_plain(), rest), (plain, 1 - plain))
 
 
 def _weights(batch: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b 1 dx"]:
@@ -130,7 +132,7 @@ def places(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Ten
     return torch.where(uniform(random, batch, 1, 1) < 0.5, nodes, x)
 
 
-def hidden_last(x: Float[Tensor, "b n dx"], nc: int, random: torch.Generator) -> Int64[Tensor, "b n"]:
+def order_context_first(x: Float[Tensor, "b n dx"], nc: int, random: torch.Generator) -> Int64[Tensor, "b n"]:
     """An order of the points: nc that are known, then those that are hidden (in no order), per task anywhere, in up to
     four blocks, beyond an end, or some of each."""
     b, n, dim_x = x.shape
@@ -165,8 +167,8 @@ def values(x: Float[Tensor, "b n dx"], random: torch.Generator) -> Float[Tensor,
     return f
 
 
-def _prior(dim_x: int) -> Function:
-    return function_of((FUNCTIONS if dim_x == 1 else FLAT) + WAVES, HYPER)
+def _prior(dim_x: int) -> FunctionPrior:
+    return parse_function((FUNCTIONS if dim_x == 1 else FLAT) + WAVES, HYPER)
 
 
 def unit(f: Float[Tensor, "b n 1"]) -> Float[Tensor, "b n 1"]:

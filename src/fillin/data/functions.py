@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from fillin.data.kernels import RBF, Kernel, Range, check_range, is_number, within
+from fillin.data.kernels import Kernel, Range, RBFKernel, check_range, is_number, within
 from fillin.data.quadrature import adapt
 from fillin.data.task import Task
 from fillin.errors import InputError
@@ -29,7 +29,7 @@ class Hypotheses(NamedTuple):
     joint: Float[Tensor, "s b"]  # ln p(yt | yc, s)
 
 
-class Function(ABC):
+class FunctionPrior(ABC):
     """A distribution over functions from R^dx to R^dim_y; dx is any number where `dim_x` is None."""
 
     dim_x: ClassVar[int | None] = None
@@ -66,11 +66,11 @@ def deviation(noise: float | Range, u: Tensor, logarithmic: bool = False) -> Ten
 
 
 @dataclass(frozen=True)
-class GaussianProcess(Function):
+class GaussianProcessPrior(FunctionPrior):
     """f ~ GP(0, k), y = f + noise·ε. `noise` is a standard deviation, or the range of which each task draws its own,
     uniformly or log-uniformly."""
 
-    kernel: Kernel = field(default_factory=RBF)
+    kernel: Kernel = field(default_factory=RBFKernel)
     noise: float | Range = 0.02
     logarithmic: bool = False
 
@@ -157,7 +157,7 @@ class GaussianProcess(Function):
 
 
 @dataclass(frozen=True)
-class Sawtooth(Function):
+class Sawtooth(FunctionPrior):
     """y = frac(frequency · (x·direction) − phase) + noise·ε, direction a random unit vector, as in neuralprocesses."""
 
     frequency: Range = (2.0, 4.0)
@@ -190,7 +190,7 @@ class SquareWave(Sawtooth):
 
 
 @dataclass(frozen=True)
-class PredatorPrey(Function):
+class PredatorPrey(FunctionPrior):
     """Prey u and predators v under Lotka and Volterra's equations with noise in the growth, as in neuralprocesses:
 
         du = u(α − βv) dt + σ u dW,    dv = v(−γ + δu) dt + σ v dW
@@ -232,10 +232,10 @@ def _lotka_volterra(state: np.ndarray, rates, feed, sigma, shocks: np.ndarray, d
 
 
 @dataclass(frozen=True)
-class Mixture(Function):
+class MixturePrior(FunctionPrior):
     """Each task draws its function from one of `members`, with probability in proportion to `weights`."""
 
-    members: tuple[Function, ...]
+    members: tuple[FunctionPrior, ...]
     weights: tuple[float, ...]
 
     def __post_init__(self):

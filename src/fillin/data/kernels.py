@@ -3,7 +3,7 @@
 A kernel says from which ranges its hyperparameters come; uniforms in (0, 1) choose among them. Random uniforms make
 data, a low-discrepancy sequence of them makes the Bayes limit: both read the prior through the same map.
 
-    kernel = RBF(length=(0.1, 0.6)) + Periodic() * RBF(length=(1, 4))
+    kernel = RBFKernel(length=(0.1, 0.6)) + PeriodicKernel() * RBFKernel(length=(1, 4))
     theta = kernel.hyper(torch.rand(16, kernel.size))     # [16 size]
     kernel(xa, xb, theta)                                 # [16 n m]
 """
@@ -64,14 +64,14 @@ class Kernel(ABC):
         """The covariance of f at xa with f at xb, where hyperparameters are `theta`."""
 
     def __add__(self, other: "Kernel") -> "Kernel":
-        return Sum((self, other))
+        return SumKernel((self, other))
 
     def __mul__(self, other: "Kernel") -> "Kernel":
-        return Product((self, other))
+        return ProductKernel((self, other))
 
 
 @dataclass(frozen=True)
-class Basic(Kernel):
+class BaseKernel(Kernel):
     """One kernel: each field is the range of a hyperparameter, uniform in it, or log-uniform where `logarithmic`.
 
     A subclass says what it is at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1].
@@ -116,21 +116,21 @@ def distance(xa: Tensor, xb: Tensor) -> Tensor:
     return torch.linalg.vector_norm(xa[..., :, None, :] - xb[..., None, :, :], dim=-1)
 
 
-class RBF(Basic):
+class RBFKernel(BaseKernel):
     """scale² exp(−½ r²/length²)."""
 
     def correlation(self, xa, xb, length):
         return torch.exp(-0.5 * (distance(xa, xb) / length).square())
 
 
-class Matern12(Basic):
+class Matern12Kernel(BaseKernel):
     """scale² exp(−r/length)."""
 
     def correlation(self, xa, xb, length):
         return torch.exp(-distance(xa, xb) / length)
 
 
-class Matern32(Basic):
+class Matern32Kernel(BaseKernel):
     """scale² (1 + s) exp(−s), s = √3 r/length."""
 
     def correlation(self, xa, xb, length):
@@ -138,7 +138,7 @@ class Matern32(Basic):
         return (1 + s) * torch.exp(-s)
 
 
-class Matern52(Basic):
+class Matern52Kernel(BaseKernel):
     """scale² (1 + s + s²/3) exp(−s), s = √5 r/length."""
 
     def correlation(self, xa, xb, length):
@@ -147,7 +147,7 @@ class Matern52(Basic):
 
 
 @dataclass(frozen=True)
-class Periodic(Basic):
+class PeriodicKernel(BaseKernel):
     """scale² exp(−2 Σ_i sin²(π Δ_i/period)/length²): positive definite in any number of dimensions."""
 
     period: Range = (0.1, 0.5)
@@ -160,7 +160,7 @@ class Periodic(Basic):
 
 
 @dataclass(frozen=True)
-class WeaklyPeriodic(Periodic):
+class WeaklyPeriodicKernel(PeriodicKernel):
     """A periodic kernel whose pattern changes slowly: times exp(−½ r²/drift²)."""
 
     drift: Range = (0.5, 2.0)
@@ -170,7 +170,7 @@ class WeaklyPeriodic(Periodic):
 
 
 @dataclass(frozen=True)
-class RationalQuadratic(Basic):
+class RationalQuadraticKernel(BaseKernel):
     """scale² (1 + r²/(2 mix length²))^−mix: RBFs of many lengths at once."""
 
     mix: Range = (0.5, 2.0)
@@ -179,7 +179,7 @@ class RationalQuadratic(Basic):
         return (1 + (distance(xa, xb) / length).square() / (2 * mix)) ** -mix
 
 
-class Linear(Basic):
+class LinearKernel(BaseKernel):
     """scale² (1 + x·x'/length²): straight lines through no point in particular."""
 
     def correlation(self, xa, xb, length):
@@ -187,7 +187,7 @@ class Linear(Basic):
 
 
 @dataclass(frozen=True)
-class _Composite(Kernel):
+class _CompositeKernel(Kernel):
     parts: tuple[Kernel, ...]
 
     @property
@@ -204,27 +204,27 @@ class _Composite(Kernel):
         return [part(xa, xb, own) for part, own in zip(self.parts, self._split(theta), strict=True)]
 
 
-class Sum(_Composite):
+class SumKernel(_CompositeKernel):
     """k₁ + k₂ + …: independent functions, added."""
 
     def __call__(self, xa, xb, theta):
         return torch.stack(self._grams(xa, xb, theta)).sum(0)
 
 
-class Product(_Composite):
+class ProductKernel(_CompositeKernel):
     """k₁ · k₂ · …"""
 
     def __call__(self, xa, xb, theta):
         return torch.stack(self._grams(xa, xb, theta)).prod(0)
 
 
-KERNELS: dict[str, type[Basic]] = {
-    "rbf": RBF,
-    "matern-1/2": Matern12,
-    "matern-3/2": Matern32,
-    "matern-5/2": Matern52,
-    "periodic": Periodic,
-    "weakly-periodic": WeaklyPeriodic,
-    "rational-quadratic": RationalQuadratic,
-    "linear": Linear,
+KERNELS: dict[str, type[BaseKernel]] = {
+    "rbf": RBFKernel,
+    "matern-1/2": Matern12Kernel,
+    "matern-3/2": Matern32Kernel,
+    "matern-5/2": Matern52Kernel,
+    "periodic": PeriodicKernel,
+    "weakly-periodic": WeaklyPeriodicKernel,
+    "rational-quadratic": RationalQuadraticKernel,
+    "linear": LinearKernel,
 }

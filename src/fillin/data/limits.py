@@ -16,13 +16,13 @@ class Limit(NamedTuple):
     joint: Float[Tensor, "b"]
 
 
-def known(stream: Curves, step: int) -> Limit | None:
+def oracle_limit(stream: Curves, step: int) -> Limit | None:
     """Of batch `step`, for one who is told the hyperparameters. None where there is no closed form."""
     task, unknowns = stream.draw(step)
     return _average(stream.function.given(unknowns, task))
 
 
-def bayes(stream: Curves, step: int, settings: int = 512) -> Limit | None:
+def bayes_limit(stream: Curves, step: int, settings: int = 512) -> Limit | None:
     """Of batch `step`, for one who knows only the prior of the hyperparameters: the best that a model can do.
 
         p(yt | yc) = Σ_s w_s p(yt | yc, θ_s),    w_s ∝ p(yc | θ_s)

@@ -22,7 +22,7 @@ class Task:
     mask_c: Bool[Tensor, "b nc *dy"] | None = None
     mask_t: Bool[Tensor, "b nt *dy"] | None = None
     error_c: Float[Tensor, "b nc dy"] | None = None  # known deviations of yc, 0 where none is known
-    clean_t: Float[Tensor, "b nt dy"] | None = None  # yt without its noise, where that is known
+    noise_free_t: Float[Tensor, "b nt dy"] | None = None  # yt without its noise, where that is known
 
     def __repr__(self) -> str:
         shapes = dict(zip(self.__dataclass_fields__, self.parts, strict=True))
@@ -74,7 +74,7 @@ class Stream(Batches, Protocol):
     @property
     def dim_y(self) -> int: ...
 
-    def in_small_batches(self, seed: int) -> "Stream":
+    def validation_stream(self, seed: int) -> "Stream":
         """The same from another seed, for validation: tasks of a batch share their counts, so the same number of tasks
         in small batches says more."""
         ...

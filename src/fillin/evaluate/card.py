@@ -20,7 +20,7 @@ from fillin.measure import describe_machine
 from fillin.models import load, save
 from fillin.pretrained import locate
 from fillin.train import Run, dump, open_run
-from fillin.train.recipe import stream_of
+from fillin.train.recipe import make_stream
 
 _SOURCES = {  # of images, and whose they are
     "digits": "the images for training of handwritten digits that come with scikit-learn (E. Alpaydin and C. Kaynak, "
@@ -51,7 +51,7 @@ def card(run: Run, name: str, told: Told) -> str:
     """Data, training, scores, licence."""
     model, data, last = run.recipe["model"], run.recipe["data"], run.lines[-1]
     parameters = sum(p.numel() for p in run.model().parameters())
-    tasks = data["batch"] if "batch" in data else f"about {stream_of(run.recipe).batch}"
+    tasks = data["batch"] if "batch" in data else f"about {make_stream(run.recipe).batch}"
     here = ", ".join(f"{key} {value}" for key, value in describe_machine().items())
     lines = [
         f"# {name}",

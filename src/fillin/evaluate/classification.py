@@ -14,11 +14,11 @@ from torch import Tensor
 from fillin.data.images import LabelledImages
 from fillin.errors import InputError
 from fillin.models import PixelClassifier, load
-from fillin.models.registry import entry_of
+from fillin.models.registry import get_entry
 from fillin.plots import panels, save, spans, style, windows
 from fillin.pretrained import locate
 from fillin.train import open_run
-from fillin.train.recipe import stream_of
+from fillin.train.recipe import make_stream
 
 _BINS = 15  # of confidence
 
@@ -59,11 +59,11 @@ def classified(folder: str | os.PathLike, source: str | None = None) -> Classifi
     path = locate(folder)
     if (path / "recipe.yaml").exists():
         recipe = open_run(path).recipe
-        if entry_of(recipe["model"]["name"]).build is not PixelClassifier:
+        if get_entry(recipe["model"]["name"]).build is not PixelClassifier:
             return None
         if not (path / "best").exists():
             raise InputError(f"{path} has no weights yet; go on with: fillin train --resume {path}")
-        learnt = stream_of(recipe)
+        learnt = make_stream(recipe)
         assert isinstance(learnt, LabelledImages)
         source = source or learnt.source
     elif not (path / "model.safetensors").exists() or not isinstance(load(path), PixelClassifier):

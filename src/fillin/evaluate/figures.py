@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.distributions import MultivariateNormal, Normal
 
-from fillin.data import Curves, Function, GaussianProcess, Mixture, Task
+from fillin.data import Curves, FunctionPrior, GaussianProcessPrior, MixturePrior, Task
 from fillin.evaluate.report import Row, Setting, label
 from fillin.evaluate.scores import Likelihood, unseen
 from fillin.metrics import BINS, LEVELS
@@ -99,12 +99,12 @@ def _answer(axes, stream: Curves, unknowns, task: Task, fine, coarse, number: in
     samples(axes, coarse, few.sample(torch.Size([number]))[..., None], colour=GREEN)
 
 
-def _exact(function: Function, unknowns: Any, task: Task, xt) -> MultivariateNormal | None:
+def _exact(function: FunctionPrior, unknowns: Any, task: Task, xt) -> MultivariateNormal | None:
     """The posterior of the one task at xt; None where there is no closed form."""
-    if isinstance(function, Mixture):
+    if isinstance(function, MixturePrior):
         [(_, member, own)] = unknowns
         return _exact(member, own, task, xt)
-    return function.posterior(task.xc, task.yc, xt, unknowns) if isinstance(function, GaussianProcess) else None
+    return function.posterior(task.xc, task.yc, xt, unknowns) if isinstance(function, GaussianProcessPrior) else None
 
 
 def calibration(path: Path, rows: Sequence[Row]) -> Path:

@@ -1,8 +1,8 @@
 """How good a model is that is shown images, beside the nearest centroid, and whether it looks at what it is shown.
 
-On the data sets of `Datapoints` images for testing are asked about, 1,024 for training shown; on tasks of `FewShot` the
-classes that were held out. Baselines know what the model is shown: the class whose mean is nearest, in pixels and in
-the model's own vectors of images. `shuffled` is the model again, the shown labels dealt out anew.
+On `LabelledSets` images for testing are asked about, 1,024 for training shown; on tasks of `FewShot` the classes that
+were held out. Baselines know what the model is shown: the class whose mean is nearest, in pixels and in the model's own
+vectors of images. `shuffled` is the model again, the shown labels dealt out anew.
 """
 
 import math
@@ -16,16 +16,16 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.data.curves import generator
-from fillin.data.images import Datapoints, FewShot, Lesson
+from fillin.data.curves import make_generator
+from fillin.data.images import Episode, FewShot, LabelledSets
 from fillin.errors import InputError
 from fillin.evaluate.classification import ClassScores, confusion, scores_of
-from fillin.models import ByExample, Matching, load
-from fillin.models.registry import entry_of
+from fillin.models import InContextClassifier, MatchingNetwork, load
+from fillin.models.registry import get_entry
 from fillin.plots import panels, save, style
 from fillin.pretrained import locate
 from fillin.train import open_run
-from fillin.train.recipe import stream_of
+from fillin.train.recipe import make_stream
 
 _CONTEXT, _ASKED = 1024, 500  # images of a data set
 _TASKS = 600  # few-shot
@@ -35,8 +35,8 @@ _SHUFFLE = 4  # what random numbers are for
 class Taught(NamedTuple):
     """A model, and what it is asked."""
 
-    model: ByExample
-    stream: Datapoints | FewShot
+    model: InContextClassifier
+    stream: LabelledSets | FewShot
 
 
 @dataclass(frozen=True)
@@ -57,26 +57,26 @@ def taught(folder: str | os.PathLike, source: str | None = None) -> Taught | Non
     path = locate(folder)
     if (path / "recipe.yaml").exists():
         recipe = open_run(path).recipe
-        if not issubclass(entry_of(recipe["model"]["name"]).build, ByExample):
+        if not issubclass(get_entry(recipe["model"]["name"]).build, InContextClassifier):
             return None
         if not (path / "best").exists():
             raise InputError(f"{path} has no weights yet; go on with: fillin train --resume {path}")
-        learnt = stream_of(recipe)
-        assert isinstance(learnt, Datapoints | FewShot)
+        learnt = make_stream(recipe)
+        assert isinstance(learnt, LabelledSets | FewShot)
         stream = replace(learnt, source=source or learnt.source)
-    elif not (path / "model.safetensors").exists() or not isinstance(load(path), ByExample):
+    elif not (path / "model.safetensors").exists() or not isinstance(load(path), InContextClassifier):
         return None
-    elif source is None or isinstance(load(path, ByExample), Matching):
+    elif source is None or isinstance(load(path, InContextClassifier), MatchingNetwork):
         raise InputError(
             f"{path} is a model without a recipe: give the run that it is of; npt-images, which knows its classes, can "
             "be asked other images with --source"
         )
     else:
-        stream = Datapoints(source)
-    return Taught(load(path, ByExample), _asked(stream, load(path, ByExample)))
+        stream = LabelledSets(source)
+    return Taught(load(path, InContextClassifier), _asked(stream, load(path, InContextClassifier)))
 
 
-def _asked(stream: Datapoints | FewShot, model: ByExample) -> Datapoints | FewShot:
+def _asked(stream: LabelledSets | FewShot, model: InContextClassifier) -> LabelledSets | FewShot:
     """What is evaluated on, if it fits the model."""
     if stream.dim_x != model.dim_x or stream.dim_y > model.dim_y:
         raise InputError(
@@ -93,11 +93,11 @@ def _asked(stream: Datapoints | FewShot, model: ByExample) -> Datapoints | FewSh
 def judge(about: Taught, tasks: int = _TASKS, tick: Callable[[], object] = lambda: None) -> LessonScores:
     """The scores on every image for testing, or on so many few-shot `tasks`."""
     model, stream = about.model.eval(), about.stream
-    images = len(stream.stream.images) if isinstance(stream, Datapoints) else tasks * stream.ways * stream.queries
+    images = len(stream.stream.images) if isinstance(stream, LabelledSets) else tasks * stream.ways * stream.queries
     logits, answers, right, shown = [], [], [], 0
     for step in range(math.ceil(images / (stream.batch * _each(stream)))):
         lesson = stream.task(step)
-        lesson = Lesson(lesson.images.to(model.norm.weight), lesson.labels, lesson.shown)
+        lesson = Episode(lesson.images.to(model.norm.weight), lesson.labels, lesson.shown)
         shown = lesson.shown
         logits.append(model(*lesson.inputs).float().log_softmax(-1).flatten(0, 1))
         answers.append(lesson.answers.flatten())
@@ -115,18 +115,20 @@ def judge(about: Taught, tasks: int = _TASKS, tick: Callable[[], object] = lambd
     return LessonScores(math.ceil(images / _each(stream)), shown, found, *shares)
 
 
-def _each(stream: Datapoints | FewShot) -> int:
+def _each(stream: LabelledSets | FewShot) -> int:
     """How many images one task asks about."""
-    return stream.asked if isinstance(stream, Datapoints) else stream.ways * stream.queries
+    return stream.asked if isinstance(stream, LabelledSets) else stream.ways * stream.queries
 
 
-def _shuffled(lesson: Lesson, seed: int, step: int) -> Int64[Tensor, "b shown"]:
+def _shuffled(lesson: Episode, seed: int, step: int) -> Int64[Tensor, "b shown"]:
     """The labels that are shown, dealt out anew."""
-    order = torch.rand(lesson.labels[:, : lesson.shown].shape, generator=generator(seed, step, _SHUFFLE)).argsort(1)
+    order = torch.rand(lesson.labels[:, : lesson.shown].shape, generator=make_generator(seed, step, _SHUFFLE)).argsort(
+        1
+    )
     return lesson.labels[:, : lesson.shown].gather(1, order)
 
 
-def _centroids(x: Float[Tensor, "b n e"], lesson: Lesson, classes: int) -> Float[Tensor, "b asked k"]:
+def _centroids(x: Float[Tensor, "b n e"], lesson: Episode, classes: int) -> Float[Tensor, "b asked k"]:
     """How near each image is to the mean of the shown ones of each class; −∞ where none was shown."""
     of = torch.nn.functional.one_hot(lesson.labels[:, : lesson.shown], classes).to(x)  # [b shown k]
     counts = of.sum(1)[..., None]
@@ -150,10 +152,10 @@ def draw(folder: Path, about: Taught, scores: LessonScores) -> list[Path]:
     return [confusion(folder / "confusion.png", scores.found)]
 
 
-def _tasks(path: Path, model: ByExample, stream: FewShot, most: int = 6) -> Path:
+def _tasks(path: Path, model: InContextClassifier, stream: FewShot, most: int = 6) -> Path:
     """A row a task: a shot of each class in its frame, then queries, framed as they are taken, crossed out if wrong."""
     lesson = replace(stream, batch=most).task(0)
-    taken = model(*Lesson(lesson.images.to(model.norm.weight), lesson.labels, lesson.shown).inputs).argmax(-1)
+    taken = model(*Episode(lesson.images.to(model.norm.weight), lesson.labels, lesson.shown).inputs).argmax(-1)
     asked = torch.linspace(0, taken.shape[1] - 1, min(10, taken.shape[1])).long()
     shown = torch.arange(stream.ways) * stream.shots  # the first of each class
     with style():

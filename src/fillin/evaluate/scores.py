@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Distribution, OneHotCategorical
 
 from fillin import metrics, objectives
-from fillin.data import Curves, Limit, Task, bayes, known
+from fillin.data import Curves, Limit, Task, bayes_limit, oracle_limit
 from fillin.data.images import Images
 from fillin.errors import InputError
 from fillin.heads import Keep, LatentMixture, joint_log_prob
@@ -153,9 +153,9 @@ def _batch(model: Process, stream: Curves | Images, step: int, settings: int, st
         squared=per_entry_mean((prediction.mean - y).double().square()).cpu(),
         crps=None if parts is None else per_entry_mean(metrics.crps(parts, y).to(y.device)).cpu(),
         pit=None if parts is None else metrics.pit(parts, y)[keep].cpu(),
-        limit=None if curves is None else bayes(curves, step, settings),
-        coarse=bayes(curves, step, settings // 2) if curves is not None and step % _PROBE == 0 else None,
-        known=None if curves is None else known(curves, step),
+        limit=None if curves is None else bayes_limit(curves, step, settings),
+        coarse=bayes_limit(curves, step, settings // 2) if curves is not None and step % _PROBE == 0 else None,
+        known=None if curves is None else oracle_limit(curves, step),
         targets=int(keep.any(-1).sum()),
     )
 

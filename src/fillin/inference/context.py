@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import MixtureSameFamily, Normal
 
 from fillin.errors import InputError
-from fillin.heads import Autoregressive, Observed
+from fillin.heads import Autoregressive, ObservedMixture
 from fillin.models import Process
 from fillin.models.filler import Filler
 from fillin.predictive import LARGEST, Answer, join
@@ -143,7 +143,7 @@ class Known:
             arguments["error_c"] = _tensor(np.nan_to_num(self.error[known] / size))
         found = self.model(**arguments)
         marginal = found.marginals if isinstance(found, Autoregressive) else found
-        if not noise and isinstance(marginal, Observed):
+        if not noise and isinstance(marginal, ObservedMixture):
             marginal = marginal.clean
         answer = _answer(marginal, level, size)
         return answer if growth is None else replace(answer, deviations=answer.deviations * growth[:, None, None])

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from fillin.data import Task
-from fillin.data.function_prior import hidden_last
-from fillin.heads import Autoregressive, Observed, ObservedHead
+from fillin.data.function_prior import order_context_first
+from fillin.heads import Autoregressive, ObservedHead, ObservedMixture
 from fillin.inference.context import Known, Tick
 from fillin.models import Process
 from fillin.objectives import log_likelihood, observed_and_clean
@@ -82,7 +82,7 @@ def _task(known: Known, random: np.random.Generator) -> Task:
     width = np.where(np.ptp(x, 0) > 0, np.ptp(x, 0), 1)
     nc = int(random.uniform(0.5, 0.95) * len(rows))
     generator = torch.Generator().manual_seed(int(random.integers(2**31)))
-    order = hidden_last(torch.from_numpy(4 * x / width - 2).expand(BATCH, -1, -1), nc, generator)
+    order = order_context_first(torch.from_numpy(4 * x / width - 2).expand(BATCH, -1, -1), nc, generator)
 
     def split(values: np.ndarray) -> tuple[Tensor, Tensor]:
         chosen = torch.from_numpy(values)[order].float()
@@ -98,6 +98,6 @@ def _objective(learner: Process, model: Process, task: Task) -> Tensor:
     with torch.no_grad():
         found = model(*task.inputs)
         given = found.given(task.yt) if isinstance(found, Autoregressive) else found
-        assert isinstance(given, Observed)
+        assert isinstance(given, ObservedMixture)
         clean = given.clean.sample()
-    return observed_and_clean(learner, replace(task, clean_t=clean))
+    return observed_and_clean(learner, replace(task, noise_free_t=clean))

@@ -2,11 +2,25 @@
 
 from fillin.models.base import LatentProcess, Process
 from fillin.models.classifier import Classifier, PixelClassifier
-from fillin.models.few_shot import ByExample, Matching, NPTImages
-from fillin.models.registry import CLASSIFIERS, REGISTRY, SIZES, Entry, create, names, options_of
+from fillin.models.few_shot import InContextClassifier, MatchingNetwork, NPTImages
+from fillin.models.registry import CLASSIFIERS, REGISTRY, SIZES, ModelEntry, create, list_options, names
 from fillin.models.serialization import load, save
 
 __all__ = [
-    "CLASSIFIERS", "REGISTRY", "SIZES", "ByExample", "Classifier", "Entry", "LatentProcess", "Matching", "NPTImages",
-    "PixelClassifier", "Process", "create", "load", "names", "options_of", "save",
+    "CLASSIFIERS",
+    "REGISTRY",
+    "SIZES",
+    "Classifier",
+    "InContextClassifier",
+    "LatentProcess",
+    "MatchingNetwork",
+    "ModelEntry",
+    "NPTImages",
+    "PixelClassifier",
+    "Process",
+    "create",
+    "list_options",
+    "load",
+    "names",
+    "save",
 ]  # fmt: skip

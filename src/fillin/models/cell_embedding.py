@@ -15,7 +15,7 @@ _LABELS = 1024  # columns that have a label of their own
 
 
 @dataclass(frozen=True)
-class ColumnUnits:
+class ColumnStatistics:
     """What is known of each column from the rows of the context: its mean and deviation, and its order."""
 
     mean: Float[Tensor, "b 1 d"]
@@ -25,7 +25,7 @@ class ColumnUnits:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, cells: Cells) -> "ColumnUnits":
+    def of(cls, cells: Cells) -> "ColumnStatistics":
         values, seen = cells.values[:, : cells.context], cells.seen[:, : cells.context]
         n = seen.sum(1, keepdim=True).clamp_min(1)
         mean = torch.where(seen, values, 0).sum(1, keepdim=True) / n
@@ -38,9 +38,9 @@ class ColumnUnits:
     def standard(self, values: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         return (values - self.mean) / self.scale
 
-    def columns(self, first: int) -> "ColumnUnits":
+    def columns(self, first: int) -> "ColumnStatistics":
         """Of the columns from the first of them on."""
-        return ColumnUnits(
+        return ColumnStatistics(
             self.mean[..., first:], self.scale[..., first:], self.ordered[:, first:], self.count[:, first:]
         )
 
@@ -68,7 +68,7 @@ class Embedding(nn.Module):
         random = torch.Generator().manual_seed(0)
         self.register_buffer("labels", torch.randn(_LABELS, 16, generator=random), persistent=False)
 
-    def forward(self, cells: Cells, units: ColumnUnits) -> Float[Tensor, "b n d e"]:
+    def forward(self, cells: Cells, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         is_class = (cells.classes > 0)[:, None]  # [b 1 d]
         known = torch.where(cells.seen, cells.values, units.mean)
         z, g = units.standard(known), units.rank(known)

@@ -21,7 +21,7 @@ _SPARED = 4  # pairs for each distinct Δ from which on it pays to look for thes
 _SLOWEST = 10  # the slowest wave turns by a tenth of a radian or less over the whole image
 
 
-class Reach(NamedTuple):
+class LayerSpan(NamedTuple):
     """How far a layer looks: σ of each head along each axis (None: no window), and which share of all pairs is inside,
     the rest being dropped. Places are those of `places`: an image is one wide."""
 
@@ -147,17 +147,17 @@ class PixelClassifier(Classifier):
         x = torch.stack(torch.meshgrid(*axes, indexing="ij"), -1)
         return x if self.dims == 2 else x[None]
 
-    def spans(self, height: int = 32, width: int = 32) -> list[Reach]:
+    def spans(self, height: int = 32, width: int = 32) -> list[LayerSpan]:
         """How far each layer looks, and which share of the pairs of pixels of such an image it computes."""
         found = []
         with torch.no_grad():
             for span, delta, share in self._windows(height, width):
                 if span is None:
-                    found.append(Reach(None, 1.0))
+                    found.append(LayerSpan(None, 1.0))
                     continue
                 inside = span(delta.new_zeros(()), delta)[1]
                 sigma = span.factor.square().sum(-1).sqrt()
-                found.append(Reach(sigma, 1.0 if inside is None else float((inside * share).sum(-1).mean())))
+                found.append(LayerSpan(sigma, 1.0 if inside is None else float((inside * share).sum(-1).mean())))
         return found
 
     def openness(self, height: int, width: int) -> Float[Tensor, ""]:

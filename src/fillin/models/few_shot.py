@@ -32,7 +32,7 @@ _TINY = 1e-30  # the least probability that a logarithm is taken of
 _SHARP = 10.0  # at the start, how many times a cosine is the logit of a pair
 
 
-class ByExample(Classifier):
+class InContextClassifier(Classifier):
     """logits = model(images, labels): of a data set of images the first are shown with their labels, the rest asked."""
 
     embed: nn.Module
@@ -63,7 +63,7 @@ class ByExample(Classifier):
         raise NotImplementedError
 
 
-class NPTImages(ByExample):
+class NPTImages(InContextClassifier):
     """Attention between datapoints. `embedding` makes one vector of an image: "cnn", convolutions of `strides`, or
     "patches" of `patch` × `patch` pixels. The weights know what each class looks like.
 
@@ -107,11 +107,12 @@ class NPTImages(ByExample):
         return self.out(self.norm(h[:, shown:]))
 
 
-class Matching(ByExample):
+class MatchingNetwork(InContextClassifier):
     """Classes are names that mean nothing: an image is of a class as far as it is like the images shown of it. Renaming
     classes renames the answers, and classes may be new. Its vectors know what is where: they join no parts of an image.
 
-    >>> Matching(dim_y=3)(torch.rand(2, 7, 8, 8, 1), torch.zeros(2, 5, dtype=torch.long)).exp().sum(-1).mean().item()
+    >>> model = MatchingNetwork(dim_y=3)
+    >>> model(torch.rand(2, 7, 8, 8, 1), torch.zeros(2, 5, dtype=torch.long)).exp().sum(-1).mean().item()
     1.0
     """
 

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fillin.errors import InputError
-from fillin.heads import Autoregressive, in_units
+from fillin.heads import Autoregressive, rescale
 from fillin.layers import mlp
 from fillin.models.base import Process
-from fillin.models.normalization import Units
+from fillin.models.normalization import Normalization
 from fillin.models.points import Points, Targets, per_entry
 from fillin.models.tnp import AutoregressiveTNP, Tokens
 
@@ -38,7 +38,7 @@ class Filler(AutoregressiveTNP):
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> Autoregressive:
         context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
-        units = Units.of(context, self.seasons, self.spacing, alike=self.dim_x is None)
+        units = Normalization.of(context, self.seasons, self.spacing, alike=self.dim_x is None)
         trend = units.trend(targets.x)
         context = replace(
             context, x=units.place(context.x), y=torch.where(context.seen, units.value(context.y, context.x), 0),
@@ -47,7 +47,7 @@ class Filler(AutoregressiveTNP):
         asked = Targets(units.place(targets.x), targets.keep)
 
         def observed(features: Tokens):
-            return in_units(self.head(features), trend, units.scale)
+            return rescale(self.head(features), trend, units.scale)
 
         return Autoregressive(
             torch.Size([*xt.shape[:2], self.dim_y]),
@@ -62,7 +62,7 @@ class Filler(AutoregressiveTNP):
         known = replace(points, y=_squashed(points.y)).known
         return self.embed(torch.cat([known, torch.log1p(10 * error)], -1))
 
-    def _errors(self, given: Tensor | None, context: Points, units: Units) -> Float[Tensor, "b nc dy"] | None:
+    def _errors(self, given: Tensor | None, context: Points, units: Normalization) -> Float[Tensor, "b nc dy"] | None:
         if given is None:
             return None
         if given.shape != context.y.shape:

@@ -20,7 +20,7 @@ _FINE = 24  # steps between two of them, in the second look
 
 
 @dataclass(frozen=True)
-class Units:
+class Normalization:
     """y = base + level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context.
 
     The level is counted from the smallest value, the base: then 1e4 + 1 keeps its digits in float32.
@@ -37,7 +37,7 @@ class Units:
     season: Float[Tensor, "b 1 1"] | None = None  # how sure it is that there is one, 0 to 1
 
     @classmethod
-    def of(cls, context: Points, seasons: bool = False, spacing: bool = False, alike: bool = False) -> "Units":
+    def of(cls, context: Points, seasons: bool = False, spacing: bool = False, alike: bool = False) -> "Normalization":
         """Of each column of x on its own, or of all of them `alike`: the diagonal of their box. With `spacing` places
         are also told in steps between known points, with `seasons` in turns of the season. A gradient flows only where
         someone asks for that of the places, as a search for scales does."""
@@ -45,7 +45,7 @@ class Units:
             return cls._of(context, seasons, spacing, alike)
 
     @classmethod
-    def _of(cls, context: Points, seasons: bool, spacing: bool, alike: bool) -> "Units":
+    def _of(cls, context: Points, seasons: bool, spacing: bool, alike: bool) -> "Normalization":
         there = context.real[..., None]
         low = _least(context.x, there)
         width = -_least(-(context.x - low), there)
@@ -118,7 +118,7 @@ def _spread(rest: Tensor, level: Tensor, n: Float[Tensor, "b 1 dy"]) -> Float[Te
     return torch.where((scale > 0) & (n > 2), scale, 1)
 
 
-def _with_season(units: Units, u: Tensor, rest: Tensor, seen: Tensor) -> Units:
+def _with_season(units: Normalization, u: Tensor, rest: Tensor, seen: Tensor) -> Normalization:
     """The frequency that explains most of what the trend leaves: found by a periodogram, sharpened by least squares."""
     b, n, _ = u.shape
     # frequencies above half the points are not taken: a graph for any number of points looks at all, and leaves them

@@ -19,10 +19,10 @@ from torch.distributions import Distribution, MixtureSameFamily
 
 from fillin.data.cells import Cells
 from fillin.errors import InputError, choose
-from fillin.heads import in_units
+from fillin.heads import rescale
 from fillin.layers import ISAB, Block, PseudoTokens, over_keys
 from fillin.models.base import Process
-from fillin.models.cell_embedding import CLASSES, CellDistribution, ColumnUnits, Embedding
+from fillin.models.cell_embedding import CLASSES, CellDistribution, ColumnStatistics, Embedding
 from fillin.models.points import Points, Targets, origin, read
 
 
@@ -75,13 +75,13 @@ class NPT(Process):
         most = int(cells.classes.max())
         if most > CLASSES:
             raise InputError(f"npt: a column has {most} classes, and at most {CLASSES} are told apart; join rare ones")
-        units = ColumnUnits.of(cells)
+        units = ColumnStatistics.of(cells)
         h = self.features(cells, units)
         exists = torch.arange(CLASSES, device=h.device) < cells.classes.clamp_min(1)[:, None, :, None]
         logits = self.logits(h).masked_fill(~exists, -torch.inf)
         return CellDistribution(self._numbers(h, units), logits, (cells.classes > 0)[:, None])
 
-    def features(self, cells: Cells, units: ColumnUnits) -> Float[Tensor, "b n d e"]:
+    def features(self, cells: Cells, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         """The stack: between attributes, between datapoints, and again."""
         h = self.embed(cells, units)
         b, n, d, _ = h.shape
@@ -95,9 +95,9 @@ class NPT(Process):
             h = rows.unflatten(2, (d, -1)) if self.joined else rows.unflatten(0, (b, d)).transpose(1, 2)
         return self.norm(h)
 
-    def _numbers(self, h: Float[Tensor, "b n d e"], units: ColumnUnits) -> MixtureSameFamily:
+    def _numbers(self, h: Float[Tensor, "b n d e"], units: ColumnStatistics) -> MixtureSameFamily:
         told = self.head.mixture(self.head.out(h).unflatten(-1, (3, -1)))  # type: ignore[operator, union-attr]
-        found = in_units(told, units.mean, units.scale)
+        found = rescale(told, units.mean, units.scale)
         assert isinstance(found, MixtureSameFamily)
         return found
 
@@ -110,7 +110,7 @@ class NPT(Process):
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Distribution:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
         cells = self.encode(context, targets)
-        return self._numbers(self.decode(cells, targets), ColumnUnits.of(cells).columns(xc.shape[2]))
+        return self._numbers(self.decode(cells, targets), ColumnStatistics.of(cells).columns(xc.shape[2]))
 
     def encode(self, context: Points, targets: Targets) -> Cells:
         """The table whose rows are points, those of the context first."""
@@ -122,4 +122,4 @@ class NPT(Process):
 
     def decode(self, encoded: Cells, targets: Targets) -> Float[Tensor, "b nt dy e"]:
         """Features of the cells of y, one column each."""
-        return self.features(encoded, ColumnUnits.of(encoded))[:, encoded.context :, targets.x.shape[2] :]
+        return self.features(encoded, ColumnStatistics.of(encoded))[:, encoded.context :, targets.x.shape[2] :]

@@ -18,7 +18,7 @@ from fillin.errors import InputError
 from fillin.layers import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens, over_keys
 from fillin.models.base import MaskC, MaskT
 from fillin.models.points import Points, Targets, origin, read
-from fillin.models.tnp import Tokenised, Tokens
+from fillin.models.tnp import Tokens, TransformerProcess
 
 Places = Float[Tensor, "b n dx"]
 
@@ -29,7 +29,7 @@ class Stages(NamedTuple):
     alive: Bool[Tensor, "b M"] | None  # False for a task without context, where latents stand nowhere
 
 
-class PseudoProcess(Tokenised):
+class PseudoProcess(TransformerProcess):
     """What the three have in common: pseudo-tokens, and targets that read them."""
 
     def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, pseudo_tokens: int = 32, **options):

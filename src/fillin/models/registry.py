@@ -13,7 +13,7 @@ from fillin.models.base import Process
 from fillin.models.classifier import Classifier, PixelClassifier
 from fillin.models.cnp import CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
-from fillin.models.few_shot import ByExample, Matching, NPTImages
+from fillin.models.few_shot import InContextClassifier, MatchingNetwork, NPTImages
 from fillin.models.filler import Filler
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
@@ -28,7 +28,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelEntry:
     build: type[Process] | type[Classifier]
     line: str
     paper: str
@@ -39,32 +39,32 @@ class Entry:
 _TE = {"equivariant": True, "score": "rbf"}  # learnt fastest of all scores: docs/results/te-scores/report.md
 _NG, _ASHMAN = "Nguyen & Grover 2022", "Ashman et al. 2024"
 
-REGISTRY: dict[str, Entry] = {
-    "cnp": Entry(CNP, "the context as one mean vector", "Garnelo et al. 2018a"),
-    "np": Entry(NP, "a latent variable makes whole functions", "Garnelo et al. 2018b"),
-    "canp": Entry(CANP, "each target attends to the context", "Kim et al. 2019"),
-    "anp": Entry(ANP, "attention and a latent variable", "Kim et al. 2019"),
-    "convcnp": Entry(ConvCNP, "convolutions on a grid; translation equivariant", "Gordon et al. 2020"),
-    "convnp": Entry(ConvNP, "convolutions with a latent function", "Foong et al. 2020"),
-    "tnp-d": Entry(TNP, "transformer; independent targets", _NG),
-    "tnp-a": Entry(AutoregressiveTNP, "transformer; target after target", _NG),
-    "tnp-nd": Entry(JointTNP, "transformer; joint Gaussian over targets", _NG),
-    "te-tnp": Entry(TNP, "translation-equivariant transformer", _ASHMAN, _TE),
-    "te-tnp-a": Entry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
-    "te-tnp-nd": Entry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
-    "filler": Entry(Filler, "te-tnp-a in the units of its context, noise apart: what fills gaps", "fillin", _TE),
-    "lbanp": Entry(LBANP, "latents read the context and one another", "Feng et al. 2023a"),
-    "te-lbanp": Entry(LBANP, "latents with places read the context; translation equivariant", _ASHMAN, _TE),
-    "istnp": Entry(ISTNP, "induced set attention", "Lee et al. 2019"),
-    "te-istnp": Entry(ISTNP, "induced set attention, translation equivariant", _ASHMAN, _TE),
-    "cmanp": Entry(CMANP, "constant memory: the context may come in chunks", "Feng et al. 2023b"),
-    "npt": Entry(NPT, "a whole table: attention between its columns and between its rows", "Kossen et al. 2021"),
-    "te-cmanp": Entry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
+REGISTRY: dict[str, ModelEntry] = {
+    "cnp": ModelEntry(CNP, "the context as one mean vector", "Garnelo et al. 2018a"),
+    "np": ModelEntry(NP, "a latent variable makes whole functions", "Garnelo et al. 2018b"),
+    "canp": ModelEntry(CANP, "each target attends to the context", "Kim et al. 2019"),
+    "anp": ModelEntry(ANP, "attention and a latent variable", "Kim et al. 2019"),
+    "convcnp": ModelEntry(ConvCNP, "convolutions on a grid; translation equivariant", "Gordon et al. 2020"),
+    "convnp": ModelEntry(ConvNP, "convolutions with a latent function", "Foong et al. 2020"),
+    "tnp-d": ModelEntry(TNP, "transformer; independent targets", _NG),
+    "tnp-a": ModelEntry(AutoregressiveTNP, "transformer; target after target", _NG),
+    "tnp-nd": ModelEntry(JointTNP, "transformer; joint Gaussian over targets", _NG),
+    "te-tnp": ModelEntry(TNP, "translation-equivariant transformer", _ASHMAN, _TE),
+    "te-tnp-a": ModelEntry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
+    "te-tnp-nd": ModelEntry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
+    "filler": ModelEntry(Filler, "te-tnp-a in the units of its context, noise apart: what fills gaps", "fillin", _TE),
+    "lbanp": ModelEntry(LBANP, "latents read the context and one another", "Feng et al. 2023a"),
+    "te-lbanp": ModelEntry(LBANP, "latents with places read the context; translation equivariant", _ASHMAN, _TE),
+    "istnp": ModelEntry(ISTNP, "induced set attention", "Lee et al. 2019"),
+    "te-istnp": ModelEntry(ISTNP, "induced set attention, translation equivariant", _ASHMAN, _TE),
+    "cmanp": ModelEntry(CMANP, "constant memory: the context may come in chunks", "Feng et al. 2023b"),
+    "npt": ModelEntry(NPT, "a whole table: attention between its columns and between its rows", "Kossen et al. 2021"),
+    "te-cmanp": ModelEntry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
 }
 
 # What is no process: images go in, classes come out. "base" of `classifier` is that of document 004.
-CLASSIFIERS: dict[str, Entry] = {
-    "classifier": Entry(
+CLASSIFIERS: dict[str, ModelEntry] = {
+    "classifier": ModelEntry(
         PixelClassifier, "images to classes: pixels with learned positions and windows", "Alfons 2022",
         sizes={
             "small": {"width": 32, "heads": 4, "layers": 4, "hidden": 64},
@@ -72,7 +72,7 @@ CLASSIFIERS: dict[str, Entry] = {
             "1m": {"width": 160, "heads": 10, "layers": 6, "hidden": 320},
         },
     ),
-    "npt-images": Entry(
+    "npt-images": ModelEntry(
         NPTImages, "images to classes: attention between images whose labels are known", "Kossen et al. 2021",
         sizes={
             "small": {"width": 64, "heads": 4, "layers": 1, "hidden": 128},
@@ -80,8 +80,8 @@ CLASSIFIERS: dict[str, Entry] = {
             "1m": {"width": 192, "heads": 12, "layers": 3, "hidden": 384},
         },
     ),
-    "matching": Entry(
-        Matching, "few-shot: an image is of a class as far as it is like those shown of it", "Vinyals et al. 2016",
+    "matching": ModelEntry(
+        MatchingNetwork, "few-shot: the class whose labelled images are most similar", "Vinyals et al. 2016",
         sizes={"small": {"width": 32}, "base": {"width": 64}, "1m": {"width": 448}},
     ),
 }  # fmt: skip
@@ -92,7 +92,7 @@ def names() -> list[str]:
     return list(REGISTRY)
 
 
-def entry_of(name: str) -> Entry:
+def get_entry(name: str) -> ModelEntry:
     """The line of any model, a process or not."""
     every = {**REGISTRY, **CLASSIFIERS}
     return every[choose("model", name, every)]
@@ -102,9 +102,9 @@ _GIVEN = ("self", "dim_x", "dim_y", "features", "equivariant")
 _OF_PLACES = ("score", "span", "radial", "offsets")  # options of models that see places through attention
 
 
-def options_of(name: str, head: str | None = None) -> dict[str, Any]:
+def list_options(name: str, head: str | None = None) -> dict[str, Any]:
     """Every option of a model with its default value (that of size="base"), those of its head among them."""
-    entry = entry_of(name)
+    entry = get_entry(name)
     found: dict[str, Any] = {}
     for ancestor in reversed(entry.build.__mro__):  # constructors pass **options upwards
         if issubclass(ancestor, Process | Classifier):
@@ -159,24 +159,24 @@ def create(  # pyright: ignore[reportOverlappingOverload]
 @overload
 def create(  # pyright: ignore[reportOverlappingOverload]
     name: Literal["npt-images", "matching"], dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any
-) -> ByExample: ...
+) -> InContextClassifier: ...
 @overload
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process: ...
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process | Classifier:
     """A new model with random weights: `create("te-tnp", dim_x=2, size="small", score="mlp")`; of a classifier dim_x
     are the colours of a pixel, dim_y the classes.
 
-    `size` is "small", "base" or "1m"; every option of `options_of(name)` is a keyword.
+    `size` is "small", "base" or "1m"; every option of `list_options(name)` is a keyword.
 
     >>> create("cnp", dim_y=2, size="small").dim_y
     2
     """
-    entry = entry_of(name)
+    entry = get_entry(name)
     for what, value in (("dim_x", dim_x), ("dim_y", dim_y)):
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{what} must be a whole number of at least 1, got {value!r}")
     choose("size", size, entry.sizes)
-    known = options_of(name, options.get("head"))
+    known = list_options(name, options.get("head"))
     for option in options:
         if option not in known:
             raise UnknownName(f"option of {name}", option, [*known, "dim_x", "dim_y", "size"])

@@ -12,12 +12,12 @@ from fillin.errors import InputError
 from fillin.io import read_tensors, write_tensors, write_text
 from fillin.models.base import Process
 from fillin.models.classifier import Classifier, PixelClassifier
-from fillin.models.few_shot import ByExample
+from fillin.models.few_shot import InContextClassifier
 from fillin.models.registry import create
 from fillin.pretrained import locate
 
 FORMAT = 1
-Model = TypeVar("Model", Process, PixelClassifier, ByExample)
+Model = TypeVar("Model", Process, PixelClassifier, InContextClassifier)
 
 
 def save(model: Process | Classifier, folder: str | os.PathLike) -> Path:

@@ -35,7 +35,7 @@ def make_span(span: float | dict | None, heads: int, dim_x: int | None) -> Span 
     return Span(dim_x, **{"heads": heads, **options})
 
 
-class Tokenised(Process):
+class TransformerProcess(Process):
     """A process over tokens: how points become tokens, and how a block of this model is made."""
 
     def __init__(
@@ -90,7 +90,7 @@ def _make_block(
     return Block(dim, heads, head_dim, cross=cross, score=made, span=window, **options)
 
 
-class TNP(Tokenised):
+class TNP(TransformerProcess):
     """All tokens attend to the context tokens, layer by layer; the head reads the targets (TNP-D, TE-TNP)."""
 
     def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):

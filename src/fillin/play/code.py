@@ -33,8 +33,8 @@ with torch.inference_mode():
     torch.manual_seed({seed})
 '''
 _DRAWS = {
-    "te-tnp": "functions_between(model, xc, yc, xt, {samples})",
-    "convcnp": "functions_between(model, xc, yc, xt, {samples})",
+    "te-tnp": "sample_curve(model, xc, yc, xt, {samples})",
+    "convcnp": "sample_curve(model, xc, yc, xt, {samples})",
     "anp": "prediction.given.mean[:{samples}]  # one for each latent, without the noise",
     "gp": "model.draw({samples}, xc, yc, xt)",
 }
@@ -66,6 +66,6 @@ def code_of(asked: "CurveAsked") -> str:
         text = text.replace("import fillin\n", "from fillin.play.gp import ExactGP\n")
     if not asked.samples:
         return text.replace(f"    torch.manual_seed({asked.seed})\n", "") + _TAIL
-    if "functions_between" in draws:
-        text = text.replace("import fillin\n", "import fillin\nfrom fillin.sampling import functions_between\n")
+    if "sample_curve" in draws:
+        text = text.replace("import fillin\n", "import fillin\nfrom fillin.sampling import sample_curve\n")
     return f"{text}    functions = {draws}\n{_TAIL}{_FUNCTIONS}"

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from fillin.data.kernels import RBF
+from fillin.data.kernels import RBFKernel
 from fillin.heads import JointGaussian
 
 _LENGTHS = tuple(0.08 * 1.32**i for i in range(12))  # 0.08 … 1.7
@@ -28,7 +28,7 @@ class ExactGP:
     (torch.Size([1, 3, 1]), True)
     """
 
-    kernel = RBF()
+    kernel = RBFKernel()
 
     def __call__(
         self, xc: Float[Tensor, "1 nc 1"], yc: Float[Tensor, "1 nc 1"], xt: Float[Tensor, "1 nt 1"]

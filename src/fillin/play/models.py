@@ -86,12 +86,12 @@ def load_all() -> None:
 def tell(name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, seed: int = 0) -> Told:
     """What the model says at xt. Functions are drawn by the seed: a point that moves a little moves them a little.
 
-    A latent makes a whole function, a Gaussian process draws them; of others see `functions_between`.
+    A latent makes a whole function, a Gaussian process draws them; of others see `sample_curve`.
     """
     import torch
 
     from fillin.heads import LatentMixture
-    from fillin.sampling import functions_between
+    from fillin.sampling import sample_curve
 
     model = model_of(name)
     with torch.inference_mode(), torch.random.fork_rng(devices=[]):
@@ -104,5 +104,5 @@ def tell(name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, 
         elif CHOICES[name].weights is None:
             functions = model.draw(samples, xc, yc, xt)
         else:
-            functions = functions_between(model, xc, yc, xt, samples, prediction=found)
+            functions = sample_curve(model, xc, yc, xt, samples, prediction=found)
         return Told(found.mean[0, :, 0], found.stddev[0, :, 0], functions[:, 0, :, 0])

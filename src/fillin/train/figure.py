@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fillin.plots import BLUE, ORANGE, panels, save, style
-from fillin.train.log import Line
+from fillin.train.log import LogLine
 
 
-def learning(lines: Sequence[Line], path: Path, title: str = "") -> Path:
+def learning(lines: Sequence[LogLine], path: Path, title: str = "") -> Path:
     """Log-likelihood per target against steps: each line of the log, validations as dots."""
     with style():
         figure, [[axes]] = panels(1, 1, width=7.0, height=3.2)

@@ -9,12 +9,12 @@ from typing import IO
 from fillin.errors import InputError
 
 
-class Busy(InputError):
+class FolderLocked(InputError):
     """Another process is at work in the folder."""
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """One training a folder. The lock goes with the process, however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def alone(folder: Path) -> Iterator[None]:
         try:
             _lock(file)
         except (BlockingIOError, PermissionError) as error:  # the second: Windows, and its shares elsewhere
-            raise Busy(f"{folder} is being trained by another process; wait for it, or stop it") from error
+            raise FolderLocked(f"{folder} is being trained by another process; wait for it, or stop it") from error
         except OSError as error:
             raise InputError(
                 f"{folder} cannot be locked ({error.strerror}); choose a folder on another disk"

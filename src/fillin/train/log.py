@@ -11,7 +11,7 @@ from fillin.io import write_file
 COLUMNS = ("step", "seconds", "loss", "gradient", "rate", "validation")
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """After `step` steps: means since the line before; `validation` where there was one."""
 
     step: int
@@ -37,7 +37,7 @@ class Log:
         self._writer = csv.writer(self._file)
         self._board = _board(folder / "tensorboard", step)
 
-    def add(self, line: Line) -> None:
+    def add(self, line: LogLine) -> None:
         try:
             self._writer.writerow(_row(line))
             self._file.flush()
@@ -54,7 +54,7 @@ class Log:
                 file.close()
 
 
-def read(folder: Path) -> list[Line]:
+def read(folder: Path) -> list[LogLine]:
     """The lines of a run, without one that a killed process left unfinished."""
     path = folder / "log.csv"
     try:
@@ -70,7 +70,7 @@ def read(folder: Path) -> list[Line]:
         try:
             step, elapsed, loss, gradient, rate, validation = row
             numbers = float(elapsed), float(loss), float(gradient), float(rate)
-            lines.append(Line(int(step), *numbers, float(validation) if validation else None))
+            lines.append(LogLine(int(step), *numbers, float(validation) if validation else None))
         except (ValueError, IndexError, TypeError) as error:
             raise InputError(
                 f"{path}, line {number}: not a line of a log: {','.join(row)!r}; delete it and all that follow"
@@ -78,14 +78,14 @@ def read(folder: Path) -> list[Line]:
     return lines
 
 
-def _write_lines(path: Path, lines: list[Line]) -> None:
+def _write_lines(path: Path, lines: list[LogLine]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         writer.writerows(_row(line) for line in lines)
 
 
-def _row(line: Line) -> list[str]:
+def _row(line: LogLine) -> list[str]:
     numbers = (f"{value:.6g}" for value in line[2:5])
     validation = "" if line.validation is None else f"{line.validation:.6f}"
     return [str(line.step), f"{line.seconds:.3f}", *numbers, validation]

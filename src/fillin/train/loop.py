@@ -23,21 +23,21 @@ from fillin.errors import FillinError, InputError
 from fillin.models import save
 from fillin.objectives import OBJECTIVES, Aim
 from fillin.train import checkpoint
-from fillin.train.log import Line, Log
+from fillin.train.log import Log, LogLine
 from fillin.train.muon import Muon
-from fillin.train.prefetch import feed
-from fillin.train.recipe import Recipe, model_of, share_spent, start_from, stream_of
+from fillin.train.prefetch import prefetch
+from fillin.train.recipe import Recipe, budget_fraction, build_model, make_stream, start_from
 from fillin.train.signals import Stop
 
 HELD_OUT = 2**31  # added to the seed of what is not trained on
 _EXPLODED = 1e4  # nats per target: no likelihood that is learning gets there
 
 
-class Diverged(FillinError, ArithmeticError):
+class TrainingDiverged(FillinError, ArithmeticError):
     """The loss is no number any more, or far above where it began."""
 
 
-class Goal(nn.Module):
+class TrainingModule(nn.Module):
     """Model and objective as one module with one forward pass, which is what DDP and compile want to see. `aim` says
     what batches are made of the parts that come in, and what a validation tells."""
 
@@ -50,13 +50,13 @@ class Goal(nn.Module):
         return -self.objective(self.model, self.aim.batch(*parts)).mean()
 
 
-def objective_of(recipe: Recipe) -> Callable[..., Tensor]:
+def make_objective(recipe: Recipe) -> Callable[..., Tensor]:
     """(model, batch) → a number for each of the batch, to be raised."""
     aim = OBJECTIVES[recipe["objective"]["name"]]
     return partial(aim.raised, **{name: recipe["objective"][name] for name in aim.options})
 
 
-def optimiser_of(recipe: Recipe, model: nn.Module) -> Optimizer:
+def make_optimiser(recipe: Recipe, model: nn.Module) -> Optimizer:
     settings = recipe["optimiser"]
     common = {"lr": settings["rate"], "weight_decay": settings["decay"]}
     if settings["name"] == "muon":
@@ -67,7 +67,7 @@ def optimiser_of(recipe: Recipe, model: nn.Module) -> Optimizer:
     return kind(model.parameters(), fused=True, **common)
 
 
-def rate_at(recipe: Recipe, spent: float) -> float:
+def learning_rate(recipe: Recipe, spent: float) -> float:
     """The learning rate when a share `spent` of the budget is gone: a linear warm-up, then down to zero at 1."""
     warmup, name = recipe["schedule"]["warmup"], recipe["schedule"]["name"]
     if spent < warmup:
@@ -88,7 +88,7 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
         torch.cuda.manual_seed_all(value)
 
 
-def validate(goal: Goal, stream: Stream, batches: int, fabric: Any) -> float:
+def validate(goal: TrainingModule, stream: Stream, batches: int, fabric: Any) -> float:
     """What the aim tells of batches that are not trained on, on average, shared out among processes: mean
     log-likelihood per target, also of a model that learns from a bound; of a classifier per image."""
     model = goal.model
@@ -119,16 +119,16 @@ class Loop:
         watch: Callable[[int, float, float, float, float | None], None] | None = None,
     ):
         self.fabric, self.recipe, self.last, self.best = fabric, recipe, folder / "last", folder / "best"
-        self.stream = stream_of(recipe)
-        self.held_out = self.stream.in_small_batches(self.stream.seed + HELD_OUT)
+        self.stream = make_stream(recipe)
+        self.held_out = self.stream.validation_stream(self.stream.seed + HELD_OUT)
         self.rows = _rows(self.stream.batch, fabric)
         self.keep, self.clip = recipe["keep"], recipe["optimiser"]["clip"]
         seed_step(recipe["seed"], HELD_OUT)
         aim = OBJECTIVES[recipe["objective"]["name"]]
-        self.goal = Goal(model_of(recipe, self.stream), objective_of(recipe), aim)
+        self.goal = TrainingModule(build_model(recipe, self.stream), make_objective(recipe), aim)
         if not self.last.exists():
             start_from(recipe, self.goal.model)
-        self.plain = optimiser_of(recipe, self.goal)
+        self.plain = make_optimiser(recipe, self.goal)
         if compiled:
             self.goal.compile(dynamic=True)
         self.module, self.optimiser = fabric.setup(self.goal, self.plain)
@@ -148,9 +148,9 @@ class Loop:
         if not self.last.exists():  # before the first line of the log: a log without a checkpoint has lost it
             self._save()
         log = closing(self.log) if self.log else nullcontext()
-        with log, Stop() as stop, closing(feed(self.stream, first)) as batches:
+        with log, Stop() as stop, closing(prefetch(self.stream, first)) as batches:
             while share < 1 and not self._asked(stop):
-                rate = rate_at(self.recipe, share)
+                rate = learning_rate(self.recipe, share)
                 passed = self._count(share)
                 self._step(next(batches), rate)
                 share = self._spent()
@@ -175,7 +175,7 @@ class Loop:
         norm = _clip(self.weights, self.clip)
         value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))  # all see it, and stop together
         if not (math.isfinite(value) and math.isfinite(norm)) or value > _EXPLODED:
-            raise Diverged(self._advice(value))  # before the step: the weights are still good
+            raise TrainingDiverged(self._advice(value))  # before the step: the weights are still good
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.state = self.state._replace(step=step + 1, pending=[*self.state.pending, [value, norm]])
@@ -184,10 +184,10 @@ class Loop:
         """A line in the log; where a validation is due, that too, and the best weights so far."""
         value = self._validate() if due else None
         if value is not None and not math.isfinite(value):
-            raise Diverged(self._advice(-value))
+            raise TrainingDiverged(self._advice(-value))
         loss, norm = (math.fsum(column) / len(column) for column in zip(*self.state.pending, strict=True))
         if self.log:
-            self.log.add(Line(self.state.step, self.state.seconds, loss, norm, rate, value))
+            self.log.add(LogLine(self.state.step, self.state.seconds, loss, norm, rate, value))
         if value is not None and (self.state.best is None or value > self.state.best):
             self.state = self.state._replace(best=value, pending=[])
             if self.main:
@@ -219,7 +219,7 @@ class Loop:
         if self.recipe["budget"]["time"] and self.fabric.world_size > 1:
             elapsed = self.fabric.broadcast(elapsed)
         self.state = self.state._replace(seconds=elapsed)
-        return share_spent(self.recipe, self.state.step, elapsed)
+        return budget_fraction(self.recipe, self.state.step, elapsed)
 
     def _count(self, share: float) -> int:
         """How many validations are due when `share` is spent: in a run of few steps, at most one a `batches` steps."""

@@ -8,7 +8,7 @@ from typing import Any
 from fillin.data.task import Batches
 
 
-def feed(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None, None]:
+def prefetch(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None, None]:
     """stream.task(start), stream.task(start + 1), … without end, up to `ahead` of them made before they are asked for.
 
     Close the iterator (or drop it) and the thread ends. An error in the stream is raised where its batch would come.
@@ -34,7 +34,7 @@ def feed(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None, No
                 return
             step += 1
 
-    thread = threading.Thread(target=make, name="fillin-feed", daemon=True)
+    thread = threading.Thread(target=make, name="fillin-prefetch", daemon=True)
     thread.start()
     try:
         while True:

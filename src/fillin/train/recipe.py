@@ -23,13 +23,13 @@ from jsonargparse import ArgumentParser
 
 from fillin.data.cells import Cells
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
-from fillin.data.function_prior import Broad
-from fillin.data.images import Datapoints, FewShot, Images, Labelled, LabelledImages, Lesson
-from fillin.data.tables import Synthetic
+from fillin.data.function_prior import BroadPrior
+from fillin.data.images import Episode, FewShot, Images, LabelledBatch, LabelledImages, LabelledSets
+from fillin.data.tables import SyntheticTables
 from fillin.data.task import Stream
 from fillin.errors import InputError, UnknownName, choose
 from fillin.models import CLASSIFIERS, Classifier, Process, create, load
-from fillin.models.registry import entry_of, options_of
+from fillin.models.registry import get_entry, list_options
 from fillin.objectives import OBJECTIVES
 from fillin.train.settings import brief, flat, flow, lists, nested, pairs, parse
 
@@ -84,17 +84,17 @@ class Keep:
 
 SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
 DATA: dict[str, Any] = {
-    "curves": curves, "broad": Broad, "synthetic": Synthetic, "images": Images, "labelled-images": LabelledImages,
-    "datapoints": Datapoints, "few-shot": FewShot,
+    "curves": curves, "broad": BroadPrior, "synthetic": SyntheticTables, "images": Images,
+    "labelled-images": LabelledImages, "datapoints": LabelledSets, "few-shot": FewShot,
 }  # fmt: skip
 # what goes together because its batches are no tasks of points
 _APART = {
     Cells: ("tables (data.name=synthetic), masked-reconstruction and the model npt", ["synthetic"], ["npt"]),
-    Labelled: (
+    LabelledBatch: (
         "labelled images (data.name=labelled-images), classification and a classifier", ["labelled-images"],
         ["classifier"],
     ),
-    Lesson: (
+    Episode: (
         "data sets of images (data.name=datapoints or few-shot), by-example and the model npt-images or matching",
         ["datapoints", "few-shot"], ["npt-images", "matching"],
     ),
@@ -155,21 +155,21 @@ def dump(recipe: Recipe) -> str:
     return "\n".join(lines) + "\n"
 
 
-def stream_of(recipe: Recipe, seed: int | None = None) -> Stream:
+def make_stream(recipe: Recipe, seed: int | None = None) -> Stream:
     """The training data of a recipe."""
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["data"].items() if k != "name"}
     return DATA[recipe["data"]["name"]](**options, seed=recipe["seed"] if seed is None else seed)
 
 
-def curves_of(recipe: Recipe, seed: int | None = None) -> Curves:
+def make_curves(recipe: Recipe, seed: int | None = None) -> Curves:
     """The same where it must be curves, which can be asked for at other places."""
-    stream = stream_of(recipe, seed)
+    stream = make_stream(recipe, seed)
     if not isinstance(stream, Curves):
         raise InputError(f"data.name={recipe['data']['name']} cannot be moved to other places; use curves")
     return stream
 
 
-def model_of(recipe: Recipe, stream: Stream) -> Process | Classifier:
+def build_model(recipe: Recipe, stream: Stream) -> Process | Classifier:
     """A new model of a recipe, its weights random."""
     options = {k: v for k, v in recipe["model"].items() if k not in ("name", "size")}
     try:
@@ -199,16 +199,16 @@ def seconds(text: str | float | None) -> float | None:
         return None
     match = re.fullmatch(r"(?:([\d.]+)h)?\s*(?:([\d.]+)m)?\s*(?:([\d.]+)s)?|([\d.]+)", str(text).strip())
     try:
-        hours, minutes, rest, alone = (float(part or 0) for part in match.groups())  # type: ignore[union-attr]
+        hours, minutes, rest, plain = (float(part or 0) for part in match.groups())  # type: ignore[union-attr]
     except (AttributeError, ValueError):
         raise InputError(f"a time is written 90s, 1m30s or 1h30m, got {text!r}") from None
-    total = 3600 * hours + 60 * minutes + rest + alone
+    total = 3600 * hours + 60 * minutes + rest + plain
     if not 0 < total < math.inf:
         raise InputError(f"a time must be longer than nothing, got {text!r}")
     return total
 
 
-def share_spent(recipe: Recipe, steps: int, elapsed: float) -> float:
+def budget_fraction(recipe: Recipe, steps: int, elapsed: float) -> float:
     """How much of the budget is gone after so many steps and seconds; 1 and more: all."""
     budget = recipe["budget"]
     return max(steps / (budget["steps"] or math.inf), elapsed / (seconds(budget["time"]) or math.inf))
@@ -241,8 +241,8 @@ def _parser_of(named: tuple[tuple[str, Any], ...]) -> ArgumentParser:
     parser.add_argument("--model.name", type=str)
     parser.add_argument("--model.size", default="base")
     head = flat.get("model.head")
-    options = options_of(flat["model.name"], head if head is None else str(head))
-    sizes = entry_of(flat["model.name"]).sizes
+    options = list_options(flat["model.name"], head if head is None else str(head))
+    sizes = get_entry(flat["model.name"]).sizes
     size = choose("model.size", flat.get("model.size", "base"), sizes)
     for key, value in {**options, **{k: v for k, v in sizes[size].items() if k in options}}.items():
         parser.add_argument(f"--model.{key}", type=Any, default=value)
@@ -282,7 +282,7 @@ def _check(recipe: Recipe, where: str) -> Recipe:
         raise InputError(
             f"{where}: schedule.warmup is a share of the budget, below 1, got {recipe['schedule']['warmup']}"
         )
-    kind, objective = entry_of(recipe["model"]["name"]).build.kind, recipe["objective"]["name"]
+    kind, objective = get_entry(recipe["model"]["name"]).build.kind, recipe["objective"]["name"]
     if objective in ("elbo", "importance-weighted") and kind != "latent":
         raise InputError(
             f"{where}: objective.name={objective} bounds over a latent variable, and {recipe['model']['name']} has "

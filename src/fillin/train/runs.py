@@ -21,10 +21,10 @@ from fillin.errors import InputError
 from fillin.io import write_text
 from fillin.models import load
 from fillin.train import checkpoint
-from fillin.train.lock import alone
-from fillin.train.log import Line
+from fillin.train.lock import lock_folder
+from fillin.train.log import LogLine
 from fillin.train.log import read as read_log
-from fillin.train.recipe import Recipe, dump, find, model_of, read, start_from, stream_of
+from fillin.train.recipe import Recipe, build_model, dump, find, make_stream, read, start_from
 
 # what launchers tell a process of its place among others: Fabric and torchrun, Lightning on several machines, SLURM
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
@@ -39,7 +39,7 @@ class Run:
     recipe: Recipe
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[LogLine]:
         return read_log(self.folder)
 
     @property
@@ -95,7 +95,7 @@ def fit(
         run = open_run(folder, overrides)
     else:
         run = _new(recipe, folder, overrides)
-    model = model_of(run.recipe, stream_of(run.recipe))  # what cannot be made is said before anything is written
+    model = build_model(run.recipe, make_stream(run.recipe))  # what cannot be made is said before anything is written
     if not resume:
         start_from(run.recipe, model)
     if strategy == "auto" and (nodes > 1 or devices not in (1, "1")):
@@ -106,7 +106,7 @@ def fit(
         fabric = Fabric(accelerator="auto", devices=devices, num_nodes=nodes, strategy=strategy)
     except (ValueError, RuntimeError, TypeError) as error:
         raise InputError(f"devices={devices}, nodes={nodes}, strategy={strategy!r}: {error}") from error
-    with alone(run.folder) if first else nullcontext():
+    with lock_folder(run.folder) if first else nullcontext():
         if first:
             _begin(run, resume)
         _train(fabric, run, compiled, threads, watch)

@@ -18,8 +18,8 @@ from fillin.measure import Cost, Workload, fastest_times, measure_costs
 from fillin.models import LatentProcess, Process, create, names
 from fillin.objectives import elbo, log_likelihood
 from fillin.runtime import Tick
-from fillin.train.loop import Goal, Loop, objective_of, optimiser_of
-from fillin.train.recipe import Recipe, model_of, read, stream_of
+from fillin.train.loop import Loop, TrainingModule, make_objective, make_optimiser
+from fillin.train.recipe import Recipe, build_model, make_stream, read
 
 REFERENCE, YARDSTICK = "tnp-d", "yardstick"
 SLOW_SCORE = "joint"  # an MLP on every pair: it takes longer than all other scores together
@@ -253,10 +253,10 @@ def measure_training(models: Sequence[str], steps: int, rounds: int, seed: int, 
 
 def _bare_steps(recipe: Recipe, steps: int) -> Workload:
     """Forward + backward + optimiser alone."""
-    stream = stream_of(recipe)
+    stream = make_stream(recipe)
     tasks = [stream.task(step) for step in range(steps)]
-    goal = Goal(model_of(recipe, stream), objective_of(recipe))
-    optimiser = optimiser_of(recipe, goal)
+    goal = TrainingModule(build_model(recipe, stream), make_objective(recipe))
+    optimiser = make_optimiser(recipe, goal)
 
     def run() -> None:
         for task in tasks:

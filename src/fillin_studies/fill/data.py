@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.data import Curves, Layout, curves
+from fillin.data import Curves, TaskLayout, curves
 from fillin.data.functions import uniform
 from fillin.errors import InputError
 from fillin_studies.fill.masks import KINDS, Mask, mask
@@ -53,7 +53,7 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gaps(Layout):
+class Gaps(TaskLayout):
     """Places in a row, uniform in the range: those that a mask knows are the context, those it hides the targets."""
 
     kind: str = "random"
@@ -77,7 +77,7 @@ class Prior:
     most: ClassVar[float] = math.inf
 
     def stream(self, kind: str, number: int) -> Curves:
-        """Whose task `number` is the case: what `fillin.data.bayes` is asked about."""
+        """Whose task `number` is the case: what `fillin.data.bayes_limit` is asked about."""
         return Curves(curves(self.name).function, Gaps(kind=kind, number=number), batch=1, seed=5)
 
     def case(self, kind: str, number: int) -> Case:

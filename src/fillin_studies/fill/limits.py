@@ -7,7 +7,7 @@ narrow prior is what not knowing that costs, and what it has not learnt; what it
 from dataclasses import replace
 from typing import Any
 
-from fillin.data import Curves, Layout, curves
+from fillin.data import Curves, TaskLayout, curves
 from fillin.data.function_prior import gaussian_part
 from fillin.evaluate import evaluate
 from fillin_studies.base import Told
@@ -21,9 +21,9 @@ _NARROW, _OWN = (5, 256), (1, 1024)
 
 
 def own_prior() -> Curves:
-    """A sample of what `curve` learns from that `fillin.data.bayes` can answer: Gaussian processes of all its kernels
-    under Gaussian noise of any size, at the counts and places of the TNP protocol."""
-    return Curves(gaussian_part(), Layout())
+    """A sample of what `curve` learns from that `fillin.data.bayes_limit` can answer: Gaussian processes of all its
+    kernels under Gaussian noise of any size, at the counts and places of the TNP protocol."""
+    return Curves(gaussian_part(), TaskLayout())
 
 
 def stream(name: str) -> Curves:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scoringrules import crps_mixnorm
 
-from fillin.data import bayes
+from fillin.data import bayes_limit
 from fillin.predictive import Answer
 from fillin.runtime import require
 from fillin_studies.base import Told
@@ -64,7 +64,9 @@ def measure(data: DataSet, kind: str, method: str, masks: int, told: Told) -> di
 def limit(data: Prior, kind: str, number: int, case: Case) -> dict[str, float]:
     """The likelihood alone: what an average over hypotheses says of anything else takes another quadrature."""
     start = time.process_time()
-    fine, coarse = (bayes(data.stream(kind, number), number, settings) for settings in (_SETTINGS, _SETTINGS // 2))
+    fine, coarse = (
+        bayes_limit(data.stream(kind, number), number, settings) for settings in (_SETTINGS, _SETTINGS // 2)
+    )
     assert fine is not None
     assert coarse is not None
     return {

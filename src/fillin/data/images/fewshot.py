@@ -2,7 +2,7 @@
 (seed, s) alone.
 
 >>> FewShot("digits", ways=3, shots=2, queries=4, batch=5).task(0)
-Lesson(images=[5, 18, 8, 8, 1], labels=[5, 18], shown=6)
+Episode(images=[5, 18, 8, 8, 1], labels=[5, 18], shown=6)
 """
 
 from dataclasses import dataclass, replace
@@ -14,10 +14,10 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.data.curves import generator
+from fillin.data.curves import make_generator
 from fillin.data.images.datasets import ImageSet
 from fillin.data.images.labelled import labelled, moved
-from fillin.data.images.labelled_sets import Lesson
+from fillin.data.images.labelled_sets import Episode
 from fillin.data.images.pixel_grid import colours
 from fillin.errors import InputError
 
@@ -105,9 +105,9 @@ class FewShot:
             _ = replace(self, part=part).members
         return self.ways
 
-    def task(self, step: int) -> Lesson:
+    def task(self, step: int) -> Episode:
         """Batch `step`: the shots of every class, then the queries of every class."""
-        numbers = generator(self.seed, step)
+        numbers = make_generator(self.seed, step)
         images = torch.stack([self._one(numbers) for _ in range(self.batch)])  # [b ways each h w c]
         if self.part == "train":
             images = moved(images.flatten(0, 2), self.shift, False, numbers).view_as(images)
@@ -115,7 +115,7 @@ class FewShot:
         names = torch.arange(self.ways)
         labels = torch.cat([names.repeat_interleave(part.shape[2]) for part in both])
         joined = torch.cat([part.flatten(1, 2) for part in both], 1)
-        return Lesson(joined, labels.repeat(self.batch, 1), self.ways * self.shots)
+        return Episode(joined, labels.repeat(self.batch, 1), self.ways * self.shots)
 
     def _one(self, numbers: torch.Generator) -> Float[Tensor, "ways each h w c"]:
         """The images of one task."""
@@ -142,7 +142,7 @@ class FewShot:
             rows.append(members[order.numpy()])
         return colours(self.images.pixels[np.stack(rows)])
 
-    def in_small_batches(self, seed: int) -> "FewShot":
+    def validation_stream(self, seed: int) -> "FewShot":
         """The classes that are trained on, by images that are not."""
         return replace(self, seed=seed, part="test")
 

@@ -1,7 +1,7 @@
 """Streams of images with labels. Batch s is a function of (seed, s) alone.
 
 >>> LabelledImages("digits", batch=2).task(0)
-Labelled(images=[2, 8, 8, 1], labels=[2])
+LabelledBatch(images=[2, 8, 8, 1], labels=[2])
 """
 
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.data.curves import generator
+from fillin.data.curves import make_generator
 from fillin.data.images.datasets import ImageSet, read_images
 from fillin.data.images.pixel_grid import colours
 from fillin.errors import InputError
@@ -22,7 +22,7 @@ from fillin.errors import InputError
 _ORDER, _CHOICE = 1, 2  # what random numbers are for, besides those of a batch
 
 
-class Labelled(NamedTuple):
+class LabelledBatch(NamedTuple):
     """A batch of images and what each shows."""
 
     images: Float[Tensor, "b h w c"]
@@ -33,15 +33,15 @@ class Labelled(NamedTuple):
 
     @property
     def parts(self) -> tuple[Tensor, ...]:
-        """All of it: Labelled(*batch.parts) is the batch again."""
+        """All of it: LabelledBatch(*batch.parts) is the batch again."""
         return tuple(self)
 
-    def rows(self, index) -> "Labelled":
+    def rows(self, index) -> "LabelledBatch":
         """Some of its images."""
-        return Labelled(*(part[index] for part in self))
+        return LabelledBatch(*(part[index] for part in self))
 
-    def to(self, device) -> "Labelled":
-        return Labelled(*(part.to(device) for part in self))
+    def to(self, device) -> "LabelledBatch":
+        return LabelledBatch(*(part.to(device) for part in self))
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class LabelledImages:
             raise InputError(f"labelled-images: limit is {self.limit:,}, and {self.source} has {len(found):,} images")
         if not self.limit or self.part != "train":
             return found
-        order = torch.randperm(len(found), generator=generator(self.seed, 0, _CHOICE))
+        order = torch.randperm(len(found), generator=make_generator(self.seed, 0, _CHOICE))
         return found.some(order[: self.limit].sort().values.numpy())
 
     @property
@@ -99,25 +99,25 @@ class LabelledImages:
             )
         return classes
 
-    def task(self, step: int) -> Labelled:
+    def task(self, step: int) -> LabelledBatch:
         """Batch `step`."""
         found = self.images
         rows = self._rows(step)
         batch = colours(found.pixels[rows])
         if self.part == "train":
-            batch = moved(batch, self.shift, self.flip, generator(self.seed, step))
-        return Labelled(batch, torch.from_numpy(_labels(found)[rows]))
+            batch = moved(batch, self.shift, self.flip, make_generator(self.seed, step))
+        return LabelledBatch(batch, torch.from_numpy(_labels(found)[rows]))
 
     def _rows(self, step: int) -> Int64[ndarray, "b"]:
         """Which images: every pass over all of them has its own order."""
         passes, places = np.divmod(step * self.batch + np.arange(self.batch), len(self.images))
         rows = np.empty(self.batch, np.int64)
         for one in np.unique(passes):
-            order = torch.randperm(len(self.images), generator=generator(self.seed, int(one), _ORDER)).numpy()
+            order = torch.randperm(len(self.images), generator=make_generator(self.seed, int(one), _ORDER)).numpy()
             rows[passes == one] = order[places[passes == one]]
         return rows
 
-    def in_small_batches(self, seed: int) -> "LabelledImages":
+    def validation_stream(self, seed: int) -> "LabelledImages":
         """The part for testing; images share nothing, so batches may be as large as those of training."""
         return replace(self, seed=seed, part="test")
 

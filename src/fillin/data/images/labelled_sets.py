@@ -1,7 +1,7 @@
 """Streams of data sets of images, part of whose labels are shown. Batch s is a function of (seed, s) alone.
 
->>> Datapoints("digits", context=6, asked=2).task(0)
-Lesson(images=[1, 8, 8, 8, 1], labels=[1, 8], shown=6)
+>>> LabelledSets("digits", context=6, asked=2).task(0)
+Episode(images=[1, 8, 8, 8, 1], labels=[1, 8], shown=6)
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.data.curves import generator
+from fillin.data.curves import make_generator
 from fillin.data.images.datasets import ImageSet
 from fillin.data.images.labelled import LabelledImages
 from fillin.data.images.pixel_grid import colours
@@ -22,7 +22,7 @@ from fillin.errors import InputError
 _CONTEXT = 3  # what random numbers are for, besides those of `LabelledImages`
 
 
-class Lesson(NamedTuple):
+class Episode(NamedTuple):
     """A batch of data sets: images, and what each shows. A model is told of the first `shown`, and asked the rest."""
 
     images: Float[Tensor, "b n h w c"]
@@ -34,7 +34,7 @@ class Lesson(NamedTuple):
 
     @property
     def parts(self) -> tuple[Tensor | int, ...]:
-        """All of it: Lesson(*lesson.parts) is the batch again."""
+        """All of it: Episode(*lesson.parts) is the batch again."""
         return tuple(self)
 
     @property
@@ -46,16 +46,16 @@ class Lesson(NamedTuple):
     def answers(self) -> Int64[Tensor, "b asked"]:
         return self.labels[:, self.shown :]
 
-    def rows(self, index) -> "Lesson":
+    def rows(self, index) -> "Episode":
         """Some of its data sets."""
-        return Lesson(self.images[index], self.labels[index], self.shown)
+        return Episode(self.images[index], self.labels[index], self.shown)
 
-    def to(self, device) -> "Lesson":
-        return Lesson(self.images.to(device), self.labels.to(device), self.shown)
+    def to(self, device) -> "Episode":
+        return Episode(self.images.to(device), self.labels.to(device), self.shown)
 
 
 @dataclass(frozen=True)
-class Datapoints:
+class LabelledSets:
     """Data sets from the images of a `source` (`LabelledImages`, whose options these are), with the classes they have:
     `context` images whose labels are shown, and `asked` others.
 
@@ -103,7 +103,7 @@ class Datapoints:
         _ = self.known  # a context that is too large ends here
         return self.stream.dim_y
 
-    def task(self, step: int) -> Lesson:
+    def task(self, step: int) -> Episode:
         """Batch `step`."""
         asked = self.stream.task(step)
         images, labels = asked.images.unflatten(0, (self.batch, -1)), asked.labels.view(self.batch, -1)
@@ -112,13 +112,13 @@ class Datapoints:
             assert self.known.labels is not None
             images = torch.cat([colours(self.known.pixels[rows]), images], 1)
             labels = torch.cat([torch.from_numpy(self.known.labels[rows]), labels], 1)
-        return Lesson(images, labels, self.context)
+        return Episode(images, labels, self.context)
 
     def _context(self, step: int) -> Int64[np.ndarray, "b context"]:
-        numbers = generator(self.seed, step, _CONTEXT)
+        numbers = make_generator(self.seed, step, _CONTEXT)
         found = [torch.randperm(len(self.known), generator=numbers)[: self.context] for _ in range(self.batch)]
         return torch.stack(found).numpy()
 
-    def in_small_batches(self, seed: int) -> "Datapoints":
+    def validation_stream(self, seed: int) -> "LabelledSets":
         """The part for testing, each batch beside another context."""
         return replace(self, seed=seed, part="test")

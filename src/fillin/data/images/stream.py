@@ -9,7 +9,7 @@ from functools import cached_property
 
 import torch
 
-from fillin.data.curves import generator
+from fillin.data.curves import make_generator
 from fillin.data.images.datasets import ImageSet, read_images
 from fillin.data.images.patterns import read_patterns
 from fillin.data.images.pixel_grid import colours, places
@@ -48,7 +48,7 @@ class Images:
 
     def task(self, step: int) -> Task:
         """Batch `step`."""
-        numbers = generator(self.seed, step)
+        numbers = make_generator(self.seed, step)
         patterns, weights = read_patterns(self.patterns)
         pattern = patterns[int(torch.multinomial(torch.tensor(weights), 1, generator=numbers))]
         rows = torch.randint(0, len(self.images), (self.batch,), generator=numbers).numpy()
@@ -61,5 +61,5 @@ class Images:
             xt, yt = xt.gather(1, some.expand(-1, -1, 2)), yt.gather(1, some.expand(-1, -1, c))
         return Task(xc, yc, xt, yt)
 
-    def in_small_batches(self, seed: int) -> "Images":
+    def validation_stream(self, seed: int) -> "Images":
         return replace(self, seed=seed, batch=4, part="test")

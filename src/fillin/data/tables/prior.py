@@ -13,7 +13,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from fillin.data.cells import Cells
-from fillin.data.curves import generator
+from fillin.data.curves import make_generator
 from fillin.data.kernels import is_pair
 from fillin.data.tables import functions
 from fillin.data.tables.draws import Draws
@@ -23,7 +23,7 @@ Column = Float[Tensor, "n"]
 
 
 @dataclass(frozen=True)
-class Synthetic:
+class SyntheticTables:
     """A stream of batches of tables; the tables of a batch share their size, of at most `cells` in all.
 
     The target is the last column; it is hidden in all rows after those of the context, and in half of the batches
@@ -52,11 +52,11 @@ class Synthetic:
     def _batch(self, rows: int, columns: int) -> int:
         return max(1, min(32, self.cells // (rows * columns)))
 
-    def in_small_batches(self, seed: int) -> "Synthetic":
+    def validation_stream(self, seed: int) -> "SyntheticTables":
         return replace(self, seed=seed, cells=self.cells // 3)
 
     def task(self, step: int) -> Cells:
-        draw = Draws(generator(self.seed, step))
+        draw = Draws(make_generator(self.seed, step))
         n, d = (round(draw.log_uniform(*pair)) for pair in (self.rows, self.columns))
         context = min(n - 4, max(4, round(n * draw.uniform(0.4, 0.95))))
         batch = self._batch(n, d)

@@ -7,7 +7,7 @@ from numpy import ndarray
 from torch import Tensor
 from torch.distributions import MixtureSameFamily, Normal
 
-from fillin.heads import LatentMixture, Observed
+from fillin.heads import LatentMixture, ObservedMixture
 from fillin.inference.context import level_and_size
 from fillin.models import Process
 from fillin.models.filler import Filler
@@ -43,7 +43,7 @@ def ask(
         _tensor(xc, len(tasks)), torch.from_numpy(((tasks - level) / size).astype(np.float32)), _tensor(xt, len(tasks))
     )
     found = getattr(found, "marginals", found)
-    found = found.clean if isinstance(found, Observed) and not noise else found
+    found = found.clean if isinstance(found, ObservedMixture) and not noise else found
 
     def channels(values: Float[ndarray, "t m dy"]) -> Float[ndarray, "b m c"]:
         if each:
