@@ -16,9 +16,9 @@ import fillin_studies
 ROOT, STUDIES = Path(fillin.__file__).parent, Path(fillin_studies.__file__).parent
 # each part may import those before it, and itself
 ORDER = [
-    "errors", "runtime", "io", "measure", "predictive", "pretrained", "attention", "layers", "heads", "metrics",
-    "tabular", "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate", "learners",
-    "inference", "estimators", "filling", "play", "fillin_studies", "cli",
+    "errors", "runtime", "io", "measure", "warp", "predictive", "pretrained", "attention", "layers", "heads", "metrics",
+    "gp", "tabular", "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate",
+    "learners", "inference", "estimators", "filling", "play", "fillin_studies", "cli",
 ]  # fmt: skip
 MODULES = sorted(
     module.name

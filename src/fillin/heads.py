@@ -6,7 +6,9 @@ which target entries are real: joint distributions leave the others out of their
 
 import math
 from functools import cached_property
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -22,6 +24,9 @@ from torch.distributions import (
 from torch.nn.functional import softplus
 
 from fillin.errors import UnknownName
+
+if TYPE_CHECKING:
+    from fillin import predictive
 
 Features = Float[Tensor, "*b nt c"]
 Keep = Bool[Tensor, "b nt dy"]
@@ -316,3 +321,26 @@ def make_head(name: str, dim: int, dim_y: int, **options) -> nn.Module:
     if name not in HEADS:
         raise UnknownName("head", name, HEADS)
     return HEADS[name](dim, dim_y, **options)
+
+
+def to_predictive(prediction: Distribution) -> "predictive.GaussianMixture | predictive.Categorical":
+    """The marginal of every target entry as float64 arrays: a mixture [*b k], or probabilities of classes [*b k]."""
+    from fillin import predictive  # with scipy, which loading a model does not need
+
+    marginal = getattr(prediction, "marginals", prediction)
+    if isinstance(marginal, LatentMixture):
+        given = to_predictive(marginal.given)  # [K b nt dy k]
+        if isinstance(given, predictive.Categorical):
+            return predictive.Categorical(given.probabilities.mean(0))
+        arrays = (given.weights / len(given.weights), given.means, given.stds)
+        return predictive.GaussianMixture(*(np.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in arrays))
+    if isinstance(marginal, Categorical | OneHotCategorical):
+        return predictive.Categorical(marginal.probs.double().cpu().numpy())
+    if isinstance(marginal, MixtureSameFamily):
+        components, weights = marginal.component_distribution, marginal.mixture_distribution.probs
+        mean, std = components.mean, components.stddev
+    else:
+        mean, std = marginal.mean[..., None], marginal.stddev[..., None]
+        weights = torch.ones_like(mean)
+    weights, mean, std = (part.double().cpu().numpy() for part in (weights, mean, std))
+    return predictive.GaussianMixture(weights / weights.sum(-1, keepdims=True), mean, std)  # float32 sums miss 1

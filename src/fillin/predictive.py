@@ -1,87 +1,225 @@
-"""What comes back from a model at places that were asked for: a mixture of normals each, with and without noise."""
+"""The two result types: a Gaussian mixture for numbers, a categorical distribution for classes.
 
-from dataclasses import dataclass
+Both hold float64 arrays over any batch of locations, rows or cells, written `*b`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.special import ndtr
 
 from fillin.errors import InputError, InputTypeError
+from fillin.warp import Warp
 
-LARGEST = 1e300  # a value: what is larger leaves no room to reckon in
+LARGEST = 1e300  # beyond it a value overflows float64 arithmetic
 MOST_CLASSES = 100  # of a column of a table that are told apart; the rarer ones are one
-_RARE = 0.01
+_RARE_WEIGHT = 0.01  # components below it do not count towards mean and standard deviation
+_SEARCH_STDS = 40  # a quantile lies within so many standard deviations of a component
+_NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
+_NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
+_MAX_NODES_AT_ONCE = 1 << 22
 
 
 @dataclass(frozen=True)
-class Answer:
-    """Σ_k weight_k Normal(mean_k, deviation_k) at n places for dy outputs, in float64."""
+class GaussianMixture:
+    """z ~ Σ_k weight_k Normal(mean_k, std_k), and y = warp⁻¹(z) where there is a monotone transform.
 
-    weights: Float[ndarray, "n dy k"]
-    means: Float[ndarray, "n dy k"]
-    deviations: Float[ndarray, "n dy k"]
+    Mean and standard deviation are taken with `moment_weights`. By default these are the weights without components
+    below 1 %: a component of weight 1/2000 that is a hundred times as wide would double the standard deviation by
+    itself, while it belongs in the tails of the density.
+
+    >>> mixture = GaussianMixture(np.array([[0.5, 0.5]]), np.array([[-1.0, 1.0]]), np.array([[1.0, 1.0]]))
+    >>> mixture.mean.tolist(), mixture.quantile(0.5).round(6).tolist()
+    ([0.0], [0.0])
+    """
+
+    weights: Float[ndarray, "*b k"]
+    means: Float[ndarray, "*b k"]
+    stds: Float[ndarray, "*b k"]
+    moment_weights: Float[ndarray, "*b k"] | None = None
+    warp: Warp | None = None
 
     @property
-    def likely(self) -> Float[ndarray, "n dy k"]:
-        """The weights without those below a hundredth. What is as rare as that, a spike or a slip, keeps its place in
-        the tails; but one in two thousand, a hundred times as wide, would double a standard deviation all by itself."""
-        kept = np.where(self.weights < _RARE, 0, self.weights)
+    def _moment_weights(self) -> Float[ndarray, "*b k"]:
+        if self.moment_weights is not None:
+            return self.moment_weights
+        kept = np.where(self.weights < _RARE_WEIGHT, 0, self.weights)
         return kept / kept.sum(-1, keepdims=True)
 
     @property
-    def mean(self) -> Float[ndarray, "n dy"]:
-        """Of what is likely."""
-        return (self.likely * self.means).sum(-1)
+    def mean(self) -> Float[ndarray, "*b"]:
+        if self.warp is not None and not self.warp.is_affine:
+            return self.moments()[0]
+        mean = (self._moment_weights * self.means).sum(-1)
+        return mean if self.warp is None else self.warp.inverse(mean)
 
     @property
-    def std(self) -> Float[ndarray, "n dy"]:
-        """Of what is likely."""
-        off = self.means - self.mean[..., None]
-        size = np.maximum(self.deviations, np.abs(off)).max(-1, keepdims=True)  # squares of 1e-200 would be nothing
+    def std(self) -> Float[ndarray, "*b"]:
+        if self.warp is not None and not self.warp.is_affine:
+            return self.moments()[1]
+        weights = self._moment_weights
+        offset = self.means - (weights * self.means).sum(-1)[..., None]
+        size = np.maximum(self.stds, np.abs(offset)).max(-1, keepdims=True)  # squares of 1e-200 would underflow
         size = np.where(size > 0, size, 1)
-        return size[..., 0] * np.sqrt((self.likely * ((self.deviations / size) ** 2 + (off / size) ** 2)).sum(-1))
+        std = size[..., 0] * np.sqrt((weights * ((self.stds / size) ** 2 + (offset / size) ** 2)).sum(-1))
+        return std if self.warp is None else std * self.warp.unit
 
-    def cdf(self, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"]:
-        return (self.weights * ndtr((y[..., None] - self.means) / self.deviations)).sum(-1)
+    def moments(self) -> tuple[Float[ndarray, "*b"], Float[ndarray, "*b"]]:
+        """Mean and standard deviation: exact, or through a warp by Gauss–Hermite quadrature of each component."""
+        warp = self.warp
+        if warp is None or warp.is_affine:
+            return self.mean, self.std
+        weights, means, stds = (
+            part.reshape(-1, part.shape[-1]) for part in (self._moment_weights, self.means, self.stds)
+        )
+        rows_at_once = max(1, _MAX_NODES_AT_ONCE // (means.shape[1] * len(_NODES)))
+        mean, std = np.empty(len(means)), np.empty(len(means))
+        for start in range(0, len(means), rows_at_once):
+            rows = slice(start, start + rows_at_once)
+            y = warp.inverse(means[rows, :, None] + stds[rows, :, None] * _NODES)  # [n k nodes]
+            share = weights[rows, :, None] * _NODE_WEIGHTS
+            mean[rows] = (share * y).sum((-1, -2))
+            std[rows] = np.sqrt((share * (y - mean[rows, None, None]) ** 2).sum((-1, -2)))
+        return mean.reshape(self.means.shape[:-1]), std.reshape(self.means.shape[:-1])
 
-    def log_prob(self, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"]:
-        z = (y[..., None] - self.means) / self.deviations
-        log = np.log(np.maximum(self.weights, 1e-300)) - 0.5 * (z**2 + np.log(2 * np.pi)) - np.log(self.deviations)
-        most = log.max(-1, keepdims=True)
-        return most[..., 0] + np.log(np.exp(log - most).sum(-1))
+    def cdf(self, y: Float[ndarray, "*b"]) -> Float[ndarray, "*b"]:
+        z = y if self.warp is None else self.warp.forward(y)
+        return (self.weights * ndtr((z[..., None] - self.means) / self.stds)).sum(-1)
 
-    def quantile(self, q: float | Float[ndarray, "n dy"], rounds: int = 60) -> Float[ndarray, "n dy"]:
-        """Where the cdf is q, by halving: a mixture has no closed form."""
-        low = (self.means - 40 * self.deviations).min(-1)
-        high = (self.means + 40 * self.deviations).max(-1)
+    def log_prob(self, y: Float[ndarray, "*b"]) -> Float[ndarray, "*b"]:
+        """ln Σ_k weight_k Normal(z; mean_k, std_k) + ln dz/dy."""
+        z = y if self.warp is None else self.warp.forward(y)
+        u = (z[..., None] - self.means) / self.stds
+        log = np.log(np.maximum(self.weights, 1e-300)) - 0.5 * (u**2 + np.log(2 * np.pi)) - np.log(self.stds)
+        largest = log.max(-1, keepdims=True)
+        density = largest[..., 0] + np.log(np.exp(log - largest).sum(-1))
+        return density if self.warp is None else density + self.warp.log_slope(y)
+
+    def quantile(self, level: float | Float[ndarray, "..."], rounds: int = 60) -> Float[ndarray, "..."]:
+        """The value at which the cdf is `level`, by bisection: a mixture has no closed form.
+
+        `level` broadcasts against the batch: [q 1 … 1] gives [q *b].
+        """
+        shape = np.broadcast_shapes(np.shape(level), self.means.shape[:-1])
+        low = np.broadcast_to((self.means - _SEARCH_STDS * self.stds).min(-1), shape)
+        high = np.broadcast_to((self.means + _SEARCH_STDS * self.stds).max(-1), shape)
         for _ in range(rounds):
             middle = (low + high) / 2
-            below = self.cdf(middle) < q
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return (low + high) / 2
+            is_below = (self.weights * ndtr((middle[..., None] - self.means) / self.stds)).sum(-1) < level
+            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        z = (low + high) / 2
+        return z if self.warp is None else self.warp.inverse(z)
 
-    def __getitem__(self, rows) -> "Answer":
-        return Answer(self.weights[rows], self.means[rows], self.deviations[rows])
+    def quantiles(self, levels: Float[ndarray, "q"]) -> Float[ndarray, "q *b"]:
+        """Several quantiles of every location."""
+        return self.quantile(levels.reshape(-1, *[1] * (self.means.ndim - 1)))
+
+    def sample(self, n_samples: int, random: np.random.Generator) -> Float[ndarray, "*b s"]:
+        """Independent draws for each location."""
+        component = _draw_index(self.weights, n_samples, random)
+        means, stds = (np.take_along_axis(part, component, -1) for part in (self.means, self.stds))
+        z = means + stds * random.normal(size=component.shape)
+        return z if self.warp is None else self.warp.inverse(z)
+
+    def transformed(self, warp: Warp) -> "GaussianMixture":
+        """The distribution of y = warp⁻¹(z), where this one is of z."""
+        return replace(self, warp=warp)
+
+    def unwarped(self) -> "GaussianMixture":
+        """The same distribution without its warp, which must be affine."""
+        if self.warp is None:
+            return self
+        assert self.warp.is_affine
+        return replace(self, means=self.warp.inverse(self.means), stds=self.stds * self.warp.unit, warp=None)
+
+    def rescaled(self, offset: Any, scale: Any) -> "GaussianMixture":
+        """The distribution of offset + scale · z."""
+        return replace(self, means=offset + scale * self.means, stds=scale * self.stds)
+
+    def widened(self, factor: Any) -> "GaussianMixture":
+        """The same means with standard deviations that are `factor` times as large."""
+        return replace(self, stds=self.stds * factor)
+
+    def __getitem__(self, rows: Any) -> "GaussianMixture":
+        moment_weights = None if self.moment_weights is None else self.moment_weights[rows]
+        return GaussianMixture(self.weights[rows], self.means[rows], self.stds[rows], moment_weights, self.warp)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence["GaussianMixture"], axis: int = 0) -> "GaussianMixture":
+        """Mixtures of successive rows as one; all have the same warp."""
+        arrays = (
+            np.concatenate([getattr(part, name) for part in parts], axis) for name in ("weights", "means", "stds")
+        )
+        trimmed = [part.moment_weights for part in parts]
+        kept = None if any(w is None for w in trimmed) else np.concatenate([w for w in trimmed if w is not None], axis)
+        return cls(*arrays, kept, parts[0].warp)
+
+    @classmethod
+    def blend(cls, parts: Sequence["GaussianMixture"], shares: Float[ndarray, "p *b"]) -> "GaussianMixture":
+        """Σ_p share_p mixture_p of the same locations: where the parts disagree, the standard deviation has that in it.
+
+        Rare components are left out of the moments part by part, or a falling share would drop one after another.
+        """
+        weights, kept = (
+            np.concatenate([share[..., None] * weight for share, weight in zip(shares, column, strict=True)], -1)
+            for column in ([part.weights for part in parts], [part._moment_weights for part in parts])
+        )
+        means, stds = (np.concatenate([getattr(part, name) for part in parts], -1) for name in ("means", "stds"))
+        return cls(weights, means, stds, kept, parts[0].warp)
 
 
-def join(parts: list[Answer], order: ndarray) -> Answer:
-    """Answers to pieces of a question, put back: piece after piece they are to rows `order`."""
-    back = np.empty_like(order)
-    back[order] = np.arange(len(order))
-    return Answer(
-        *(np.concatenate([getattr(p, name) for p in parts])[back] for name in ("weights", "means", "deviations"))
-    )
+@dataclass(frozen=True)
+class Categorical:
+    """Probabilities of k classes; `labels` are their names, in the same order.
+
+    >>> Categorical(np.array([[0.2, 0.8]]), ("no", "yes")).mode.tolist()
+    [1]
+    """
+
+    probabilities: Float[ndarray, "*b k"]
+    labels: tuple[Any, ...] = ()
+
+    @property
+    def mode(self) -> Int[ndarray, "*b"]:
+        """The code of the most probable class."""
+        return self.probabilities.argmax(-1)
+
+    @property
+    def confidence(self) -> Float[ndarray, "*b"]:
+        """The probability of the most probable class."""
+        return self.probabilities.max(-1)
+
+    def probability_of(self, labels: Sequence[Any]) -> Float[ndarray, "n"]:
+        """The probability of one label for each row; 0 for a label that has no class."""
+        code = {label: i for i, label in enumerate(self.labels)}
+        rows = [self.probabilities[i, code[label]] if label in code else 0.0 for i, label in enumerate(labels)]
+        return np.array(rows, dtype=float)
+
+    def sample(self, n_samples: int, random: np.random.Generator) -> Int[ndarray, "*b s"]:
+        """Codes of independent draws."""
+        return _draw_index(self.probabilities, n_samples, random)
+
+    def __getitem__(self, rows: Any) -> "Categorical":
+        return replace(self, probabilities=self.probabilities[rows])
 
 
-def levels(quantiles) -> list[float]:
-    """One probability or several as a list; None is none."""
+def _draw_index(weights: Float[ndarray, "*b k"], n_samples: int, random: np.random.Generator) -> Int[ndarray, "*b s"]:
+    uniform = random.random((*weights.shape[:-1], n_samples))
+    return (uniform[..., None] > weights.cumsum(-1)[..., None, :-1]).sum(-1)
+
+
+def check_levels(quantiles: Any) -> list[float]:
+    """One probability or several as a list; None gives an empty one."""
     if quantiles is None:
         return []
     try:
-        found = np.atleast_1d(np.asarray(quantiles, dtype=float))
+        levels = np.atleast_1d(np.asarray(quantiles, dtype=float))
     except (TypeError, ValueError):
         raise InputTypeError(f"quantiles must be probabilities such as [0.025, 0.975], got {quantiles!r}") from None
-    if found.ndim > 1 or not len(found) or not ((found > 0) & (found < 1)).all():
-        raise InputError(f"quantiles must lie between 0 and 1, without them, such as [0.025, 0.975]; got {quantiles!r}")
-    return found.tolist()
+    if levels.ndim > 1 or not len(levels) or not ((levels > 0) & (levels < 1)).all():
+        raise InputError(f"quantiles must lie strictly between 0 and 1, such as [0.025, 0.975]; got {quantiles!r}")
+    return levels.tolist()

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import fillin
-from fillin.learners.hot_deck import LIKE, Blanks, merged, put_back
-from fillin.learners.member_predictions import Joined
-from fillin.learners.predictions import Classes, Numbers
-from fillin.tabular.scaling import Scale
+from fillin.learners.calibration import untrimmed
+from fillin.learners.imputation import DONORS, HotDeck, merge_completions, reduce_components
+from fillin.predictive import Categorical, GaussianMixture
+from fillin.warp import PiecewiseLinearWarp
 
 
 def table(rows: int = 200, seed: int = 0) -> np.ndarray:
@@ -17,32 +17,32 @@ def table(rows: int = 200, seed: int = 0) -> np.ndarray:
     return np.stack([x, 2 * x + 0.1 * random.normal(size=rows), x > 0], 1)
 
 
-def deck(rows: np.ndarray) -> Blanks:
-    return Blanks.of(rows, np.nanstd(rows, 0), np.array([False, False, True]))
+def deck(rows: np.ndarray) -> HotDeck:
+    return HotDeck.from_rows(rows, np.nanstd(rows, 0), np.array([False, False, True]))
 
 
 def test_what_is_seen_stays_and_blanks_are_as_in_rows_that_are_like():
     asked = np.array([[1.5, np.nan, 1], [np.nan, np.nan, 0], [-0.3, -0.6, 0]])
-    found = deck(table()).completed(asked)
-    assert found.shape == (3, LIKE, 3)
+    found = deck(table()).complete(asked)
+    assert found.shape == (3, DONORS, 3)
     assert not np.isnan(found).any()
     there = ~np.isnan(asked)
     for row, seen, made in zip(asked, there, found, strict=True):
-        np.testing.assert_array_equal(made[:, seen], np.broadcast_to(row[seen], (LIKE, seen.sum())))
+        np.testing.assert_array_equal(made[:, seen], np.broadcast_to(row[seen], (DONORS, seen.sum())))
     assert abs(found[0, :, 1].mean() - 3) < 0.5
     assert (found[1, :, 0] < 0).all()
 
 
 def test_a_row_without_anything_is_completed_by_any_rows():
     rows = np.sort(table(2_000), 0)
-    found = deck(rows).completed(np.full((1, 3), np.nan), 400)[0]
+    found = deck(rows).complete(np.full((1, 3), np.nan), 400)[0]
     np.testing.assert_allclose(found.std(0), rows.std(0), rtol=0.2)
 
 
 def test_rows_that_lack_the_same_cell_come_last():
     rows = table()
     rows[: len(rows) // 2, 1] = np.nan
-    assert not np.isnan(deck(rows).completed(np.array([[0.2, np.nan, 1]]))).any()
+    assert not np.isnan(deck(rows).complete(np.array([[0.2, np.nan, 1]]))).any()
 
 
 def test_networks_are_asked_about_as_many_blanks_as_they_learnt():
@@ -50,19 +50,24 @@ def test_networks_are_asked_about_as_many_blanks_as_they_learnt():
     rows[::5, 1] = np.nan
     asked = np.array([[0.1, 0.2, 1], [0.1, np.nan, 1], [np.nan, 0.2, 1], [np.nan, np.nan, 1]])
     blanks = deck(rows)
-    assert blanks.most == 1
-    assert blanks.lost(asked).tolist() == [False, False, True, True]  # nothing is known of blanks in the first column
-    assert blanks.up_to(0).lost(asked).tolist() == [False, True, True, True]
-    assert not blanks.up_to(3).lost(asked).any()
+    assert blanks.max_missing == 1
+    assert blanks.needs_donors(asked).tolist() == [
+        False,
+        False,
+        True,
+        True,
+    ]  # nothing is known of blanks in the first column
+    assert blanks.with_max_missing(0).needs_donors(asked).tolist() == [False, True, True, True]
+    assert not blanks.with_max_missing(3).needs_donors(asked).any()
 
 
 def test_fewer_parts_have_the_same_mean_and_variance():
     random = np.random.default_rng(0)
     weights = random.dirichlet(np.ones(60), 7)
     means, deviations = random.normal(size=(7, 60)), random.uniform(0.1, 2, (7, 60))
-    every, fewer = (Joined(*(part[:, None] for part in parts)) for parts in
-                    ((weights, means, deviations), merged(weights, means, deviations, 9)))  # fmt: skip
-    assert fewer.weights.shape == (7, 1, 9)
+    every = untrimmed(weights, means, deviations)
+    fewer = untrimmed(*reduce_components(weights, means, deviations, 9))
+    assert fewer.weights.shape == (7, 9)
     np.testing.assert_allclose(fewer.mean, every.mean, atol=1e-12)
     np.testing.assert_allclose(fewer.std, every.std, rtol=1e-12)
     np.testing.assert_allclose(fewer.quantile(0.975), every.quantile(0.975), atol=0.25)
@@ -71,13 +76,13 @@ def test_fewer_parts_have_the_same_mean_and_variance():
 def test_answers_come_back_in_the_order_of_rows():
     lost = np.array([True, False, True])
     chances = np.array([[0.5, 0.5], [1, 0], [0, 1], [0.2, 0.8], [0.4, 0.6]])  # of the second row, then two each
-    found = put_back(Classes(chances), lost, 2)
-    np.testing.assert_allclose(found.chances, [[0.5, 0.5], [0.5, 0.5], [0.3, 0.7]])
-    one = np.ones((5, 1, 1))
-    told = put_back(Numbers(Joined(one, np.array([5.0, 1, 3, 7, 9])[:, None, None], one), Scale.learn(table()[:, 0])),
-                    lost, 2)  # fmt: skip
-    assert isinstance(told, Numbers)
-    np.testing.assert_allclose(told.answer.mean[:, 0], [2, 5, 8])
+    prediction = merge_completions(Categorical(chances), lost, 2)
+    np.testing.assert_allclose(prediction.probabilities, [[0.5, 0.5], [0.5, 0.5], [0.3, 0.7]])
+    ones, warp = np.ones((5, 1)), PiecewiseLinearWarp.fit(table()[:, 0])
+    mixture = untrimmed(ones, np.array([5.0, 1, 3, 7, 9])[:, None], ones).transformed(warp)
+    merged = merge_completions(mixture, lost, 2)
+    assert isinstance(merged, GaussianMixture)
+    np.testing.assert_allclose(merged.mean, warp.inverse(np.array([2.0, 5, 8])))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +97,7 @@ def blank_matters():
 
 
 def test_a_blank_that_says_something_is_left_to_the_networks(blank_matters, tmp_path):
-    assert blank_matters.fitted_.most_blanks == 1
+    assert blank_matters.learner_.hot_deck.max_missing == 1
     asked = np.array([[0.5, np.nan], [0.5, 0.1]])
     told = blank_matters.predict(asked)
     assert told[0] - told[1] > 1
@@ -123,6 +128,6 @@ def test_classes_are_less_sure_too():
 def test_far_from_all_rows_nothing_is_sure():
     rows = table(150)[:, :2]
     model = fillin.TableRegressor(members=2, steps=80).fit(rows, np.sin(2 * rows[:, 0]))
-    assert model.fitted_.widths[0].guess > 0
+    assert model.learner_.calibrations[0].gp_share > 0
     _, std = model.predict(np.array([[0.5, 1.0], [40.0, -90.0]]), return_std=True)
     assert std[1] > 3 * std[0]

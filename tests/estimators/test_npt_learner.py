@@ -11,11 +11,10 @@ from sklearn.preprocessing import StandardScaler
 
 from fillin import TableClassifier, TableImputer, TableRegressor
 from fillin.errors import InputError
-from fillin.learners.npt import NPTFitted
-from fillin.learners.npt.table import OneTable
-from fillin.learners.predictions import Numbers
-from fillin.learners.row_learner import Question
-from fillin.learners.training import Plan
+from fillin.learners.base import TableLayout, TrainingPlan
+from fillin.learners.npt import NPTLearner
+from fillin.learners.npt.batches import NPTTable
+from fillin.predictive import GaussianMixture
 
 QUICK = {"model": "npt", "steps": 3}
 KINDS = [TableRegressor, TableClassifier, TableImputer]
@@ -47,29 +46,29 @@ def table(n=400, targets=1, unlabelled=0.25):
     values = torch.cat([torch.randn(n, 2), codes[:, None].float()], 1)
     known = torch.ones(n, 3, dtype=torch.bool)
     known[torch.randperm(n)[: int(unlabelled * n)], 2] = False
-    return OneTable(values, known, torch.tensor([0, 0, 3]), targets)
+    return NPTTable(values, known, torch.tensor([0, 0, 3]), targets)
 
 
 def test_a_batch_has_the_proportions_of_the_table():
     torch.manual_seed(0)
     whole = table()
-    of_all = torch.bincount(whole.groups, minlength=4) / len(whole)
+    of_all = torch.bincount(whole.strata, minlength=4) / len(whole)
     assert of_all[0] == 0.25
     taken = torch.zeros(len(whole))
     for _ in range(50):
-        rows = whole.some(torch.arange(len(whole)), 64)
+        rows = whole.sample(torch.arange(len(whole)), 64)
         assert len(set(rows.tolist())) == 64
-        share = torch.bincount(whole.groups[rows], minlength=4) / 64
+        share = torch.bincount(whole.strata[rows], minlength=4) / 64
         assert (share - of_all).abs().max() <= 1 / 64 + 1e-6
         taken[rows] += 1
     assert (taken > 0).all()  # no row is left out for good
-    assert set(whole.some(torch.arange(20), 64).tolist()) == set(range(20))
+    assert set(whole.sample(torch.arange(20), 64).tolist()) == set(range(20))
 
 
 def test_what_a_step_masks():
     torch.manual_seed(0)
     whole = table()
-    cells = whole.masked(torch.arange(len(whole)), labels=0.15, features=0.15)
+    cells = whole.training_task(torch.arange(len(whole)), label_share=0.15, feature_share=0.15)
     context = cells.context
     assert len(whole) - context == round(0.15 * 300)  # of the labelled rows
     assert not (cells.seen & cells.asked).any()
@@ -88,7 +87,7 @@ def test_what_is_held_out_is_labelled_and_judged_unmasked():
     assert len(out) == 45
     assert whole.labelled[out].all()
     assert sorted([*rows.tolist(), *out.tolist()]) == list(range(400))
-    cells = whole.asking(rows, out)
+    cells = whole.query_task(rows, out)
     assert cells.context == len(rows)
     assert cells.seen[0, :, :2].all()
     assert cells.asked.sum() == 45
@@ -112,7 +111,7 @@ def test_weight_on_features_falls_by_a_cosine(monkeypatch):
 def test_saved_and_loaded_it_is_the_same(kind, tmp_path):
     frame, y = mixed()
     model = kind(**QUICK).fit(frame, (y > 0) if kind is TableClassifier else y)
-    assert isinstance(model.fitted_, NPTFitted)
+    assert isinstance(model.learner_, NPTLearner)
     again = kind.load(model.save(tmp_path / "model.safetensors"))
     ask = (lambda m: m.fill(frame)[0]) if kind is TableImputer else (lambda m: asked(m, frame))
     np.testing.assert_array_equal(ask(again), ask(model))
@@ -162,13 +161,13 @@ def test_few_rows(n):
 @pytest.mark.parametrize("net", [{"between": "rows"}, {"pseudo": 4}])
 def test_rows_may_be_joined_or_meet_through_pseudo_tokens(net):
     X, y = numbers(30)
-    question = Question((0, 0, 0), (0,), (-1,))
-    fitted = NPTFitted.learn(question, X, y[:, None], "standard", 0, Plan(steps=3), net, lambda done: None)
-    told = fitted.tell(X[:3])[0]
-    assert isinstance(told, Numbers)
+    question = TableLayout((0, 0, 0), (0,), (-1,))
+    fitted = NPTLearner.fit(question, X, y[:, None], "standard", 0, TrainingPlan(steps=3), net, lambda done: None)
+    told = fitted.predict(X[:3])[0]
+    assert isinstance(told, GaussianMixture)
     assert np.isfinite(told.mean).all()
-    other = fitted.seeing(X, -y[:, None]).tell(X[:3])[0]  # p(y* | x*, D): other rows, another answer
-    assert isinstance(other, Numbers)
+    other = fitted.with_rows(X, -y[:, None]).predict(X[:3])[0]  # p(y* | x*, D): other rows, another answer
+    assert isinstance(other, GaussianMixture)
     assert (other.mean != told.mean).all()
 
 

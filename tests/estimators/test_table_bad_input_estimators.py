@@ -10,8 +10,9 @@ import pyarrow
 import pytest
 
 import fillin
-from fillin.data.tables import Column, Scale, Schema, Table
+from fillin.data.tables import Column, Schema, Table
 from fillin.errors import FillinError
+from fillin.warp import PiecewiseLinearWarp
 
 pytestmark = pytest.mark.usefixtures("unchecked")
 FITTED = Schema.infer(pandas.DataFrame({"age": [1.0, 2.0], "name": ["a", "b"], "born": [date(2000, 1, 1), None]}))
@@ -115,8 +116,11 @@ OTHER = {
     "half a code": (lambda: FITTED.decode("name", np.array([0.5])), "got 0.5"),
     "a column of no kind": (lambda: Column("a", "text"), "unknown kind of column 'a' 'text'"),
     "no schema": (lambda: Schema.from_dict({"columns": [{"name": "a"}]}), "not what Schema.to_dict gave.*kind"),
-    "no scale": (lambda: Scale.from_dict({"knots": [0]}), "not what Scale.to_dict gave.*scores"),
-    "a scale unknown": (lambda: Scale.learn(np.zeros(3), "quantiles"), "scale 'quantiles'; did you mean 'quantile'"),
+    "no scale": (lambda: PiecewiseLinearWarp.from_dict({"knots": [0]}), "cannot be read.*scores"),
+    "a scale unknown": (
+        lambda: PiecewiseLinearWarp.fit(np.zeros(3), "quantiles"),
+        "scale 'quantiles'; did you mean 'quantile'",
+    ),
 }
 
 

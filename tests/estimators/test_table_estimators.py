@@ -68,7 +68,7 @@ def test_the_order_of_rows_known_does_not_matter_to_an_answer():
     model = TableRegressor(**QUICK).fit(X, y)
     before = model.predict(X[:5])
     order = np.random.default_rng(0).permutation(len(X))
-    model.fitted_ = model.fitted_.seeing(model.fitted_.reads[order], model.fitted_.tells[order])
+    model.learner_ = model.learner_.with_rows(model.learner_.inputs[order], model.learner_.outputs[order])
     np.testing.assert_allclose(model.predict(X[:5]), before, atol=1e-5)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 
+import numpy as np
 import pytest
 import torch
 from torch.distributions import Categorical, MixtureSameFamily, Normal, OneHotCategorical
@@ -18,8 +19,9 @@ from fillin.data.kernels import RBFKernel
 from fillin.evaluate import evaluate, settings, subject
 from fillin.evaluate.report import Subject
 from fillin.evaluate.scores import UNSEEN, unseen
-from fillin.heads import LatentMixture
+from fillin.heads import LatentMixture, to_predictive
 from fillin.models import Process
+from fillin.predictive import GaussianMixture
 from fillin.train.recipe import build_model, dump, read
 
 FIXED = {"length": (0.4, 0.4), "scale": (0.8, 0.8), "noise": 0.1}
@@ -140,14 +142,14 @@ def test_mixtures_by_their_components():
     many = Normal(mean[..., None].expand(-1, -1, -1, 4), deviation[..., None].expand(-1, -1, -1, 4))
     head = MixtureSameFamily(Categorical(probs=torch.rand(2, 3, 1, 4)), many)
     latent = LatentMixture(Normal(mean.expand(5, -1, -1, -1), deviation.expand(5, -1, -1, -1)), None)
-    wanted = metrics.components(one)
+    single, values = to_predictive(one), y.double().numpy()
     for prediction, parts in ((head, 4), (latent, 5)):
-        found = metrics.components(prediction)
-        assert found.mean.shape == (2, 3, 1, parts)
-        for metric in (metrics.log_density, metrics.pit, metrics.crps):
-            torch.testing.assert_close(metric(found, y), metric(wanted, y), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(metrics.log_density(wanted, y).float(), one.log_prob(y))
-    torch.testing.assert_close(metrics.pit(wanted, y).float(), one.cdf(y))
+        mixture = to_predictive(prediction)
+        assert mixture.means.shape == (2, 3, 1, parts)
+        for metric in (GaussianMixture.log_prob, metrics.pit, metrics.crps):
+            np.testing.assert_allclose(metric(mixture, values), metric(single, values), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.from_numpy(single.log_prob(values)).float(), one.log_prob(y))
+    torch.testing.assert_close(torch.from_numpy(metrics.pit(single, values)).float(), one.cdf(y))
 
 
 def test_classes_have_no_crps(stream, monkeypatch):
@@ -165,7 +167,8 @@ def test_classes_have_no_crps(stream, monkeypatch):
     task = unseen(stream, 0).task(0)
     assert scores.log_likelihood == pytest.approx(float(objectives.log_likelihood(model, task).mean()), rel=1e-5)
     assert scores.crps is scores.coverage is scores.pit is scores.ks is None
-    assert metrics.components(LatentMixture(OneHotCategorical(torch.full((3, 2, 4, 2), 0.5)), None)) is None
+    latent = to_predictive(LatentMixture(OneHotCategorical(torch.full((3, 2, 4, 2), 0.5)), None))
+    np.testing.assert_allclose(latent.probabilities, np.full((2, 4, 2), 0.5))
 
 
 def test_missing_targets_do_not_count(stream, monkeypatch):
@@ -330,6 +333,6 @@ def test_a_mixture_far_below_y_has_a_pit_of_one():
     """Shares of a float32 softmax do not sum to 1; what they miss must not push a value out of the histogram."""
     logits = torch.randn(500, 4, generator=torch.Generator().manual_seed(0))
     mixture = MixtureSameFamily(Categorical(logits=logits), Normal(torch.zeros(500, 4), torch.ones(500, 4)))
-    u = metrics.pit(metrics.components(mixture), torch.full((500,), 100.0))
+    u = metrics.pit(to_predictive(mixture), np.full(500, 100.0))
     assert u.max() <= 1
-    assert metrics.histogram(u)[-1] == 1
+    assert metrics.pit_histogram(u)[-1] == 1

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from support.series_files import csv
 
-from fillin.filling.bounds import Belief, Bend
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
+from fillin.warp import BoundsWarp
 
 pytest_plugins = ["support.fill_command"]
 
@@ -35,32 +35,32 @@ def test_bands_stay_within_bounds(fill):
 def test_a_bend_goes_there_and_back(bounds):
     low, high = (-5.0 if bounds[0] is None else max(bounds[0], -9)), (8.0 if bounds[1] is None else min(bounds[1], 9))
     y = np.linspace(low, high, 101)  # both bounds are allowed for
-    bend = Bend.of(y, bounds)
-    z = bend.to(y)
+    bend = BoundsWarp.fit(y, bounds)
+    z = bend.forward(y)
     assert np.isfinite(z).all()
     assert (np.diff(z) > 0).all()
-    np.testing.assert_allclose(bend.back(z), y, atol=1e-9)
+    np.testing.assert_allclose(bend.inverse(z), y, atol=1e-9)
     inner, step = y[1:-1], 1e-5 * (high - low)
-    slope = (bend.to(inner + step) - bend.to(inner - step)) / (2 * step)
+    slope = (bend.forward(inner + step) - bend.forward(inner - step)) / (2 * step)
     np.testing.assert_allclose(bend.slope(inner), slope, rtol=1e-3)
-    far = bend.back(np.array([-1e40, 1e40]))
+    far = bend.inverse(np.array([-1e40, 1e40]))
     assert far[0] == (-1e40 if bounds[0] is None else bounds[0])
     assert far[1] == (1e40 if bounds[1] is None else bounds[1])
 
 
 def test_a_bend_leaves_what_is_far_from_the_bound_as_it_is():
     kelvin = 300 + 10 * np.random.default_rng(0).standard_normal(100)
-    np.testing.assert_allclose(Bend.of(kelvin, (0.0, None)).to(kelvin) - kelvin, 0.2, atol=0.2)
+    np.testing.assert_allclose(BoundsWarp.fit(kelvin, (0.0, None)).forward(kelvin) - kelvin, 0.2, atol=0.2)
 
 
 @pytest.mark.parametrize("bounds", [(0.0, None), (None, 1.0), (0.0, 1.0)])
 def test_moments_and_quantiles_are_those_of_what_is_bent(bounds):
     random = np.random.default_rng(0)
-    bend = Bend.of(random.random(50), bounds)
-    weights, means, deviations = np.array([[[0.7, 0.3]]]), np.array([[[-0.2, 0.5]]]), np.array([[[0.3, 0.8]]])
-    belief = Belief(Answer(weights, means, deviations), bend)
+    bend = BoundsWarp.fit(random.random(50), bounds)
+    weights, means, deviations = np.array([[0.7, 0.3]]), np.array([[-0.2, 0.5]]), np.array([[0.3, 0.8]])
+    belief = GaussianMixture(weights, means, deviations, warp=bend)
     part = random.random(400_000) < 0.3
-    y = bend.back(np.where(part, 0.5, -0.2) + np.where(part, 0.8, 0.3) * random.standard_normal(len(part)))
+    y = bend.inverse(np.where(part, 0.5, -0.2) + np.where(part, 0.8, 0.3) * random.standard_normal(len(part)))
     mean, std = belief.moments()
     assert mean[0] == pytest.approx(y.mean(), abs=0.003)
     assert std[0] == pytest.approx(y.std(), abs=0.003)

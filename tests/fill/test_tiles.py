@@ -11,7 +11,7 @@ import fillin
 from fillin.filling.grid.axes import counted
 from fillin.filling.grid.tiles import Tiles, blend
 from fillin.inference.context import Known
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 
 
 def axes(*sizes: int, length: float = 0.0):
@@ -69,9 +69,9 @@ def test_answers_are_mixed_with_their_spread():
 
     def ask(piece):
         n = len(piece.rows)
-        part = random.uniform(0.2, 1, (n, 1, 2))
-        found = Answer(
-            part / part.sum(-1, keepdims=True), random.normal(1e4, 1, (n, 1, 2)), 0.1 + random.random((n, 1, 2))
+        part = random.uniform(0.2, 1, (n, 2))
+        found = GaussianMixture(
+            part / part.sum(-1, keepdims=True), random.normal(1e4, 1, (n, 2)), 0.1 + random.random((n, 2))
         )
         given[piece.middle[0]] = piece, found
         return found
@@ -79,13 +79,13 @@ def test_answers_are_mixed_with_their_spread():
     mixed = blend(pieces, ask, 24, counts.append)
     mean, square, below = np.zeros(24), np.zeros(24), np.zeros(24)
     for piece, found in given.values():
-        own = found.mean[:, 0] - 1e4
+        own = found.mean - 1e4
         mean[piece.rows] += piece.share * own
-        square[piece.rows] += piece.share * (own**2 + found.std[:, 0] ** 2)
-        below[piece.rows] += piece.share * found.cdf(np.full((len(own), 1), 1e4))[:, 0]
-    np.testing.assert_allclose(mixed.mean[:, 0] - 1e4, mean, atol=1e-8)
-    np.testing.assert_allclose(mixed.std[:, 0], np.sqrt(square - mean**2), rtol=1e-6)
-    np.testing.assert_allclose(mixed.cdf(np.full((24, 1), 1e4))[:, 0], below)
+        square[piece.rows] += piece.share * (own**2 + found.std**2)
+        below[piece.rows] += piece.share * found.cdf(np.full(len(own), 1e4))
+    np.testing.assert_allclose(mixed.mean - 1e4, mean, atol=1e-8)
+    np.testing.assert_allclose(mixed.std, np.sqrt(square - mean**2), rtol=1e-6)
+    np.testing.assert_allclose(mixed.cdf(np.full(24, 1e4)), below)
     np.testing.assert_allclose(mixed.cdf(mixed.quantile(0.3)), 0.3, atol=1e-6)
     np.testing.assert_allclose(mixed[5:7].mean, mixed.mean[5:7])
     assert sum(counts) == 24
@@ -99,9 +99,10 @@ def test_what_is_rare_in_its_tile_stays_so_whatever_the_share():
     def ask(piece):
         n, at = len(piece.rows), float(piece.middle[0] > 100)
         row = np.array([0.995, 0.005])
-        return Answer(*(np.broadcast_to(part, (n, 1, 2)) for part in (row, np.array([at, 1e6]), np.array([0.1, 1e6]))))
+        parts = row, np.array([at, 1e6]), np.array([0.1, 1e6])
+        return GaussianMixture(*(np.broadcast_to(part, (n, 2)) for part in parts))
 
-    mean = blend(pieces, ask, 200).mean[:, 0]
+    mean = blend(pieces, ask, 200).mean
     assert mean.min() == 0
     assert mean.max() == pytest.approx(1)
     assert np.diff(mean).max() < 0.03

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.helpers import ExactProcess, wave
 
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 from fillin_studies.fill import limits
 from fillin_studies.fill import score as scores
 from fillin_studies.fill.data import Case, Prior
@@ -97,7 +97,7 @@ def test_measures_do_not_depend_on_units():
 def test_a_mixture_is_scored_as_one():
     """Half at −1 and half at 1, both narrow: the truth at 1 has half of the density, and both ends are covered."""
     case = Case(np.arange(4.0)[:, None], np.array([1.0, -1.0, 1.0, -1.0]), Mask(np.arange(4) > 1, np.arange(4) < 2))
-    answer = Answer(np.full((2, 1, 2), 0.5), np.tile([-1.0, 1.0], (2, 1, 1)), np.full((2, 1, 2), 0.01))
+    answer = GaussianMixture(np.full((2, 1, 2), 0.5), np.tile([-1.0, 1.0], (2, 1, 1)), np.full((2, 1, 2), 0.01))
     found = scores.score(answer, case)
     assert found["log_likelihood"] == pytest.approx(math.log(0.5 / 0.01 / math.sqrt(2 * math.pi)))
     assert found["crps"] == pytest.approx(0.5, abs=0.01)  # E|X − 1| − E|X − X'|/2 = 1 − 1/2

@@ -64,7 +64,7 @@ def test_looking_at_its_own_rows_is_what_it_was_and_at_others_is_not(case, model
 def test_each_asked_row_sees_rows_of_its_own(case, model):
     memory = Memory(model, case)
     keep = np.ones((10, 60), bool)
-    scale = model.fitted_.scales[0]
+    scale = model.learner_.scales[0]
     assert np.allclose(scale.inverse(memory.told(keep)[0][:, 0]), model.predict(case.asked), atol=1e-4)
     assert memory.score(keep) == pytest.approx(scores(model, case)["rmse"], rel=1e-4)
     keep[3, 30:] = False
@@ -119,7 +119,7 @@ def test_attention_sums_to_one_and_is_that_of_the_answer(case, model):
     assert looks.shape == (10, 60)
     assert np.allclose(looks.sum(1), 1)
     memory = Memory(model, case)
-    net, (places, _) = model.fitted_.net, memory.memory
+    net, (places, _) = model.learner_.net, memory.memory
     with torch.no_grad():
         apart = torch.cdist(net._places(net.row(memory.asked)), places)
     expected = torch.exp(-0.5 * apart**2)

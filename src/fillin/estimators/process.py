@@ -31,7 +31,7 @@ from fillin.io import read_tensors, write_tensors
 from fillin.models import Process, load
 from fillin.models.filler import Filler
 from fillin.models.serialization import build
-from fillin.predictive import levels
+from fillin.predictive import check_levels
 from fillin.pretrained import names
 from fillin.runtime import progress
 
@@ -163,7 +163,7 @@ class ProcessRegressor(RegressorMixin, BaseEstimator):
         list of k, adds an axis of k in front, so that `mean, (low, high) = predict(X, quantiles=[0.025, 0.975])`.
         """
         X = self._asked(X)
-        wanted = levels(quantiles)
+        wanted = check_levels(quantiles)
         if return_std and return_cov:
             raise InputError("return_std and return_cov: ask for one; the deviations are the root of cov's diagonal")
         if return_cov and len(X) > TOGETHER:

@@ -1,4 +1,4 @@
-"""Regression, classification and imputation of tables, with scikit-learn's manners."""
+"""Regression, classification and imputation of tables, with the scikit-learn API."""
 
 from typing import Any
 
@@ -10,24 +10,66 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
-from fillin.data.tables import Column
 from fillin.errors import InputError
-from fillin.estimators.table_base import TableEstimator
-from fillin.learners.encoding import MOST
-from fillin.learners.predictions import Classes, Numbers
-from fillin.predictive import levels
+from fillin.estimators.base import TableEstimator
+from fillin.predictive import MOST_CLASSES, Categorical, GaussianMixture, check_levels
+from fillin.tabular.schema import Column
 
 
 class TableRegressor(RegressorMixin, TableEstimator):
-    """Numbers from the other columns of a table, each with its whole distribution.
+    """Predict numbers from the other columns of a table, with a full predictive distribution.
 
-    Networks are trained on the table itself (a minute or two on a laptop for a thousand rows): they learn which rows
-    are alike, and look up what those hold. X may be a frame or an array, with numbers, classes, booleans and dates, and
-    cells missing anywhere; a NaN in y is a row whose value is not known.
+    An ensemble of networks is trained on the table itself (a minute or two on a laptop for a thousand rows). They learn
+    which rows are similar and attend to the values of those; a Gaussian process beside them counts as much as held-out
+    rows support. X may be a data frame or an array with numbers, classes, booleans and dates. Missing features are
+    multiply imputed from similar rows, and prediction intervals widen accordingly. NaN in y marks an unlabelled row.
 
-    `features` is the weight of telling hidden cells of X as well, which falls to nothing as training goes on (λ of
-    Kossen et al. 2021): it lets rows without y teach how columns hang together.
+    Parameters
+    ----------
+    members : int, default=8
+        Networks of the ensemble. Ignored by ``model="npt"``, which trains one.
+    steps : int or "auto", default="auto"
+        Most training steps; "auto" takes 500, and more for tables of more than 2,000 rows. Training stops early when
+        held-out rows stop improving.
+    kinds : dict of str to str, optional
+        Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
+    scale : {"standard", "quantile"}, default="standard"
+        Transform of numeric outputs; "quantile" suits heavy tails.
+    features : float, default=0.0
+        λ of Kossen et al. (2021), between 0 and 1: the weight of predicting masked cells of X, annealed to 0 during
+        training. It lets rows without y contribute.
+    transductive : bool, default=False
+        Let rows that are predicted together attend to one another.
+    model : {"rows", "npt"}, default="rows"
+        "rows" is the ensemble; "npt" a non-parametric transformer (Kossen et al. 2021).
+    random_state : int, RandomState instance or None, default=0
+        Seed of training. The same seed gives the same predictions.
 
+    Attributes
+    ----------
+    schema_ : Schema
+        Kinds and levels of the columns of X.
+    learner_ : TableLearner
+        The fitted learner.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of str
+        Names of the columns, where X has names.
+
+    See Also
+    --------
+    TableClassifier : Predict classes.
+    TableImputer : Fill every missing cell of a table.
+
+    References
+    ----------
+    Kossen, J., et al. (2021). Self-attention between datapoints: going beyond individual input-output pairs in deep
+    learning. NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fillin import TableRegressor
     >>> X = np.linspace(0, 1, 40)[:, None]
     >>> model = TableRegressor(members=2, steps=20).fit(X, 3 * X[:, 0])
     >>> mean, (low, high) = model.predict(X, quantiles=[0.025, 0.975])
@@ -48,65 +90,166 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return tags
 
     def fit(self, X, y) -> "TableRegressor":
-        reads = self._columns(X, reset=True)
+        """Train on a table.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            The features; cells may be missing.
+        y : array-like of shape (n,) or (n, outputs)
+            The targets; NaN in rows without a label.
+
+        Returns
+        -------
+        TableRegressor
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError
+            If y is missing, holds text, or has a column without any value.
+        """
+        inputs = self._encode(X, reset=True)
         if y is None:
             raise InputError("requires y to be passed, but the target y is None")
         options: dict[str, Any] = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "dtype": np.float64}
-        for word in (value for value in np.asarray(y).ravel()[:1] if isinstance(value, str)):
-            raise InputError(f"y holds words, such as '{word}'; for classes use TableClassifier")
+        for text in (value for value in np.asarray(y).ravel()[:1] if isinstance(value, str)):
+            raise InputError(f"y contains text, such as '{text}'; for classes use TableClassifier")
         y = np.asarray(check_array(y, input_name="y", **options))
-        check_consistent_length(reads, y)
+        check_consistent_length(inputs, y)
         if y.ndim > 2:
-            raise InputError(f"y has {y.ndim} dimensions; it is one column, or one for each output")
-        self.one_ = y.ndim == 1
-        tells = y.reshape(len(y), -1)
-        for column in np.flatnonzero(np.isnan(tells).all(0)):
-            raise InputError(f"y: nothing is known in column {column}, all of it is NaN; drop the column")
-        told = tuple(Column(f"y{i}", "number") for i in range(tells.shape[1]))
-        self._learn(reads, tells, told, self.features)
+            raise InputError(f"y has {y.ndim} dimensions; expected one column, or one for each output")
+        self.single_output_ = y.ndim == 1
+        targets = y.reshape(len(y), -1)
+        for column in np.flatnonzero(np.isnan(targets).all(0)):
+            raise InputError(f"y: column {column} has no observed value, all of it is NaN; drop the column")
+        columns = tuple(Column(f"y{i}", "number") for i in range(targets.shape[1]))
+        self._fit(inputs, targets, columns, self.features)
         return self
 
     def predict(self, X, return_std: bool = False, quantiles=None):
-        """The mean; after it, as asked for, the deviation and the quantiles (one probability, or k of them, which add
-        an axis of k in front)."""
-        wanted = levels(quantiles)
-        told = self._targets(X)
-        found = [self._flat([column.mean for column in told])]
+        """Predict the mean, and on request the standard deviation and quantiles.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+        return_std : bool, default=False
+            Also return the standard deviation.
+        quantiles : float or list of k floats, optional
+            Also return the quantiles at these probabilities.
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            The mean (m,) or (m, outputs), then the standard deviation, then the quantiles; a list of k quantiles has
+            a first axis of k.
+        """
+        levels = check_levels(quantiles)
+        predictions = self._predict_targets(X)
+        results = [self._stack([column.mean for column in predictions])]
         if return_std:
-            found.append(self._flat([column.std for column in told]))
+            results.append(self._stack([column.std for column in predictions]))
         if quantiles is not None:
-            each = [self._flat([column.quantile(q) for column in told]) for q in wanted]
-            found.append(each[0] if np.ndim(quantiles) == 0 else np.stack(each))
-        return found[0] if len(found) == 1 else tuple(found)
+            arrays = [self._stack([column.quantile(level) for column in predictions]) for level in levels]
+            results.append(arrays[0] if np.ndim(quantiles) == 0 else np.stack(arrays))
+        return results[0] if len(results) == 1 else tuple(results)
 
     def log_prob(self, X, y) -> Float[ndarray, "..."]:
-        """ln p(y | x) of each row (and output): how well it told not only where y is, but how surely."""
-        told = self._targets(X)
-        y = np.asarray(y, dtype=float).reshape(len(told[0].mean), -1)
-        return self._flat([column.log_prob(y[:, i]) for i, column in enumerate(told)])
+        """Return ln p(y | x) of each row and output.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+        y : array-like of shape (m,) or (m, outputs)
+            Observed values.
+
+        Returns
+        -------
+        ndarray of shape (m,) or (m, outputs)
+            Log densities.
+        """
+        predictions = self._predict_targets(X)
+        y = np.asarray(y, dtype=float).reshape(len(predictions[0].means), -1)
+        return self._stack([column.log_prob(y[:, i]) for i, column in enumerate(predictions)])
 
     def sample(self, X, n_samples: int = 1, random_state=0) -> Float[ndarray, "..."]:
-        """Values that y may have: [n s], with several outputs [n outputs s]."""
+        """Draw values of y from the predictive distribution of each row.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+        n_samples : int, default=1
+            Draws per row.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ndarray of shape (m, n_samples) or (m, outputs, n_samples)
+            The draws.
+        """
         random = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        drawn = np.stack([column.sample(n_samples, random) for column in self._targets(X)], 1)
-        return drawn[:, 0] if self.one_ else drawn
+        draws = np.stack([column.sample(n_samples, random) for column in self._predict_targets(X)], 1)
+        return draws[:, 0] if self.single_output_ else draws
 
-    def _targets(self, X) -> list[Numbers]:
-        return [column for column in self._told(X)[: len(self.told_)] if isinstance(column, Numbers)]
+    def _predict_targets(self, X) -> list[GaussianMixture]:
+        predictions = self._predict(X)[: len(self.target_columns_)]
+        return [column for column in predictions if isinstance(column, GaussianMixture)]
 
-    def _own(self) -> dict[str, Any]:
-        return {"one": self.one_}
+    def _extra_state(self) -> dict[str, Any]:
+        return {"one": self.single_output_}
 
-    def _restore(self, own: dict[str, Any]) -> None:
-        self.one_ = own["one"]
+    def _set_extra_state(self, state: dict[str, Any]) -> None:
+        self.single_output_ = state["one"]
 
-    def _flat(self, columns: list[ndarray]) -> ndarray:
-        return columns[0] if self.one_ else np.stack(columns, -1)
+    def _stack(self, columns: list[ndarray]) -> ndarray:
+        return columns[0] if self.single_output_ else np.stack(columns, -1)
 
 
 class TableClassifier(ClassifierMixin, TableEstimator):
-    """A class from the other columns of a table, with a probability for each; otherwise as `TableRegressor`.
+    """Predict a class from the other columns of a table, with a calibrated probability for each.
 
+    Works as `TableRegressor` does. None or NaN in y marks an unlabelled row.
+
+    Parameters
+    ----------
+    members : int, default=8
+        Networks of the ensemble. Ignored by ``model="npt"``, which trains one.
+    steps : int or "auto", default="auto"
+        Most training steps; "auto" takes 500, and more for tables of more than 2,000 rows.
+    kinds : dict of str to str, optional
+        Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
+    scale : {"standard", "quantile"}, default="standard"
+        Transform of numeric columns that are predicted (with `features`).
+    features : float, default=0.0
+        The weight of predicting masked cells of X, annealed to 0 during training (λ of Kossen et al. 2021).
+    transductive : bool, default=False
+        Let rows that are predicted together attend to one another.
+    model : {"rows", "npt"}, default="rows"
+        "rows" is the ensemble; "npt" a non-parametric transformer, for at most 10 classes.
+    random_state : int, RandomState instance or None, default=0
+        Seed of training.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (k,)
+        The class labels.
+    schema_ : Schema
+        Kinds and levels of the columns of X.
+    learner_ : TableLearner
+        The fitted learner.
+
+    See Also
+    --------
+    TableRegressor : Predict numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fillin import TableClassifier
     >>> X = np.linspace(0, 1, 40)[:, None]
     >>> model = TableClassifier(members=2, steps=20).fit(X, np.where(X[:, 0] > 0.5, "high", "low"))
     >>> model.classes_.tolist(), model.predict_proba(X).shape
@@ -121,57 +264,158 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         self.features = features
 
     def fit(self, X, y) -> "TableClassifier":
-        """y are labels; None or NaN where one is not known."""
-        reads = self._columns(X, reset=True)
+        """Train on a table.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            The features; cells may be missing.
+        y : array-like of shape (n,)
+            Class labels; None or NaN in rows without one.
+
+        Returns
+        -------
+        TableClassifier
+            The fitted estimator.
+
+        Raises
+        ------
+        InputError
+            If no label is given, or there are more than 100 classes.
+        """
+        inputs = self._encode(X, reset=True)
         if y is None:
             raise InputError("requires y to be passed, but the target y is None")
         y = column_or_1d(y, warn=True)
-        check_consistent_length(reads, y)
-        known = np.array([label is not None and label == label for label in y.tolist()])
-        if not known.any():
-            raise InputError("y: no label is known; give some")
-        check_classification_targets(y[known])
-        self.classes_, codes = np.unique(y[known], return_inverse=True)
-        if len(self.classes_) > MOST:
-            raise InputError(f"y has {len(self.classes_)} classes; at most {MOST} can be told apart")
+        check_consistent_length(inputs, y)
+        labelled = np.array([label is not None and label == label for label in y.tolist()])
+        if not labelled.any():
+            raise InputError("y: no row has a label; label some rows")
+        check_classification_targets(y[labelled])
+        self.classes_, codes = np.unique(y[labelled], return_inverse=True)
+        if len(self.classes_) > MOST_CLASSES:
+            raise InputError(f"y has {len(self.classes_)} classes; at most {MOST_CLASSES} are supported")
         targets = np.full((len(y), 1), np.nan)
-        targets[known, 0] = codes
-        self._learn(reads, targets, (Column("y", "class", tuple(range(len(self.classes_) - 1))),), self.features)
+        targets[labelled, 0] = codes
+        self._fit(inputs, targets, (Column("y", "class", tuple(range(len(self.classes_) - 1))),), self.features)
         return self
 
     def predict_proba(self, X) -> Float[ndarray, "n k"]:
-        told = self._told(X)[0]
-        assert isinstance(told, Classes)
-        return told.chances
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+
+        Returns
+        -------
+        ndarray of shape (m, k)
+            Probabilities, in the order of `classes_`.
+        """
+        prediction = self._predict(X)[0]
+        assert isinstance(prediction, Categorical)
+        return prediction.probabilities
 
     def predict(self, X) -> ndarray:
-        chances = self.predict_proba(X)
-        return self.classes_[chances.argmax(-1)]
+        """Predict the most probable class.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Class labels.
+        """
+        return self.classes_[self.predict_proba(X).argmax(-1)]
 
     def log_prob(self, X, y) -> Float[ndarray, "n"]:
-        """ln p of each label; −∞ for one that was not seen at fit."""
-        chances, y = self.predict_proba(X), np.asarray(y)
+        """Return ln p of each label.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+        y : array-like of shape (m,)
+            Labels.
+
+        Returns
+        -------
+        ndarray of shape (m,)
+            Log probabilities; −∞ for a label that `fit` did not see.
+        """
+        probabilities, y = self.predict_proba(X), np.asarray(y)
         code = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
         with np.errstate(divide="ignore"):
-            return np.where(self.classes_[code] == y, np.log(chances[np.arange(len(y)), code]), -np.inf)
+            return np.where(self.classes_[code] == y, np.log(probabilities[np.arange(len(y)), code]), -np.inf)
 
     def sample(self, X, n_samples: int = 1, random_state=0) -> ndarray:
-        """Labels that each row may have: [n s]."""
-        random = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        return self.classes_[Classes(self.predict_proba(X)).sample(n_samples, random)]
+        """Draw labels from the predictive distribution of each row.
 
-    def _own(self) -> dict[str, Any]:
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+        n_samples : int, default=1
+            Draws per row.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ndarray of shape (m, n_samples)
+            Class labels.
+        """
+        random = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        return self.classes_[Categorical(self.predict_proba(X)).sample(n_samples, random)]
+
+    def _extra_state(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
 
-    def _restore(self, own: dict[str, Any]) -> None:
-        self.classes_ = np.array(own["classes"], dtype=own["dtype"])
+    def _set_extra_state(self, state: dict[str, Any]) -> None:
+        self.classes_ = np.array(state["classes"], dtype=state["dtype"])
 
 
 class TableImputer(TransformerMixin, TableEstimator):
-    """Every missing cell from the other cells of its row, and from rows that are like it.
+    """Fill every missing cell of a table from the other cells of its row, and from similar rows.
 
-    `transform` puts in the mean of a number and the likeliest class; `fill` says how surely.
+    `transform` returns the mean of a number and the most probable class; `fill` also returns their uncertainty.
 
+    Parameters
+    ----------
+    members : int, default=8
+        Networks of the ensemble. Ignored by ``model="npt"``, which trains one.
+    steps : int or "auto", default="auto"
+        Most training steps; "auto" takes 500, and more for tables of more than 2,000 rows.
+    kinds : dict of str to str, optional
+        Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
+    scale : {"standard", "quantile"}, default="standard"
+        Transform of numeric columns; "quantile" suits heavy tails.
+    transductive : bool, default=False
+        Let rows that are filled together attend to one another.
+    model : {"rows", "npt"}, default="rows"
+        "rows" is the ensemble; "npt" a non-parametric transformer, for at most 10 classes a column.
+    random_state : int, RandomState instance or None, default=0
+        Seed of training.
+
+    Attributes
+    ----------
+    schema_ : Schema
+        Kinds and levels of the columns.
+    learner_ : TableLearner
+        The fitted learner.
+
+    See Also
+    --------
+    fillin.fill : Fill a file or a data frame in one call.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fillin import TableImputer
     >>> X = np.stack([np.linspace(0, 1, 40), np.linspace(2, 4, 40)], 1)
     >>> X[7, 1] = np.nan
     >>> TableImputer(members=2, steps=20).fit_transform(X).shape
@@ -184,44 +428,94 @@ class TableImputer(TransformerMixin, TableEstimator):
         super().__init__(members, steps, kinds, scale, transductive, model, random_state)
 
     def fit(self, X, y=None) -> "TableImputer":
-        reads = self._columns(X, reset=True)
-        self._learn(reads, np.empty((len(reads), 0)), (), 1.0)
+        """Train on a table with missing cells.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (n, d)
+            The table.
+        y : None
+            Ignored; part of the scikit-learn API.
+
+        Returns
+        -------
+        TableImputer
+            The fitted estimator.
+        """
+        inputs = self._encode(X, reset=True)
+        self._fit(inputs, np.empty((len(inputs), 0)), (), 1.0)
         return self
 
     def fill(self, X) -> tuple[Float[ndarray, "n d"], Float[ndarray, "n d"]]:
-        """Numbers and codes with no cell missing; and for each that was filled its deviation, of a class the
-        probability of being another (0 where it was known)."""
+        """Fill missing cells, with their uncertainty.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows with missing cells.
+
+        Returns
+        -------
+        values : ndarray of shape (m, d)
+            Numbers and class codes without missing cells.
+        uncertainty : ndarray of shape (m, d)
+            The standard deviation of a filled number, the probability of another class for a filled class, and 0 for
+            observed cells.
+        """
         check_is_fitted(self)
-        values = self._columns(X, reset=False)
+        values = self._encode(X, reset=False)
         missing = np.isnan(values)
-        filled, unsure = values.copy(), np.zeros_like(values)
-        rows = missing.any(1)
-        if rows.any():
-            for j, told in enumerate(self.fitted_.tell(values[rows], self.transductive)):
-                here = missing[rows, j]
-                column, doubt = (
-                    (told.mean, told.std) if isinstance(told, Numbers) else (told.likeliest, 1 - told.chances.max(-1))
-                )
-                filled[np.flatnonzero(rows)[here], j] = column[here]
-                unsure[np.flatnonzero(rows)[here], j] = doubt[here]
-        return filled, unsure
+        filled, uncertainty = values.copy(), np.zeros_like(values)
+        incomplete = np.flatnonzero(missing.any(1))
+        if len(incomplete):
+            for j, prediction in enumerate(self.learner_.predict(values[incomplete], self.transductive)):
+                is_missing = missing[incomplete, j]
+                if isinstance(prediction, Categorical):
+                    column, doubt = prediction.mode, 1 - prediction.confidence
+                else:
+                    column, doubt = prediction.moments()
+                filled[incomplete[is_missing], j] = column[is_missing]
+                uncertainty[incomplete[is_missing], j] = doubt[is_missing]
+        return filled, uncertainty
 
     def transform(self, X) -> ndarray:
-        """As an array: of numbers, or of objects where columns hold classes or dates. A class that was not there at fit
-        stays what it is."""
+        """Fill missing cells.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows with missing cells.
+
+        Returns
+        -------
+        ndarray of shape (m, d)
+            Numbers, or objects where columns hold classes or dates. A class that `fit` did not see stays as it is.
+        """
         filled, _ = self.fill(X)
         if all(column.kind == "number" for column in self.schema_.columns):
             return filled
         columns = []
         for j, column in enumerate(self.schema_.columns):
-            found = column.decode(filled[:, j]).astype(object)
-            new = np.array([value is None for value in found])
-            if new.any():
-                own = X[column.name] if hasattr(X, "columns") else np.asarray(X, dtype=object)[:, j]
-                found[new] = np.asarray(own, dtype=object)[new]
-            columns.append(found)
+            decoded = column.decode(filled[:, j]).astype(object)
+            unseen = np.array([value is None for value in decoded])
+            if unseen.any():
+                original = X[column.name] if hasattr(X, "columns") else np.asarray(X, dtype=object)[:, j]
+                decoded[unseen] = np.asarray(original, dtype=object)[unseen]
+            columns.append(decoded)
         return np.stack(columns, 1)
 
     def get_feature_names_out(self, input_features=None) -> ndarray:
+        """Return the names of the columns.
+
+        Parameters
+        ----------
+        input_features : None
+            Ignored; part of the scikit-learn API.
+
+        Returns
+        -------
+        ndarray of str
+            Column names.
+        """
         check_is_fitted(self)
         return np.array(self.schema_.names, dtype=object)

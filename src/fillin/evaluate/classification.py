@@ -13,14 +13,14 @@ from torch import Tensor
 
 from fillin.data.images import LabelledImages
 from fillin.errors import InputError
+from fillin.metrics import calibration_error
 from fillin.models import PixelClassifier, load
 from fillin.models.registry import get_entry
 from fillin.plots import panels, save, spans, style, windows
+from fillin.predictive import Categorical
 from fillin.pretrained import locate
 from fillin.train import open_run
 from fillin.train.recipe import make_stream
-
-_BINS = 15  # of confidence
 
 
 class Classified(NamedTuple):
@@ -101,17 +101,15 @@ def judge(about: Classified, most: int = 0, batch: int = 64, tick: Callable[[], 
 def scores_of(each: Float[Tensor, "n k"], labels: Int64[Tensor, "n"], layers: list[Layer]) -> ClassScores:
     """From ln p of every class."""
     n, classes = each.shape
-    surest, taken = each.max(1)
+    taken = each.argmax(1)
     right, likely = (taken == labels).double(), each.gather(1, labels[:, None])[:, 0].double()
     accuracy = float(right.mean())
-    confidence = surest.exp().double()
-    bins = (confidence * _BINS).long().clamp(max=_BINS - 1)
-    gaps = torch.zeros(_BINS, dtype=torch.float64).index_add_(0, bins, right - confidence)
     mistakes = torch.zeros(classes * classes, dtype=torch.long)
     mistakes.index_add_(0, labels * classes + taken, torch.ones_like(labels))
     return ClassScores(
         n, accuracy, math.sqrt(accuracy * (1 - accuracy) / n), float(likely.mean()),
-        float(likely.std(unbiased=False)) / math.sqrt(n), float(gaps.abs().sum()) / n,
+        float(likely.std(unbiased=False)) / math.sqrt(n),
+        calibration_error(Categorical(each.double().exp().numpy()), labels.numpy()),
         mistakes.view(classes, classes).tolist(), layers,
     )  # fmt: skip
 

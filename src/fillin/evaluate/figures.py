@@ -12,7 +12,7 @@ from torch.distributions import MultivariateNormal, Normal
 from fillin.data import Curves, FunctionPrior, GaussianProcessPrior, MixturePrior, Task
 from fillin.evaluate.report import Row, Setting, label
 from fillin.evaluate.scores import Likelihood, unseen
-from fillin.metrics import BINS, LEVELS
+from fillin.metrics import COVERAGE_LEVELS, PIT_BINS
 from fillin.models import Process
 from fillin.plots import (
     BLUE,
@@ -123,15 +123,17 @@ def calibration(path: Path, rows: Sequence[Row]) -> Path:
             colour, scores = COLOURS[number % len(COLOURS)], row.scores
             assert scores.pit is not None
             assert scores.coverage is not None
-            actual = [100 * scores.coverage[str(level)] for level in LEVELS]
+            actual = [100 * scores.coverage[str(level)] for level in COVERAGE_LEVELS]
             width = 1.2 if number else 3.5  # a model that a shift leaves as it is would hide the first line
             dash = "-" if number < len(COLOURS) else "--"
-            axes.plot([0, *LEVELS, 100], [0, *actual, 100], dash, color=colour, linewidth=width, label=row.label)
-            edges = [i / BINS for i in range(BINS + 1)]
-            panel.stairs([BINS * share for share in scores.pit], edges, fill=True, color=colour, alpha=0.55)
+            axes.plot(
+                [0, *COVERAGE_LEVELS, 100], [0, *actual, 100], dash, color=colour, linewidth=width, label=row.label
+            )
+            edges = [i / PIT_BINS for i in range(PIT_BINS + 1)]
+            panel.stairs([PIT_BINS * share for share in scores.pit], edges, fill=True, color=colour, alpha=0.55)
             panel.axhline(1, color=INK, linewidth=0.7, linestyle=_DASHED)
             panel.set_title(f"{row.label}\nKS {scores.ks:.3f}", fontsize=8)
-            panel.set(xlim=(0, 1), ylim=(0, 1.05 * max(BINS * tallest, 1.2)), xticks=[0, 0.5, 1])
+            panel.set(xlim=(0, 1), ylim=(0, 1.05 * max(PIT_BINS * tallest, 1.2)), xticks=[0, 0.5, 1])
         for panel in grid:
             panel.set_visible(False)
         axes.set(xlim=(0, 100), ylim=(0, 100), aspect="equal", xlabel="central band, %", ylabel="targets inside it, %")

@@ -4,8 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
+from numpy import ndarray
 from torch import Tensor
 from torch.distributions import Distribution, OneHotCategorical
 
@@ -13,9 +15,10 @@ from fillin import metrics, objectives
 from fillin.data import Curves, Limit, Task, bayes_limit, oracle_limit
 from fillin.data.images import Images
 from fillin.errors import InputError
-from fillin.heads import Keep, LatentMixture, joint_log_prob
+from fillin.heads import Keep, LatentMixture, joint_log_prob, to_predictive
 from fillin.models import Process
 from fillin.models.points import per_entry
+from fillin.predictive import GaussianMixture
 
 # Added to the seed: training uses seeds from 0 and validation from 2³¹. Below 2³² in all, since numpy cuts seeds into
 # words of 32 bits, and what is longer meets the words of another (seed, step).
@@ -65,7 +68,7 @@ class _Batch(NamedTuple):
     joint: Float[Tensor, "b"] | None
     squared: Float[Tensor, "b"]
     crps: Float[Tensor, "b"] | None
-    pit: Float[Tensor, "n"] | None
+    pit: Float[ndarray, "n"] | None
     limit: Limit | None
     coarse: Limit | None  # the limit at half of the settings
     known: Limit | None
@@ -134,16 +137,21 @@ def _batch(model: Process, stream: Curves | Images, step: int, settings: int, st
     keep = per_entry(task.mask_t, task.yt)
     y = torch.where(keep, task.yt, 0)
     prediction = model(*task.inputs)
-    parts = metrics.components(prediction)
+    marginals = to_predictive(prediction)
     count, entries = keep.double().mean(-1).sum(1).clamp_min(1), keep.double().sum((1, 2)).clamp_min(1)
 
     def per_entry_mean(values: Float[Tensor, "b nt dy"]) -> Float[Tensor, "b"]:
         return torch.where(keep, values, 0).sum((1, 2)) / entries
 
-    if parts is None:
-        marginal = joint_log_prob(_classes(prediction), y, keep) / count
+    crps = pit = None
+    if isinstance(marginals, GaussianMixture):
+        values = y.double().cpu().numpy()
+        log_prob = torch.from_numpy(marginals.log_prob(values)).to(y.device)
+        marginal = torch.where(keep, log_prob, 0).sum((1, 2)) / count
+        crps = per_entry_mean(torch.from_numpy(metrics.crps(marginals, values)).to(y.device)).cpu()
+        pit = metrics.pit(marginals, values)[keep.cpu().numpy()]
     else:
-        marginal = torch.where(keep, metrics.log_density(parts, y), 0).sum((1, 2)) / count
+        marginal = joint_log_prob(_classes(prediction), y, keep) / count
     if not marginal.isfinite().all():
         raise InputError(f"evaluate: batch {step}: the likelihood is no number; the model diverged, take older weights")
     curves = stream if settings and isinstance(stream, Curves) else None
@@ -151,8 +159,8 @@ def _batch(model: Process, stream: Curves | Images, step: int, settings: int, st
         marginal=marginal.double().cpu(),
         joint=_joint(model, task, prediction, keep, count, stepwise),
         squared=per_entry_mean((prediction.mean - y).double().square()).cpu(),
-        crps=None if parts is None else per_entry_mean(metrics.crps(parts, y).to(y.device)).cpu(),
-        pit=None if parts is None else metrics.pit(parts, y)[keep].cpu(),
+        crps=crps,
+        pit=pit,
         limit=None if curves is None else bayes_limit(curves, step, settings),
         coarse=bayes_limit(curves, step, settings // 2) if curves is not None and step % _PROBE == 0 else None,
         known=None if curves is None else oracle_limit(curves, step),
@@ -178,7 +186,7 @@ def _joint(
 def _summary(found: Sequence[_Batch]) -> Scores:
     own = _likelihood(found, "marginal")
     assert own is not None
-    u = None if found[0].pit is None else torch.cat([one.pit for one in found if one.pit is not None])
+    u = None if found[0].pit is None else np.concatenate([one.pit for one in found if one.pit is not None])
     crps = None if u is None else metrics.average(torch.stack([one.crps for one in found if one.crps is not None]))[0]
     squared, _ = metrics.average(torch.stack([one.squared for one in found]))
     return Scores(
@@ -187,7 +195,7 @@ def _summary(found: Sequence[_Batch]) -> Scores:
         rmse=squared**0.5,
         crps=crps,
         coverage=None if u is None else metrics.coverage(u),
-        pit=None if u is None else metrics.histogram(u),
+        pit=None if u is None else metrics.pit_histogram(u),
         ks=None if u is None else metrics.kolmogorov_smirnov(u),
         targets=sum(one.targets for one in found),
     )

@@ -9,17 +9,17 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from fillin.filling.series.run import Asked, Series, Tick
+from fillin.metrics import crps
 
 if TYPE_CHECKING:
-    from fillin.filling.bounds import Belief
     from fillin.models import Process
+    from fillin.predictive import GaussianMixture
 
 WAYS = ("points at random", "blocks")
 ROUNDS = 3
 SHARE = 0.2  # hidden
 FEWEST, _LONGEST = 8, 2000  # known points of a series that is looked at, and of which a stretch is enough
 _SERIES = 12
-_LEVELS = (np.arange(50) + 0.5) / 50  # of the quantiles that a CRPS is the mean loss of
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Subject(Protocol):
         """About so many of the known points, in one of the WAYS."""
         ...
 
-    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple["Belief", Float[ndarray, "m"]]:
+    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple["GaussianMixture", Float[ndarray, "m"]]:
         """What is believed of the hidden points from the others, and linear interpolation's word on them."""
         ...
 
@@ -70,7 +70,7 @@ class SeriesSubject:
         order = np.argsort(self.one.x, kind="stable")
         return hide(len(self.one.y), number, way, random)[np.argsort(order)]  # blocks are of neighbours
 
-    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple["Belief", Float[ndarray, "m"]]:
+    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple["GaussianMixture", Float[ndarray, "m"]]:
         one = self.one
         error = None if one.error is None else one.error[~hidden]
         rest = replace(one, x=one.x[~hidden], y=one.y[~hidden], error=error)
@@ -131,8 +131,7 @@ def _round(one: Subject, way: str, random: np.random.Generator, tick: Tick) -> F
     hidden = one.hide(_number(one), way, random)
     belief, linear = one.guess(hidden, tick)
     truth, unit = one.y[hidden], float(one.y.std()) or 1.0
-    off = truth - belief.quantiles(_LEVELS)
-    loss = 2 * np.maximum(_LEVELS[:, None] * off, (_LEVELS[:, None] - 1) * off).mean(0)
+    loss = crps(belief, truth)
     least, low, high, most = belief.quantiles(np.array([0.025, 0.25, 0.75, 0.975]))
     inside = (low <= truth) & (truth <= high), (least <= truth) & (truth <= most)
     mean = belief.moments()[0]

@@ -6,7 +6,7 @@ does, brings the pieces along.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,13 +14,12 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.spatial import KDTree
 from torch import Tensor
-from torch.distributions import MixtureSameFamily, Normal
 
 from fillin.errors import InputError
-from fillin.heads import Autoregressive, ObservedMixture
+from fillin.heads import Autoregressive, ObservedMixture, to_predictive
 from fillin.models import Process
 from fillin.models.filler import Filler
-from fillin.predictive import LARGEST, Answer, join
+from fillin.predictive import LARGEST, GaussianMixture
 
 MOST = 512  # known points of one context
 PIECE = 1024  # places asked for at once
@@ -67,7 +66,7 @@ class Known:
         noise: bool = True,
         tick: Tick = lambda done: None,
         pieces: Pieces | None = None,
-    ) -> Answer:
+    ) -> GaussianMixture:
         """What belongs at x: what would be observed there, or (noise=False) the function itself."""
         order, parts = [], []
         for places, middle in self._pieces(x) if pieces is None else pieces:
@@ -76,7 +75,7 @@ class Known:
             tick(len(places))
         if not parts:
             return self._ask(x, np.arange(min(len(self.x), self.most)), noise, np.zeros(x.shape[1]))
-        return join(parts, np.concatenate(order))
+        return GaussianMixture.concatenate(parts)[np.argsort(np.concatenate(order), kind="stable")]
 
     def _around(self, middle: Float[ndarray, "dx"]) -> Int[ndarray, "k"]:
         """The `most` nearest known points, in their order; of those equally far, as on a grid, the first ones, so that
@@ -127,7 +126,7 @@ class Known:
                 yield places, middle * self.unit
 
     @torch.inference_mode()
-    def _ask(self, x: ndarray, known: ndarray, noise: bool, middle: ndarray) -> Answer:
+    def _ask(self, x: ndarray, known: ndarray, noise: bool, middle: ndarray) -> GaussianMixture:
         xc, yc, x = self._nearest(self.x[known], middle), self.y[known], self._nearest(x, middle)
         x, growth = _within_reach(x, xc) if isinstance(self.model, Filler) else (x, None)
         origin = xc.min(0) if len(xc) else (x.min(0) if len(x) else np.zeros(x.shape[1]))
@@ -145,8 +144,10 @@ class Known:
         marginal = found.marginals if isinstance(found, Autoregressive) else found
         if not noise and isinstance(marginal, ObservedMixture):
             marginal = marginal.clean
-        answer = _answer(marginal, level, size)
-        return answer if growth is None else replace(answer, deviations=answer.deviations * growth[:, None, None])
+        mixture = to_predictive(marginal)[0]
+        assert isinstance(mixture, GaussianMixture)
+        mixture = mixture.rescaled(level[:, None], size[:, None])
+        return mixture if growth is None else mixture.widened(growth[:, None, None])
 
 
 def _within_reach(x: Float[ndarray, "m dx"], known: Float[ndarray, "n dx"]) -> tuple[ndarray, Float[ndarray, "m"]]:
@@ -190,16 +191,3 @@ def _spread(y: Float[ndarray, "n dy"]) -> Float[ndarray, "dy"]:
     there = ~np.isnan(y)
     low, high = (sign * np.where(there, sign * y, np.inf).min(0, initial=np.inf) for sign in (1, -1))
     return np.where((there.sum(0) > 2) & (high - low > _NOISE * np.abs(high)), high - low, 0)
-
-
-def _answer(found, level: ndarray, size: ndarray) -> Answer:
-    if isinstance(found, MixtureSameFamily):
-        parts, weights = found.component_distribution, found.mixture_distribution.probs
-        assert isinstance(parts, Normal)
-        mean, deviation = parts.mean, parts.stddev
-    else:
-        mean, deviation = found.mean[..., None], found.stddev[..., None]
-        weights = torch.ones_like(mean)
-    weights, mean, deviation = (t[0].double().numpy() for t in (weights, mean, deviation))
-    weights = weights / weights.sum(-1, keepdims=True)  # in float32 they add up to nearly one
-    return Answer(weights, level[:, None] + size[:, None] * mean, size[:, None] * deviation)

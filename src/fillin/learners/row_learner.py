@@ -1,196 +1,238 @@
-"""A table that was learnt: networks, the rows they look up, and how wide their answers are."""
+"""The default learner of tables: an ensemble of row networks, a Gaussian process beside it, and a hot deck."""
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.learners.calibration import Widths
-from fillin.learners.encoding import MOST, TableTask, Units
-from fillin.learners.gaussian_imputation import Joint
-from fillin.learners.gp import Settings, Smooth
-from fillin.learners.hot_deck import Blanks, put_back
-from fillin.learners.inference import BLANKED, RowNumbers, ask, calibrate, gain_of_completing
-from fillin.learners.member_predictions import Members, Said
-from fillin.learners.predictions import Classes, Numbers, Told
-from fillin.learners.row_network import Layout, RowNet
-from fillin.learners.training import Plan, Split, Tick, train
-from fillin.tabular.scaling import Scale
+from fillin.gp import FittedGP, GPHyperparameters
+from fillin.heads import to_predictive
+from fillin.learners.base import Prediction, TableLayout, TableLearner, Tick, TrainingPlan
+from fillin.learners.calibration import Calibration, HeldOut, fit_calibration, untrimmed
+from fillin.learners.encoding import EncodedTable, InputScale
+from fillin.learners.imputation import GaussianImputer, HotDeck, merge_completions
+from fillin.learners.row_network import RowNetwork, same_rows
+from fillin.learners.training import MAX_CELL_LOSS, Split, train
+from fillin.predictive import MOST_CLASSES, Categorical, GaussianMixture
+from fillin.warp import PiecewiseLinearWarp
 
-_BLANKED, _DRAWS = 10, 8  # held-out rows with blanks that say whether to complete them, and how often each is
+_MAX_PAIRS = 1 << 25  # of query and memory rows at once, over members and heads
+_MAX_MEMORY_ROWS = 8_192
+_TEST_ROWS = 128  # held-out rows of each member that decide whether rows with missing cells are completed by donors
+_MIN_TEST_ROWS, _TEST_DONORS = 10, 8
 
-
-@dataclass(frozen=True)
-class Question:
-    """Which columns are read and which are told: their classes (0: numbers), and the place of a told column among
-    those that are read (−1: it is not). `features` is λ, the weight of told columns that are read too."""
-
-    reads: tuple[int, ...]
-    tells: tuple[int, ...]
-    shared: tuple[int, ...]
-    features: float = 1.0
-
-    def labelled(self, tells: Float[ndarray, "n t"]) -> Bool[Tensor, "n"]:
-        """Rows with a value in a told column that is not read; where there is none such, all."""
-        targets = tells[:, [place < 0 for place in self.shared]]
-        return torch.as_tensor(~np.isnan(targets).all(1) if targets.shape[1] else np.ones(len(tells), bool))
-
-    def weights(self, spent: float) -> Float[Tensor, "t"]:
-        """(1 − λ) on targets, λ on features, annealed to nothing by a cosine; where all are features, all alike."""
-        feature = torch.tensor([place >= 0 for place in self.shared])
-        if feature.all():
-            return torch.ones(len(feature)) / len(feature)
-        part = self.features * (0.5 + 0.5 * np.cos(np.pi * spent)) if feature.any() else 0.0
-        return torch.where(feature, part / max(1, int(feature.sum())), (1 - part) / int((~feature).sum()))
+RowNumbers = tuple[Int64[Tensor, "n"], Int64[Tensor, "k"]]  # of query and memory rows; equal numbers are equal rows
 
 
-class Fitted:
-    """`Fitted.learn(…)`, then `tell(values)`: what belongs in each told column of new rows."""
+class RowLearner(TableLearner):
+    """`RowLearner.fit(…)`, then `predict(inputs)`."""
+
+    name = "rows"
 
     def __init__(
-        self, question: Question, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"],
-        scales: list[Scale | None], net_options: dict[str, Any],
+        self, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"],
+        scales: Sequence[PiecewiseLinearWarp | None], net_options: Mapping[str, Any],
     ):  # fmt: skip
-        self.question, self.reads, self.tells = question, reads, tells
-        self.scales, self.net_options = scales, net_options
-        self.units = Units.of(reads, question.reads)
-        self.blanks = Blanks.of(reads, self.units.scale, np.array(question.reads) > 0)
-        self.joint: Joint | None = None  # as the table says
-        self.table = self._task(reads, tells)
-        self.joint = self.table.joint
-        self.smooth: list[Smooth | None] = [None] * len(question.tells)  # of targets a process guesses, too
-        self.net = RowNet(self.table.layout, **net_options)
-        self.widths = [Widths() for _ in question.tells]
+        super().__init__(layout, inputs, outputs, scales, net_options)
+        self.input_scale = InputScale.fit(inputs, layout.inputs)
+        self.hot_deck = HotDeck.from_rows(inputs, self.input_scale.std, np.array(layout.inputs) > 0)
+        self.gaussian: GaussianImputer | None = None  # fitted to the table by its encoding
+        self.table = self._encode(inputs, outputs)
+        self.gaussian = self.table.gaussian
+        self.gps: list[FittedGP | None] = [None] * len(layout.outputs)
+        self.net = RowNetwork(self.table.layout, **self.net_options)
 
     @classmethod
-    def learn(
-        cls, question: Question, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"], how: str, seed: int,
-        plan: Plan, net_options: dict[str, Any], tick: Tick,
-    ) -> "Fitted":  # fmt: skip
-        """Train on rows of which something can be told; numbers are scaled as `how` says."""
-        scales = [
-            None if classes else Scale.learn(column, how)
-            for classes, column in zip(question.tells, tells.T, strict=True)
-        ]
+    def network_options(cls, members: int) -> dict[str, Any]:
+        return {"members": members}
+
+    @classmethod
+    def fit(
+        cls, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"], scale: str, seed: int,
+        plan: TrainingPlan, net_options: Mapping[str, Any], tick: Tick,
+    ) -> "RowLearner":  # fmt: skip
+        scales = cls.fit_scales(layout, outputs, scale)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            fitted = cls(question, reads, tells, scales, net_options)
-            split = Split.of(question.labelled(tells), net_options["members"], plan.held_out)
-            train(fitted.net, fitted.table, plan, split, question.weights, tick)
-            fitted.smooth = [
-                target and Smooth.learn(fitted.table.places, target, plan.steps) for target in fitted.table.targets
+            learner = cls(layout, inputs, outputs, scales, net_options)
+            split = Split.draw(layout.labelled(outputs), net_options["members"], plan.held_out)
+            train(learner.net, learner.table, plan, split, layout.output_weights, tick)
+            features, targets = learner.table.features, learner.table.gp_targets
+            gps = [target and FittedGP.fit(features, target, plan.steps) for target in targets]
+            learner.calibrations = learner._calibrate(plan, split, [gp and gp.predict_left_out(features) for gp in gps])
+            learner.hot_deck = learner.hot_deck.with_max_missing(learner._fit_max_missing(split))
+            learner.gps = [  # a process without a share is not evaluated
+                gp if calibration.gp_share else None for gp, calibration in zip(gps, learner.calibrations, strict=True)
             ]
-            guesses = [smooth and smooth.left_out(fitted.table.places) for smooth in fitted.smooth]
-            fitted.widths = calibrate(fitted.net, fitted.table, plan, split, guesses)
-            fitted.leave_blanks(fitted._blanks_left(split))
-            fitted.smooth = [  # what has no share is not asked
-                smooth if widths.guess else None for smooth, widths in zip(fitted.smooth, fitted.widths, strict=True)
-            ]
-        return fitted
+        return learner
 
-    def _blanks_left(self, split: Split) -> int:
-        """How many blanks of a row are left to the networks: all where cells were hidden from them, else none, or as
-        many as rows have, where these are likelier so."""
-        if max(self.question.shared) >= 0:
-            return self.reads.shape[1]
-        rows = split.out[:, :BLANKED].unique()
-        rows = rows[np.isnan(self.reads[rows.numpy()]).any(1)]
-        if len(rows) < _BLANKED:
-            return 0
-        completed = self.blanks.completed(self.reads[rows.numpy()], _DRAWS)
-        told = np.full((completed.shape[0] * completed.shape[1], len(self.question.tells)), np.nan)
-        task = self._task(completed.reshape(len(told), -1), told)
-        gain = gain_of_completing(self.net, self.table, split, rows, task)
-        return 0 if gain >= 0 else self.blanks.most
+    def _encode(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> EncodedTable:
+        classes = tuple(min(k, MOST_CLASSES) for k in self.layout.outputs)
+        columns = zip(outputs.T, self.scales, classes, strict=True)
+        z = [np.minimum(column, k - 1) if scale is None else scale.forward(column) for column, scale, k in columns]
+        layout = TableLayout(self.input_scale.classes, classes, self.layout.input_of_output)
+        return EncodedTable.encode(inputs, np.stack(z, 1), self.input_scale, layout, self.gaussian)
 
-    def _task(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> TableTask:
-        codes = tuple(min(k, MOST) for k in self.question.tells)
-        z = np.stack(
-            [
-                np.minimum(column, k - 1) if scale is None else scale.forward(column)
-                for column, scale, k in zip(tells.T, self.scales, codes, strict=True)
-            ],
-            1,
-        )
-        layout = Layout(self.units.classes, codes, self.question.shared)
-        return TableTask.of(reads, z, self.units, layout, self.joint)
-
-    def tell(self, values: Float[ndarray, "n d"], together: bool = False) -> list[Told]:
-        """What belongs in the told columns; `together`: rows also look at the others that are asked for."""
-        lost = self.blanks.lost(values)
-        if not lost.any():
-            return self._tell(values, together)
-        completed = self.blanks.completed(values[lost])
-        every = np.concatenate([values[~lost], completed.reshape(-1, values.shape[1])])
-        return [put_back(told, lost, completed.shape[1]) for told in self._tell(every, together)]
-
-    def _tell(self, values: Float[ndarray, "n d"], together: bool) -> list[Told]:
-        held = np.full((len(values), len(self.question.tells)), np.nan)
-        for j, place in enumerate(self.question.shared):
-            if place >= 0:
-                held[:, j] = values[:, place]
-        asked, table, reads = self._task(values, held), self.table, self.reads
-        if together:
-            table, reads = table.followed_by(asked), np.concatenate([reads, values])
-        numbers = None
-        if min(self.question.shared) >= 0:  # a row like it, blanks and all, has nothing to tell, and none was seen
-            numbers = _numbered(values, reads)
-        elif together:
-            numbers = torch.arange(len(self.table), len(table)), torch.arange(len(table))
-        guesses = [smooth and smooth.guess(asked.places) for smooth in self.smooth]
-        return in_units(ask(self.net, asked, table, numbers), self.scales, self.widths, guesses)
-
-    def seeing(self, reads: Float[ndarray, "n d"], tells: Float[ndarray, "n t"]) -> "Fitted":
-        """The same networks, with other rows to look at."""
-        other = copy.copy(self)
-        other.reads, other.tells, other.table = reads, tells, self._task(reads, tells)
-        return other.guessing_by(self.settings)
-
-    @property
-    def most_blanks(self) -> int:
-        """Of a row that networks are asked about as it is; one with more is completed."""
-        return self.blanks.most
-
-    def leave_blanks(self, most: int) -> None:
-        self.blanks = self.blanks.up_to(most)
-
-    @property
-    def settings(self) -> list[Settings | None]:
-        """Of the processes."""
-        return [smooth and smooth.settings for smooth in self.smooth]
-
-    def guessing_by(self, settings: Sequence[Settings | None]) -> "Fitted":
-        """Itself, with processes of these settings on its rows."""
-        self.smooth = [
-            Smooth.given_all(self.table.places, target, found) if found and target else None
-            for target, found in zip(self.table.targets, settings, strict=True)
+    @torch.no_grad()
+    def _calibrate(
+        self, plan: TrainingPlan, split: Split, gp_predictions: list[Float[ndarray, "n g"] | None]
+    ) -> list[Calibration]:
+        """Fit to the predictions of held-out rows, and the GP's leave-one-out predictions of all rows."""
+        rows = split.held_out[:, : 4 * plan.batch]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            query, queried = self.table.masked_rows(rows, plan.hide)
+        predictions = self.net.predict(query, self.net.remember(self.table.rows(split.train[:, :_MAX_MEMORY_ROWS])))
+        values, observed = query.outputs.double().numpy(), queried.numpy()
+        return [
+            fit_calibration(
+                to_member_predictions(prediction),
+                HeldOut(values[..., j], observed[..., j], rows.numpy(), None if gp is None else gp[rows.numpy()]),
+            )
+            for j, (prediction, gp) in enumerate(zip(predictions, gp_predictions, strict=True))
         ]
-        return self
+
+    def _fit_max_missing(self, split: Split) -> int:
+        """The number of missing cells up to which a row is left to the networks: any where cells were masked in
+        training; otherwise none, or as many as rows usually have, whichever makes held-out rows more likely."""
+        if self.layout.has_features:
+            return self.inputs.shape[1]
+        rows = split.held_out[:, :_TEST_ROWS].unique()
+        rows = rows[np.isnan(self.inputs[rows.numpy()]).any(1)]
+        if len(rows) < _MIN_TEST_ROWS:
+            return 0
+        completed = self.hot_deck.complete(self.inputs[rows.numpy()], _TEST_DONORS)
+        unknown = np.full((completed.shape[0] * completed.shape[1], len(self.layout.outputs)), np.nan)
+        gain = self._completion_gain(split, rows, self._encode(completed.reshape(len(unknown), -1), unknown))
+        return 0 if gain >= 0 else self.hot_deck.max_missing
+
+    @torch.no_grad()
+    def _completion_gain(self, split: Split, rows: Int64[Tensor, "r"], completed: EncodedTable) -> float:
+        """How much more likely held-out rows are when they are completed by donors (one after the other in `completed`)
+        than when they are predicted with missing cells, in nats."""
+        table, net = self.table, self.net
+        donors, held_out = len(completed) // len(rows), split.held_out[:, :_TEST_ROWS]
+        position = torch.zeros(len(table), dtype=torch.long)
+        position[rows] = torch.arange(len(rows))
+        has_missing = torch.zeros(len(table), dtype=torch.bool)
+        has_missing[rows] = True
+        memory = net.remember(table.rows(split.train[:, :_MAX_MEMORY_ROWS]))
+        as_is = net.predict(table.rows(held_out), memory)
+        index = (position[held_out][..., None] * donors + torch.arange(donors)).flatten(1)
+        by_donor = net.predict(completed.rows(index), memory)
+        gain = 0.0
+        for j, (single, multiple) in enumerate(zip(as_is, by_donor, strict=True)):
+            value = table.outputs[held_out][..., j]
+            counted = table.output_observed[held_out][..., j] & has_missing[held_out]
+            log_probs = multiple.log_prob(value.repeat_interleave(donors, 1)).unflatten(1, (-1, donors))
+            mixed = (log_probs.logsumexp(-1) - math.log(donors)).clamp_min(-MAX_CELL_LOSS)
+            gain += float((mixed - single.log_prob(value).clamp_min(-MAX_CELL_LOSS))[counted].sum())
+        return gain
+
+    def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Prediction]:
+        needs_donors = self.hot_deck.needs_donors(inputs)
+        if not needs_donors.any():
+            return self._predict(inputs, transductive)
+        completed = self.hot_deck.complete(inputs[needs_donors])
+        rows = np.concatenate([inputs[~needs_donors], completed.reshape(-1, inputs.shape[1])])
+        predictions = self._predict(rows, transductive)
+        return [merge_completions(prediction, needs_donors, completed.shape[1]) for prediction in predictions]
+
+    def _predict(self, inputs: Float[ndarray, "n d"], transductive: bool) -> list[Prediction]:
+        outputs = np.full((len(inputs), len(self.layout.outputs)), np.nan)
+        for j, position in enumerate(self.layout.input_of_output):
+            if position >= 0:
+                outputs[:, j] = inputs[:, position]
+        query, table, table_inputs = self._encode(inputs, outputs), self.table, self.inputs
+        if transductive:
+            table, table_inputs = table.append(query), np.concatenate([table_inputs, inputs])
+        numbers = None
+        if not self.layout.has_targets:  # a row equal to the query has no further cell, and training excluded it
+            numbers = _number_rows(inputs, table_inputs)
+        elif transductive:
+            numbers = torch.arange(len(self.table), len(table)), torch.arange(len(table))
+        gp_predictions = [gp and gp.predict(query.features) for gp in self.gps]
+        return self._combine(self._query(query, table, numbers), gp_predictions)
+
+    @torch.no_grad()
+    def _query(
+        self, query: EncodedTable, table: EncodedTable, numbers: RowNumbers | None
+    ) -> list[GaussianMixture | Categorical]:
+        """The predictions [m n …] of all members for each output column. A row does not attend to rows of its own
+        number. Double precision keeps results independent, to nine digits, of which rows are predicted together."""
+        net, query, table = copy.deepcopy(self.net).double().eval(), query.double(), table.double()
+        members, n = len(net.trust), len(table)
+        kept = torch.arange(n) if n <= _MAX_MEMORY_ROWS else torch.arange(_MAX_MEMORY_ROWS) * n // _MAX_MEMORY_ROWS
+        memory = net.remember(table.rows(kept.expand(members, -1)))
+        rows_at_once = max(1, _MAX_PAIRS // (members * net.heads * max(1, len(kept))))
+        pieces = []
+        for rows in torch.arange(len(query)).split(rows_at_once):
+            same = None
+            if numbers is not None:
+                same = same_rows(numbers[0][rows][None], numbers[1][kept][None]).expand(members, -1, -1)
+            predictions = net.predict(query.rows(rows.expand(members, -1)), memory, same)
+            pieces.append([to_member_predictions(prediction) for prediction in predictions])
+        return [concatenate_members(column) for column in zip(*pieces, strict=True)]
+
+    def with_rows(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> "RowLearner":
+        other = copy.copy(self)
+        other.inputs, other.outputs, other.table = inputs, outputs, self._encode(inputs, outputs)
+        other._condition_gps([gp and gp.hyperparameters for gp in self.gps])
+        return other
+
+    def _condition_gps(self, hyperparameters: Sequence[GPHyperparameters | None]) -> None:
+        """Condition processes of these hyperparameters on the rows of the table."""
+        pairs = zip(self.table.gp_targets, hyperparameters, strict=True)
+        self.gps = [
+            FittedGP.condition(self.table.features, target, known) if known and target else None
+            for target, known in pairs
+        ]
+
+    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        tensors, metadata = super().state()
+        for j, gp in enumerate(self.gps):
+            if gp is not None:
+                tensors |= {f"smooth.{j}.{name}": t for name, t in vars(gp.hyperparameters).items()}
+        return tensors, metadata | {"blanks": self.hot_deck.max_missing}
+
+    @classmethod
+    def from_state(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> "RowLearner":
+        learner = super().from_state(tensors, metadata)
+        stored = (
+            {name: tensors.get(f"smooth.{j}.{name}") for name in ("length", "rest")} for j in range(len(learner.gps))
+        )
+        learner._condition_gps([
+            GPHyperparameters(part["length"], part["rest"]) if part["length"] is not None else None for part in stored
+        ])  # fmt: skip
+        learner.hot_deck = learner.hot_deck.with_max_missing(int(metadata.get("blanks", 0)))
+        return learner
 
 
-def in_units(
-    said: Sequence[Said], scales: Sequence[Scale | None], widths: Sequence[Widths], guesses: Sequence[ndarray | None]
-) -> list[Told]:
-    """What members say of each told column, taken together with what is guessed, in the units of the column; without a
-    scale: classes."""
-    made: list[Told] = []
-    for one, scale, wide, guess in zip(said, scales, widths, guesses, strict=True):
-        if isinstance(one, Members) and scale is not None:
-            made.append(Numbers(wide.numbers(one, guess), scale))
-        elif isinstance(one, ndarray):
-            made.append(Classes(wide.chances(one, guess)))
-    return made
+def to_member_predictions(distribution: Any) -> GaussianMixture | Categorical:
+    """Arrays [m n k] of a torch distribution of batch [m n]; every component counts towards the moments."""
+    prediction = to_predictive(distribution)
+    if isinstance(prediction, Categorical):
+        return prediction
+    return untrimmed(prediction.weights, prediction.means, prediction.stds)
 
 
-def _numbered(asked: Float[ndarray, "n d"], known: Float[ndarray, "k d"]) -> RowNumbers:
-    """Numbers of rows that are the same for those that hold the same, blanks and all."""
-    every = np.concatenate([asked, known])
-    lines = np.concatenate([np.nan_to_num(every), np.isnan(every)], 1)
-    numbers = torch.from_numpy(np.unique(lines, axis=0, return_inverse=True)[1].reshape(-1))
-    return numbers[: len(asked)], numbers[len(asked) :]
+def concatenate_members(pieces: Sequence[GaussianMixture | Categorical]) -> GaussianMixture | Categorical:
+    """Predictions [m n k] of successive rows as one."""
+    mixtures = [piece for piece in pieces if isinstance(piece, GaussianMixture)]
+    if mixtures:
+        return GaussianMixture.concatenate(mixtures, axis=1)
+    return Categorical(np.concatenate([piece.probabilities for piece in pieces if isinstance(piece, Categorical)], 1))
+
+
+def _number_rows(query: Float[ndarray, "n d"], memory: Float[ndarray, "k d"]) -> RowNumbers:
+    """Numbers that are the same for rows with the same cells, missing ones included."""
+    rows = np.concatenate([query, memory])
+    keys = np.concatenate([np.nan_to_num(rows), np.isnan(rows)], 1)
+    numbers = torch.from_numpy(np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1))
+    return numbers[: len(query)], numbers[len(query) :]

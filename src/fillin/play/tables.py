@@ -194,7 +194,7 @@ def _look(asked: CellAsked, table: Remembered) -> Looked:
     values = model.schema_.encode(plan.frame[reads])
     own, j = values[asked.row], reads.index(name)
     with watch() as seen:
-        model.fitted_.tell(own[None])
+        model.learner_.predict(own[None])
     weights = seen[0].weights.mean((0, 1))[0].double().numpy()  # over networks and heads
     weights = np.where(np.isnan(values[:, j]), 0, weights)
     weights /= max(weights.sum(), 1e-12)
@@ -211,16 +211,16 @@ def _look(asked: CellAsked, table: Remembered) -> Looked:
 
 def _hidden(model: "TableImputer", own: np.ndarray, j: int) -> dict[int, float]:
     """Of each known cell of a row: the change of what is told of column j, were it blank."""
-    from fillin.learners.predictions import Numbers
+    from fillin.predictive import GaussianMixture
 
     known = [i for i in np.flatnonzero(~np.isnan(own)).tolist() if i != j]
     if not known:
         return {}
     rows = np.repeat(own[None], len(known) + 1, 0)
     rows[np.arange(len(known)) + 1, known] = np.nan
-    told = model.fitted_.tell(rows)[j]
-    if isinstance(told, Numbers):
-        change = np.abs(told.mean[1:] - told.mean[0]) / (float(np.nanstd(model.fitted_.reads[:, j])) or 1.0)
+    told = model.learner_.predict(rows)[j]
+    if isinstance(told, GaussianMixture):
+        change = np.abs(told.mean[1:] - told.mean[0]) / (float(np.nanstd(model.learner_.inputs[:, j])) or 1.0)
     else:
-        change = 0.5 * np.abs(told.chances[1:] - told.chances[:1]).sum(1)
+        change = 0.5 * np.abs(told.probabilities[1:] - told.probabilities[:1]).sum(1)
     return {i: round(float(c), 5) for i, c in zip(known, change, strict=True)}

@@ -9,12 +9,14 @@ from fillin.filling.grid.mask import Mask
 from fillin.filling.grid.plan import plan_field
 from fillin.filling.grid.variable import Variable
 from fillin.models import Process
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 
 DIMS = ("lat", "lon")  # a longitude that covers 360° goes round, as in a file
 
 
-def by_tiles(model: Process, x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 2"]) -> Answer:
+def by_tiles(
+    model: Process, x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 2"]
+) -> GaussianMixture:
     """What belongs at cells `asked`; those that are neither known nor asked for are land."""
     axes, cells = zip(*(grid(column) for column in np.concatenate([x, asked]).T), strict=True)
     known, wanted = np.split(np.stack(cells, 1), [len(x)])
@@ -22,7 +24,7 @@ def by_tiles(model: Process, x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], a
     values[tuple(known.T)], allowed[tuple(wanted.T)] = y, True
     each = {name: Axis(name, places, places, frozenset({name})) for name, places in zip(DIMS, axes, strict=True)}
     how = plan_field(Variable("", "the field", DIMS, each, values), mask=Mask("the field", DIMS, allowed)).how
-    return how.believe(how.known(model, known, y), wanted).given
+    return how.believe(how.known(model, known, y), wanted)[:, None]
 
 
 def grid(places: Float[ndarray, "n"]) -> tuple[Float[ndarray, "r"], Int[ndarray, "n"]]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 from fillin_studies.fill.lines import FLOOR, normal, spread
 from fillin_studies.fill.season import period
 
@@ -18,7 +18,7 @@ _MOST = 1000  # points that hyperparameters are fitted to; all that are known ar
 _STEPS, _RATE = 100, 0.1  # of Adam
 
 
-def rbf(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
+def rbf(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> GaussianMixture:
     """σ² RBF(ℓ of each column) + white, L-BFGS from the usual start and once more from elsewhere."""
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -27,19 +27,19 @@ def rbf(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray,
     return _scikit([kernel], x, y, asked, restarts=1)
 
 
-def composed(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> Answer:
+def composed(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> GaussianMixture:
     """Trend (a long RBF) + periodic + rational quadratic + white, from one start, as most people fit it. The period
     starts at the strongest of the periodogram: from anywhere else L-BFGS hardly ever finds it."""
     return _composed(x, y, asked, (0.1,))
 
 
-def composed_twice(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> Answer:
+def composed_twice(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> GaussianMixture:
     """The same, with the noise starting at a tenth and at a hundredth of the variance: from the first alone a weak
     season may end as noise, from the second alone noise as a function."""
     return _composed(x, y, asked, (0.1, 0.01))
 
 
-def _composed(x, y, asked, starts: Sequence[float]) -> Answer:
+def _composed(x, y, asked, starts: Sequence[float]) -> GaussianMixture:
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, RationalQuadratic, WhiteKernel
 
     length = (period(x[:, 0], y) or np.ptp(x) / 4 or 1.0) / (np.ptp(x) or 1.0)
@@ -51,7 +51,7 @@ def _composed(x, y, asked, starts: Sequence[float]) -> Answer:
     return _scikit([kernel + WhiteKernel(noise, (1e-6, 1e1)) for noise in starts], x, y, asked, restarts=0)
 
 
-def _scikit(kernels: Sequence, x, y, asked, restarts: int) -> Answer:
+def _scikit(kernels: Sequence, x, y, asked, restarts: int) -> GaussianMixture:
     """The best of several starts by its marginal likelihood."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 
@@ -70,19 +70,21 @@ def _scikit(kernels: Sequence, x, y, asked, restarts: int) -> Answer:
     return normal(mean + size * found, size * np.maximum(deviation, FLOOR))
 
 
-def gpytorch_rbf(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
+def gpytorch_rbf(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> GaussianMixture:
     from gpytorch.kernels import RBFKernel
 
     return _gpytorch(RBFKernel, x, y, asked)
 
 
-def gpytorch_matern(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
+def gpytorch_matern(
+    x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]
+) -> GaussianMixture:
     from gpytorch.kernels import MaternKernel
 
     return _gpytorch(lambda: MaternKernel(nu=2.5), x, y, asked)
 
 
-def _gpytorch(make: Callable, x, y, asked) -> Answer:
+def _gpytorch(make: Callable, x, y, asked) -> GaussianMixture:
     """An exact GP with a constant mean; its marginal likelihood by Adam."""
     import gpytorch
     import torch

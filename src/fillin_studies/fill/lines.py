@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 from fillin_studies.fill.season import one_period_away, period
 
 Line = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], Float[ndarray, "m"]]
@@ -21,9 +21,9 @@ FLOOR = 1e-6  # the least deviation, in deviations of what is known
 _FOLDS = 10  # of a field: leaving out each of thousands of cells would take hours
 
 
-def normal(mean: Float[ndarray, "m"], deviation: Float[ndarray, "m"]) -> Answer:
+def normal(mean: Float[ndarray, "m"], deviation: Float[ndarray, "m"]) -> GaussianMixture:
     """A normal distribution at each place as an answer."""
-    return Answer(np.ones((len(mean), 1, 1)), mean[:, None, None], deviation[:, None, None])
+    return GaussianMixture(np.ones((len(mean), 1, 1)), mean[:, None, None], deviation[:, None, None])
 
 
 def spread(y: Float[ndarray, "n"]) -> float:
@@ -37,15 +37,15 @@ def steps(x: Float[ndarray, "n dx"]) -> Float[ndarray, "dx"]:
     return np.array([float(np.median(one[1:] - one[:-1])) if len(one) > 1 else 1.0 for one in places])
 
 
-def linear(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
+def linear(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> GaussianMixture:
     return banded(_linear, x, y, asked)
 
 
-def cubic(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
+def cubic(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> GaussianMixture:
     return banded(_cubic, x, y, asked)
 
 
-def seasonal(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> Answer:
+def seasonal(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> GaussianMixture:
     """What was one period ago, or will be; √k times the deviation where it is k periods away. Where there is no period,
     or nothing known at that phase, it is the straight line."""
     fallback = linear(x, y, asked)
@@ -61,12 +61,12 @@ def seasonal(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndar
     mean, away = one_period_away(row, value, asked[:, 0], length)
     deviation = max(float(np.sqrt((missed**2).mean())), FLOOR * spread(y)) * np.sqrt(np.maximum(away, 1))
     gone = np.isnan(mean)
-    return normal(
-        np.where(gone, fallback.means[:, 0, 0], mean), np.where(gone, fallback.deviations[:, 0, 0], deviation)
-    )
+    return normal(np.where(gone, fallback.means[:, 0, 0], mean), np.where(gone, fallback.stds[:, 0, 0], deviation))
 
 
-def banded(line: Line, x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]) -> Answer:
+def banded(
+    line: Line, x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], asked: Float[ndarray, "m dx"]
+) -> GaussianMixture:
     """The line with the bands that its own misses give it."""
     x, y = _once(x, y)
     unit = steps(x)

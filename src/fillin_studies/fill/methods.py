@@ -1,5 +1,5 @@
 """The methods that are compared. Another is one more entry: a function from known places and values, and places that
-are asked for, to an `Answer`."""
+are asked for, to an `GaussianMixture`."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,12 +13,12 @@ from numpy import ndarray
 from fillin.filling.grid.plan import MOST
 from fillin.inference.context import Known
 from fillin.models import Process, load
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 from fillin.pretrained import locate, names
 from fillin_studies.fill import gps, lines
 from fillin_studies.fill.fields import by_tiles
 
-Fill = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], Answer]
+Fill = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], GaussianMixture]
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ def loaded(name: str) -> Process:
     return load(name).eval()
 
 
-def curve(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> Answer:
+def curve(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> GaussianMixture:
     return Known(loaded("curve"), x, y[:, None]).at(asked)
 
 
-def surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 2"]) -> Answer:
+def surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 2"]) -> GaussianMixture:
     return by_tiles(loaded("surface"), x, y, asked)
 
 

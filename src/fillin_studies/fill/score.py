@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from scoringrules import crps_mixnorm
 
 from fillin.data import bayes_limit
-from fillin.predictive import Answer
+from fillin.metrics import crps
+from fillin.predictive import GaussianMixture
 from fillin.runtime import require
 from fillin_studies.base import Told
 from fillin_studies.fill.data import Case, DataSet, Prior
@@ -19,15 +19,14 @@ BAYES = "exact Bayes"  # of one who knows the prior: where that has a closed for
 _SETTINGS, _MOVED = 512, 0.05  # hypotheses that it averages over; nats by which half as many may differ
 
 
-def score(answer: Answer, case: Case) -> dict[str, float]:
+def score(answer: GaussianMixture, case: Case) -> dict[str, float]:
     """Means over hidden points. `point` is the CRPS of the mean alone, given as if it were sure: |mean − truth|."""
     truth, unit = case.truth, case.unit
     off = (answer.mean[:, 0] - truth) / unit
     below = answer.cdf(truth[:, None])[:, 0]
-    crps = crps_mixnorm(truth, answer.means[:, 0], answer.deviations[:, 0], answer.weights[:, 0])
     return {
         "log_likelihood": float(answer.log_prob(truth[:, None]).mean()) + math.log(unit),
-        "crps": float(np.mean(crps)) / unit,
+        "crps": float(crps(answer, truth[:, None]).mean()) / unit,
         "squared": float((off**2).mean()),
         "point": float(np.abs(off).mean()),
         "covered": float(((below >= 0.025) & (below <= 0.975)).mean()),

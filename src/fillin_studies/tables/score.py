@@ -7,13 +7,14 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
+from fillin.metrics import calibration_error
+from fillin.predictive import Categorical
 from fillin.runtime import require
 from fillin_studies.tables.data import Case, Set
 from fillin_studies.tables.forecasts import LEVELS, Forecast, chances
 from fillin_studies.tables.methods import Method
 
 _LEAST = 1e-6  # a probability, so that one miss that was thought impossible is not all that counts
-_BINS = 15
 
 
 def of_numbers(told: Forecast, truth: Float[ndarray, "m"]) -> dict[str, float]:
@@ -46,10 +47,7 @@ def of_classes(told: Float[ndarray, "m k"], truth: Float[ndarray, "m"]) -> dict[
 
 def calibration(told: Float[ndarray, "m k"], codes: ndarray) -> float:
     """Σ_b n_b/n |share that is right − mean probability| of the likeliest class, over bins b of that probability."""
-    sure, right = told.max(1), told.argmax(1) == codes
-    place = np.minimum((sure * _BINS).astype(int), _BINS - 1)
-    off = [abs((right[place == b] - sure[place == b]).sum()) for b in range(_BINS)]
-    return float(sum(off) / len(codes))
+    return calibration_error(Categorical(told), codes)
 
 
 def ask(method: Method, case: Case, seed: int) -> dict[str, float]:

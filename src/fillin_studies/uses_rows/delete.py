@@ -19,9 +19,9 @@ class Memory:
     """Answers of fitted networks (not of the process beside them) to asked rows, each of which sees rows of its own."""
 
     def __init__(self, model: Any, case: Case):
-        self.fitted, self.case = model.fitted_, case
+        self.fitted, self.case = model.learner_, case
         values = model.schema_.encode(case.asked)
-        self.asked = self._rows(self.fitted.seeing(values, np.full((len(values), 1), np.nan)).table)
+        self.asked = self._rows(self.fitted.with_rows(values, np.full((len(values), 1), np.nan)).table)
         with torch.no_grad():
             self.memory = self.fitted.net.remember(self._rows(self.fitted.table))
         self.classes = getattr(model, "classes_", None)
@@ -35,9 +35,9 @@ class Memory:
         which a change of it is felt: 1, or its deviation."""
         net = self.fitted.net.eval()
         gone = torch.as_tensor(~keep).expand(len(net.trust), -1, -1)
-        [found] = net.answer(self.asked, self.memory, gone)
+        [found] = net.predict(self.asked, self.memory, gone)
         if self.classes is not None:
-            said = self.fitted.widths[0].chances(found.probs.double().numpy())
+            said = self.fitted.calibrations[0].probabilities(found.probs.double().numpy())
             return said, np.ones(len(said))
         mean, variance = found.mean.double().numpy(), found.variance.double().numpy()
         return mean.mean(0)[:, None], np.sqrt((variance + mean**2).mean(0) - mean.mean(0) ** 2)

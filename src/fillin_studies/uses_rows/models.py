@@ -37,7 +37,7 @@ class Looking:
     def fit(self, X: Any, y: Float[ndarray, "n"]) -> "Looking":
         held = searchsorted(self.model.classes_, y).astype(float) if hasattr(self.model, "classes_") else y
         self.now = copy.copy(self.model)
-        self.now.fitted_ = self.model.fitted_.seeing(self.model.schema_.encode(X), held[:, None])
+        self.now.learner_ = self.model.learner_.with_rows(self.model.schema_.encode(X), held[:, None])
         return self
 
     def __getattr__(self, name: str) -> Any:

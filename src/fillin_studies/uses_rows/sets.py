@@ -14,7 +14,7 @@ from fillin_studies.uses_rows.models import fit, scores
 
 def measure(data: Set, name: str, split: int, size: dict[str, Any], told: Told) -> dict[str, Any]:
     """The result of one cell. Attention and deletion are of networks that look once, and of the first split."""
-    from fillin.learners.row_learner import Fitted
+    from fillin.learners.row_learner import RowLearner
 
     case = data.case(split)
     with require("threadpoolctl").threadpool_limits(1):
@@ -26,7 +26,7 @@ def measure(data: Set, name: str, split: int, size: dict[str, Any], told: Told) 
             "targets": corrupted(model, case, split, features=False),
         }
         told(0.6)
-        if split == 0 and isinstance(model.fitted_, Fitted):
+        if split == 0 and isinstance(model.learner_, RowLearner):
             found |= looked_at(model, case)
     about = {"part": "sets", "data": data.title, "group": data.group, "model": name, "split": split}
     return {**about, "rows": len(case.X), "columns": case.X.shape[1], **found}

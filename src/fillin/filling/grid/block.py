@@ -13,11 +13,11 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.errors import InputError, argument
-from fillin.filling.bounds import Belief, Bend
 from fillin.filling.grid.axes import Axis
 from fillin.filling.grid.tiles import Piece, Tiles, blend
 from fillin.inference.context import Known
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
+from fillin.warp import BoundsWarp
 
 if TYPE_CHECKING:
     from fillin.models import Process
@@ -39,7 +39,7 @@ class How:
     unit: tuple[float, ...]
     tile: tuple[int, ...]
     most: int
-    bend: Bend
+    bend: BoundsWarp
     level: float
 
     def known(self, model: "Process", cells: Int[ndarray, "n d"], y: Float[ndarray, "n"]) -> Known:
@@ -48,7 +48,7 @@ class How:
         return Known(
             model,
             self.places(cells),
-            self.bend.to(y)[:, None],
+            self.bend.forward(y)[:, None],
             most=self.most,
             scale=np.array(self.unit),
             period=period,
@@ -57,21 +57,21 @@ class How:
     def places(self, cells: Int[ndarray, "n d"]) -> Float[ndarray, "n d"]:
         return np.stack([axis.x[cells[:, i]] for i, axis in enumerate(self.axes)], 1)
 
-    def believe(self, known: Known, cells: Int[ndarray, "n d"], tick: Tick = lambda done: None) -> Belief:
+    def believe(self, known: Known, cells: Int[ndarray, "n d"], tick: Tick = lambda done: None) -> GaussianMixture:
         places = self.places(cells)
         if not len(cells) or (known.tree is None and known.period is None):  # one context for all
-            return Belief(known.at(places, tick=tick), self.bend)
+            return known.at(places, tick=tick)[:, 0].transformed(self.bend)
 
-        def ask(piece: Piece) -> Answer:
+        def ask(piece: Piece) -> GaussianMixture:
             own = places[piece.rows]
-            return known.at(own, pieces=[(np.arange(len(own)), piece.middle)])
+            return known.at(own, pieces=[(np.arange(len(own)), piece.middle)])[:, 0]
 
         pieces = list(Tiles(self.axes, self.tile).pieces(cells))
-        return Belief(blend(pieces, ask, len(cells), tick), self.bend)
+        return blend(pieces, ask, len(cells), tick).transformed(self.bend)
 
     def check(self, y: Float[ndarray, "n"], cells: Int[ndarray, "n d"]) -> None:
         """Known values must be finite and within bounds."""
-        outside = ~np.isfinite(y) | (y < self.bend.least) | (y > self.bend.most)
+        outside = ~np.isfinite(y) | (y < self.bend.minimum) | (y > self.bend.maximum)
         if outside.any():
             row = int(outside.argmax())
             where = ", ".join(axis.told(int(cells[row, i])) for i, axis in enumerate(self.axes))

@@ -8,11 +8,11 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
-from fillin.filling.bounds import Belief
 from fillin.filling.grid.block import How
 from fillin.filling.grid.plan import FieldPlan, computed
 from fillin.filling.holdout import FEWEST, WAYS
 from fillin.filling.series.run import Tick
+from fillin.predictive import GaussianMixture
 
 if TYPE_CHECKING:
     from fillin.models import Process
@@ -46,7 +46,7 @@ class FieldSubject:
             hidden[few] = True
         return hidden
 
-    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple[Belief, Float[ndarray, "m"]]:
+    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple[GaussianMixture, Float[ndarray, "m"]]:
         how, at = self.how, self.cells[hidden]
         known = how.known(self.model, self.cells[~hidden], self.y[~hidden])
         return how.believe(known, at, tick), linear(

@@ -10,11 +10,11 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from fillin.errors import InputError, argument
-from fillin.filling.bounds import Bend, Bounds
 from fillin.filling.grid.axes import Axis, with_periods
 from fillin.filling.grid.block import How
 from fillin.filling.grid.variable import Variable, check_chunks, field_dims
 from fillin.inference.context import PIECE
+from fillin.warp import Bounds, BoundsWarp
 
 if TYPE_CHECKING:
     from fillin.filling.grid.mask import Mask
@@ -166,7 +166,7 @@ def _how(
     tile = np.maximum(1, np.round(side * np.prod(rough) ** (1 / d) / rough))
     while np.prod(2 * tile) > PIECE:  # of cells that it has a share in
         tile = np.maximum(1, tile // 2)
-    bend = Bend.of(there if len(there) else np.zeros(1), bounds) if bounds else Bend()
+    bend = BoundsWarp.fit(there if len(there) else np.zeros(1), bounds) if bounds else BoundsWarp()
     tiles = tuple(int(min(t, n)) for t, n in zip(tile, shape, strict=True))
     return How(variable.name, tuple(axes), tuple(map(float, unit)), tiles, most, bend, level), share
 

@@ -17,8 +17,8 @@ def of_field(plan: FieldPlan, model: str) -> Told:
         *(f"{axis.name} goes round: {axis.length:g} further is the same place." for axis in how.axes if axis.length),
     ]
     bend = how.bend
-    if not bend.straight:
-        lines.append(f"{plan.variable.name or 'Values'} lie in {in_words(*_limits(bend.least, bend.most))}.")
+    if not bend.is_affine:
+        lines.append(f"{plan.variable.name or 'Values'} lie in {in_words(*_limits(bend.minimum, bend.maximum))}.")
     if plan.blocks is not None:
         halo = " × ".join(map(str, plan.blocks.halo))
         lines.append(f"It was filled in blocks that see {halo} cells around them, and a few cells of the whole field.")

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.filling.grid.axes import Axis
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 
 _ALONE = 0.1  # of the way from a middle to the next, on either side, that is one tile's alone
 
@@ -71,46 +71,28 @@ class Tiles:
         return np.array([np.interp((t + 0.5) * len(a.x) / k - 0.5, np.arange(len(a.x)), a.x) for a, k, t in each])
 
 
-@dataclass(frozen=True)
-class Blend(Answer):
-    """Σ_t share_t Σ_k weight_tk Normal(mean_tk, deviation_tk): where tiles differ, the deviation has that in it.
-
-    What is likely is so in its own tile: else a share that falls would take one component after another away.
-    """
-
-    kept: Float[ndarray, "n dy k"]
-
-    @property
-    def likely(self) -> Float[ndarray, "n dy k"]:
-        return self.kept
-
-    def __getitem__(self, rows) -> "Blend":
-        return Blend(self.weights[rows], self.means[rows], self.deviations[rows], self.kept[rows])
-
-
 def blend(
-    pieces: list[Piece], ask: Callable[[Piece], Answer], n: int, tick: Callable[[int], object] = lambda done: None
-) -> Blend:
-    """The answers of all pieces at n cells, in one output; a cell is done with the last piece that has it."""
+    pieces: list[Piece],
+    predict: Callable[[Piece], GaussianMixture],
+    n: int,
+    tick: Callable[[int], object] = lambda done: None,
+) -> GaussianMixture:
+    """The predictions of all pieces at n cells; a cell is done with the last piece that has a share in it."""
     last = np.zeros(n, dtype=int)
     for number, piece in enumerate(pieces):
         last[piece.rows] = number
-    done = np.bincount(last, minlength=len(pieces))
+    n_done = np.bincount(last, minlength=len(pieces))
     corners = max(int(piece.corner.max()) for piece in pieces) + 1
     share, parts = np.zeros((n, corners)), None
-    for piece, number in zip(pieces, done, strict=True):
-        found = ask(piece)
-        given = np.stack([found.weights, found.likely, found.means, found.deviations])[:, :, 0]  # [4 m k]
+    for piece, number in zip(pieces, n_done, strict=True):
+        mixture = predict(piece)
+        arrays = np.stack([mixture.weights, mixture.means, mixture.stds])  # [3 m k]
         if parts is None:
-            parts = np.zeros((4, n, corners, given.shape[-1]))
+            parts = np.zeros((3, n, corners, arrays.shape[-1]))
         share[piece.rows, piece.corner] = piece.share
-        parts[:, piece.rows, piece.corner] = given
+        parts[:, piece.rows, piece.corner] = arrays
         tick(int(number))
     assert parts is not None
-    first = parts[:, np.arange(n), share.argmax(1)]  # where a tile has no share, a copy of one that has
+    first = parts[:, np.arange(n), share.argmax(1)]  # a tile without a share gets a copy of one that has a share
     parts = np.where((share > 0)[..., None], parts, first[:, :, None])
-    weights, likely, means, deviations = parts
-    flat = (
-        part.reshape(n, 1, -1) for part in (share[..., None] * weights, means, deviations, share[..., None] * likely)
-    )
-    return Blend(*flat)
+    return GaussianMixture.blend([GaussianMixture(*parts[:, :, corner]) for corner in range(corners)], share.T)

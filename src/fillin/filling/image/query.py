@@ -5,13 +5,13 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
-from torch.distributions import MixtureSameFamily, Normal
+from torch.distributions import MixtureSameFamily
 
-from fillin.heads import LatentMixture, ObservedMixture
+from fillin.heads import LatentMixture, ObservedMixture, to_predictive
 from fillin.inference.context import level_and_size
 from fillin.models import Process
 from fillin.models.filler import Filler
-from fillin.predictive import Answer
+from fillin.predictive import GaussianMixture
 
 Moments = tuple[Float[ndarray, "b m c"], Float[ndarray, "b m c"]]
 
@@ -61,11 +61,9 @@ def _moments(found) -> tuple[Float[ndarray, "t m dy"], Float[ndarray, "t m dy"]]
     """Of what is likely, where it is a mixture of normals."""
     if not isinstance(found, MixtureSameFamily):
         return found.mean.double().numpy(), found.stddev.double().numpy()
-    parts, weights = found.component_distribution, found.mixture_distribution.probs
-    assert isinstance(parts, Normal)
-    answer = Answer(*(part.flatten(0, 1).double().numpy() for part in (weights, parts.mean, parts.stddev)))
-    shape = weights.shape[:-1]
-    return answer.mean.reshape(shape), answer.std.reshape(shape)
+    mixture = to_predictive(found)
+    assert isinstance(mixture, GaussianMixture)
+    return mixture.moments()
 
 
 def _tensor(values: Float[ndarray, "n 2"], tasks: int) -> Float[Tensor, "t n 2"]:

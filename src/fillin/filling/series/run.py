@@ -15,8 +15,9 @@ from fillin.filling.series.new_rows import New
 from fillin.tabular.sheet import Column, Sheet
 
 if TYPE_CHECKING:
-    from fillin.filling.bounds import Belief, Bounds
     from fillin.models import Process
+    from fillin.predictive import GaussianMixture
+    from fillin.warp import Bounds
 
 AT_ONCE = 32_768  # places whose mixtures are held at a time
 Tick = Callable[[int], object]
@@ -49,13 +50,13 @@ class Series:
     at: Float[ndarray, "m"]
     rows: Int[ndarray, "m"]
 
-    def ready(self, model: "Process", asked: Asked) -> Callable[[ndarray, Tick], "Belief"]:
+    def ready(self, model: "Process", asked: Asked) -> Callable[[ndarray, Tick], "GaussianMixture"]:
         """What answers for any places: believe(at, tick)."""
-        from fillin.filling.bounds import Belief, Bend
         from fillin.inference.context import Known
+        from fillin.warp import BoundsWarp
 
-        bend = Bend.of(self.y, asked.bounds.get(self.column, (None, None)))
-        x, y = self.x[:, None], bend.to(self.y)[:, None]
+        bend = BoundsWarp.fit(self.y, asked.bounds.get(self.column, (None, None)))
+        x, y = self.x[:, None], bend.forward(self.y)[:, None]
         error = None if self.error is None else (self.error * bend.slope(self.y))[:, None]
         period = asked.period
         if period:
@@ -64,8 +65,8 @@ class Series:
             error = None if error is None else np.tile(error, (3, 1))
         known = Known(model, x, y, error)
 
-        def believe(at: ndarray, tick: Tick = lambda done: None) -> Belief:
-            return Belief(known.at((at % period if period else at)[:, None], tick=tick), bend)
+        def believe(at: ndarray, tick: Tick = lambda done: None) -> "GaussianMixture":
+            return known.at((at % period if period else at)[:, None], tick=tick)[:, 0].transformed(bend)
 
         return believe
 

@@ -8,6 +8,7 @@ from numpy import ndarray
 
 from fillin.filling.table import impute as learn
 from fillin.filling.table.plan import TablePlan
+from fillin.predictive import Categorical
 from fillin.tabular.sheet import Column
 
 SHARE = 0.1  # of the known cells of a column, hidden all at once
@@ -65,10 +66,10 @@ def _enough(plan: TablePlan, name: str, hidden: Bool[ndarray, "n"]) -> bool:
 def _verdict(plan: TablePlan, name: str, hidden: Bool[ndarray, "n"], told) -> NumberVerdict | ClassVerdict:
     truth, rest = plan.frame[name][hidden].to_numpy(), plan.frame[name][~hidden].dropna().to_numpy()
     count = int(hidden.sum())
-    if isinstance(told, learn.Chances):
-        words = np.array(told.words, dtype=object)[told.chances.argmax(1)]
+    if isinstance(told, Categorical):
+        words = np.array(told.labels, dtype=object)[told.mode]
         values, often = np.unique(rest.astype(str), return_counts=True)
-        common, log = values[often.argmax()], np.log(np.maximum(told.of(truth), 1e-9))
+        common, log = values[often.argmax()], np.log(np.maximum(told.probability_of(truth), 1e-9))
         return ClassVerdict(name, count, float((words == truth).mean()), float((truth == common).mean()), log.mean())
     spread = float(plan.frame[name].std(ddof=0))
     error, plain = told.mean - truth, rest.mean() - truth

@@ -4,17 +4,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool
 from numpy import ndarray
 
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
 from fillin.filling.table.plan import TablePlan, numbers_of
+from fillin.predictive import Categorical, GaussianMixture
 from fillin.runtime import require
 from fillin.tabular.sheet import TEXT, Column
+from fillin.warp import Bounds, BoundsWarp
 
 if TYPE_CHECKING:
     from fillin.estimators import TableImputer
-    from fillin.filling.bounds import Belief, Bounds
 
 
 @dataclass(frozen=True)
@@ -26,36 +27,6 @@ class Size:
 
 
 FULL, TEST = Size(8, "auto"), Size(4, 200)  # to fill; to say how well that goes
-
-
-@dataclass(frozen=True)
-class Chances:
-    """The probability of each word; those that are too rare to be told have none."""
-
-    words: tuple[str, ...]
-    chances: Float[ndarray, "n k"]
-
-    def of(self, words: ndarray) -> Float[ndarray, "n"]:
-        place = {word: i for i, word in enumerate(self.words)}
-        return np.array([self.chances[i, place[w]] if w in place else 0.0 for i, w in enumerate(words)], dtype=float)
-
-
-@dataclass(frozen=True)
-class Within:
-    """Of numbers in a range, as `Numbers` of all."""
-
-    belief: "Belief"
-
-    @property
-    def mean(self) -> Float[ndarray, "n"]:
-        return self.belief.moments()[0]
-
-    @property
-    def std(self) -> Float[ndarray, "n"]:
-        return self.belief.moments()[1]
-
-    def quantile(self, q: float) -> Float[ndarray, "n"]:
-        return self.belief.quantile(q)
 
 
 def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str, ColumnPrediction]:
@@ -89,24 +60,21 @@ def _reads(plan: TablePlan, frame: Any) -> Any:
 def tell(
     plan: TablePlan, frame: Any, asked: dict[str, Bool[ndarray, "n"]], size: Size, model: "TableImputer | None" = None
 ) -> dict[str, Any]:
-    """Train on all that is known in the frame, unless a `model` has been; of each column what belongs where it is asked
-    for, as `Numbers` or `Chances`."""
+    """Predict the requested cells of each column, by a `model` that is fitted or one that is fitted to the frame."""
     require("sklearn")
-    from fillin.learners.predictions import Numbers
-
     rows, reads = np.flatnonzero(np.any(list(asked.values()), axis=0)), _reads(plan, frame)
     if plan.target is not None:
         name, options = plan.target.name, _options(plan, size)
         return {name: _within(_tell_target(plan.target, frame, reads, rows, options), plan.bounds.get(name))}
     model = imputer(plan, size, frame) if model is None else model
-    each = dict(zip(reads.columns, model.fitted_.tell(model.schema_.encode(reads.iloc[rows])), strict=True))
+    each = dict(zip(reads.columns, model.learner_.predict(model.schema_.encode(reads.iloc[rows])), strict=True))
     found = {}
     for name, own in asked.items():
-        told, here = each[name], np.flatnonzero(own[rows])
-        if isinstance(told, Numbers):
-            found[name] = _within(_part(told, here), plan.bounds.get(name))
+        told = each[name][np.flatnonzero(own[rows])]
+        if isinstance(told, Categorical):
+            found[name] = _words(model.schema_[name], told)
         else:
-            found[name] = _words(model.schema_[name], told.chances[here])
+            found[name] = _within(told, plan.bounds.get(name))
     return found
 
 
@@ -116,45 +84,31 @@ def _tell_target(goal: Column, frame: Any, reads: Any, rows: ndarray, options: d
     y, asked = frame[goal.name].to_numpy(), reads.iloc[rows]
     if goal.kind == TEXT:
         classifier = TableClassifier(**options).fit(reads, y)
-        return Chances(tuple(classifier.classes_.tolist()), classifier.predict_proba(asked))
+        return Categorical(classifier.predict_proba(asked), tuple(classifier.classes_.tolist()))
     model = TableRegressor(**options).fit(reads, y)
-    return model.fitted_.tell(model.schema_.encode(asked))[0]
-
-
-def _part(told: Any, here: Int[ndarray, "n"]) -> Any:
-    """Of some of the rows."""
-    from fillin.learners.predictions import Numbers
-
-    answer = told.answer
-    parts = (part[here] for part in (answer.weights, answer.means, answer.deviations))
-    return Numbers(type(answer)(*parts), told.scale)
+    return model.learner_.predict(model.schema_.encode(asked))[0]
 
 
 def _within(told: Any, bounds: "Bounds | None") -> Any:
-    """Numbers that have a range: what is told beyond it is the bound itself."""
-    from fillin.learners.predictions import Numbers
-
-    if bounds is None or not isinstance(told, Numbers):
+    """Clip a prediction of numbers to the bounds of its column."""
+    if bounds is None or not isinstance(told, GaussianMixture):
         return told
-    from fillin.filling.bounds import Belief, Bend
-
-    answer, width = told.answer, told.scale.widths[0]
-    own = type(answer)(answer.weights, told.scale.inverse(answer.means), answer.deviations * width)
     low, high = (None if bound is None else float(bound) for bound in bounds)
-    return Within(Belief(own, Bend(least=-np.inf if low is None else low, most=np.inf if high is None else high)))
+    return told.unwarped().transformed(
+        BoundsWarp(minimum=-np.inf if low is None else low, maximum=np.inf if high is None else high)
+    )
 
 
-def _words(column: Any, chances: Float[ndarray, "n k"]) -> Chances:
-    """The last code is any other value: no word that could be written."""
-    return Chances(column.levels[: chances.shape[1] - 1], chances[:, :-1])
+def _words(column: Any, told: Categorical) -> Categorical:
+    """Without the last code, which is any other value: no word that could be written."""
+    chances = told.probabilities
+    return Categorical(chances[:, :-1], column.levels[: chances.shape[1] - 1])
 
 
 def _found(plan: TablePlan, column: Column, told: Any) -> ColumnPrediction:
     rows = np.flatnonzero(column.blank)
-    if isinstance(told, Chances):
-        best = told.chances.argmax(1)
-        labels = np.array(told.words, dtype=object)[best]
-        return ClassPrediction(rows, labels, told.chances[np.arange(len(rows)), best])
+    if isinstance(told, Categorical):
+        return ClassPrediction(rows, np.array(told.labels, dtype=object)[told.mode], told.confidence)
     low, high, quarter, other = (told.quantile(q) for q in (0.5 - plan.level / 2, 0.5 + plan.level / 2, 0.25, 0.75))
     return NumericPrediction(rows, told.mean, told.std, low, high, quarter, other)
 

@@ -1,5 +1,5 @@
-"""A non-parametric transformer (Kossen et al. 2021) that is trained on one table."""
+"""A non-parametric transformer (Kossen et al. 2021) trained on one table."""
 
-from fillin.learners.npt.learner import NPTFitted
+from fillin.learners.npt.learner import NPTLearner
 
-__all__ = ["NPTFitted"]
+__all__ = ["NPTLearner"]
