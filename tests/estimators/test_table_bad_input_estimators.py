@@ -139,7 +139,7 @@ def test_without_narwhals_a_frame_says_what_to_install(monkeypatch):
 
 
 def test_words_to_predict_are_for_the_classifier():
-    with pytest.raises(FillinError, match="y holds words, such as 'a'; for classes use TableClassifier"):
+    with pytest.raises(FillinError, match="y contains text, such as 'a'; for classes use TableClassifier"):
         fillin.TableRegressor().fit(np.zeros((4, 1)), ["a", "b", "a", "b"])
 
 
