@@ -18,7 +18,7 @@ from torch.distributions import Normal
 
 import fillin
 from fillin import plots
-from fillin.attention import watch
+from fillin.attention import record_weights
 from fillin.data import Curves, GaussianProcessPrior, Task, TaskLayout, curves, oracle_limit
 from fillin.data.kernels import RBFKernel
 from fillin.models.base import Process
@@ -123,7 +123,7 @@ def draw_attention(model: Process, path: Path, seed: int) -> None:
     _, task = one_curve(0.35, 0.7, 24, seed)
     xt = torch.linspace(-2, 2, 201).view(1, -1, 1)
     target = 120
-    with watch() as seen:
+    with record_weights() as seen:
         prediction = model(task.xc, task.yc, xt)
     with plots.style():
         figure, axes = plots.panels(1 + len(seen), 1, width=8, height=1.3, sharex=True)

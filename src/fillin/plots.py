@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.distributions import Distribution, MixtureSameFamily, Normal
 
-from fillin.attention import Seen, Span
+from fillin.attention import AttentionRecord, Span
 from fillin.errors import InputError
 from fillin.heads import LatentMixture
 from fillin.io import write_file
@@ -118,7 +118,7 @@ def samples(
 
 def attention(
     axes: Iterable[Axes],
-    seen: Sequence[Seen],
+    seen: Sequence[AttentionRecord],
     target: int,
     *,
     xc: Float[Tensor, "b nc 1"] | None = None,
@@ -127,8 +127,9 @@ def attention(
 ) -> None:
     """Where one target looks: the weights [h nc] of each layer, a row of stems a head, one axes a layer.
 
-    `seen` is what `fillin.attention.watch()` collected. Stems stand where attention saw the context; an equivariant
-    model sees it relative to its first point, and others not at all, so pass xc and xt to draw in places of your own.
+    `seen` is what `fillin.attention.record_weights()` collected. Stems stand where attention saw the context; an
+    equivariant model sees it relative to its first point, and others not at all, so pass xc and xt to draw in places of
+    your own.
     """
     axes = list(axes)
     if not seen or len(axes) != len(seen):

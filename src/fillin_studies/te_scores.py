@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fillin.attention.registry import CONTROLS
+from fillin.attention import CONTROL_SCORES
 from fillin.models import Process
 from fillin.plots import panels, save, style
 from fillin.train.recipe import Recipe
@@ -47,9 +47,9 @@ def report(cells: Sequence[Cell], folder: Path) -> Report:
             )
         )
     rows.sort(key=lambda row: -row[4])
-    varies = [row for row in rows if row[0] not in CONTROLS]
+    varies = [row for row in rows if row[0] not in CONTROL_SCORES]
     worst = max(abs(here[name] - there[name]) for name in here)
-    control = max(row[4] for row in rows if row[0] in CONTROLS)
+    control = max(row[4] for row in rows if row[0] in CONTROL_SCORES)
     findings = [
         f"At equal time the best score is **{varies[0][0]}** ({varies[0][4]:.3f}), then {varies[1][0]} "
         f"({varies[1][4]:.3f}); the joint form that was published reaches {_of(rows, 'joint'):.3f}.",

@@ -21,11 +21,11 @@ from fillin.attention import (
     Span,
     Uniform,
     attend,
-    blocks,
+    fixed_block_mask,
     make_score,
-    watch,
+    record_weights,
 )
-from fillin.attention.problem import Problem
+from fillin.attention.problem import AttentionProblem
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 OTHERS = sorted(set(BACKENDS) - {"reference"})
@@ -76,7 +76,7 @@ def doubled(leaves, score, span):
 
 def fits(backend, leaves, score, span=None, mask=None, causal=False):
     """Whether the back end takes this problem; what it does not take it says, and is not tried here."""
-    return BACKENDS[backend].unfit(Problem(*leaves, score, span, mask, causal)) is None
+    return BACKENDS[backend].unfit(AttentionProblem(*leaves, score, span, mask, causal)) is None
 
 
 @pytest.mark.parametrize("backend", OTHERS)
@@ -290,7 +290,7 @@ def test_no_table_where_places_want_a_gradient():
 
 def test_weights_are_seen_only_when_watched():
     q, k, v, xq, xk = problem(1, 2, 3, 4, 1, torch.float32)
-    with watch() as seen:
+    with record_weights() as seen:
         attend(q, k, v, xq=xq, xk=xk)
     attend(q, k, v)
     assert len(seen) == 1
@@ -300,6 +300,6 @@ def test_weights_are_seen_only_when_watched():
 
 def test_fixed_blocks_keep_queries_in_their_own_block():
     x = torch.tensor([[[0.2, 0.2], [0.8, 0.4], [1.2, 0.2], [0.2, 1.7]]])
-    mask = blocks(x, x, 1.0)
+    mask = fixed_block_mask(x, x, 1.0)
     assert mask.shape == (1, 1, 4, 4)
     assert mask[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]

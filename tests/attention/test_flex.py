@@ -41,23 +41,23 @@ def test_every_pair_inside_lies_in_a_block_that_is_visited(seed, dim_x, n, m):
     random = torch.Generator().manual_seed(seed)
     xq, xk = (torch.rand(1, size, dim_x, generator=random) for size in (n, m))
     reach = 0.02 + torch.rand(2, dim_x, generator=random) * 0.3
-    (xq, xk) = (x.gather(1, flex.curve(x)[..., None].expand_as(x)) for x in (xq, xk))
+    (xq, xk) = (x.gather(1, flex.sort_along_curve(x)[..., None].expand_as(x)) for x in (xq, xk))
     inside = ((xq[:, :, None] - xk[:, None]).abs() <= reach[:, None, None, None]).all(-1)  # [h 1 n m]
-    visited = flex.near(xq, xk, reach)[0]  # [h q k]
+    visited = flex.find_near_blocks(xq, xk, reach)[0]  # [h q k]
     h, i, j = inside[:, 0].nonzero(as_tuple=True)
     assert visited[h, i // 128, j // 128].all()
 
 
 def test_the_curve_is_an_order():
     x = torch.rand(2, 300, 3)
-    assert torch.equal(flex.curve(x).sort(1).values, torch.arange(300).expand(2, -1))
+    assert torch.equal(flex.sort_along_curve(x).sort(1).values, torch.arange(300).expand(2, -1))
     same = torch.zeros(1, 5, 2)
-    assert flex.curve(same).shape == (1, 5)
+    assert flex.sort_along_curve(same).shape == (1, 5)
 
 
 def test_what_it_does_not_take_it_says():
     x, v = torch.rand(1, 4, 1), torch.rand(1, 1, 4, 2)
-    with pytest.raises(FillinError, match="windows"):
+    with pytest.raises(FillinError, match="needs a window"):
         attend(v, v, v, xq=x, xk=x, backend="flex")
     with pytest.raises(FillinError, match="causal"):
         attend(v, v, v, xq=x, xk=x, span=Span(1), causal=True, backend="flex")

@@ -1,6 +1,5 @@
 """The kernel at the edges: odd sets of points, places that are no numbers, threads and builds."""
 
-import importlib
 import math
 from dataclasses import replace
 from itertools import product
@@ -12,10 +11,9 @@ from hypothesis import strategies as st
 from support.attention_problems import Solved, built, errors, run, scattered, solve, window
 from support.helpers import distance
 
-from fillin.attention import DotProduct, Laplace, Score, Span, attend, make_score
-from fillin.attention.kernel import ops
+from fillin.attention import DotProduct, Laplace, Score, ScoreTraits, Span, attend, make_score
+from fillin.attention.kernel import library, ops
 
-native = importlib.import_module("fillin.attention.kernel.library")  # its package has a function of that name
 dims = pytest.mark.parametrize("dim_x", [1, 2, 3])
 SPANS = [{}, {"modulate": "scores"}, {"cut": "hard"}, {"shape": "box"}, {"covariance": "full"}, {"threshold": 0.0}]
 
@@ -161,14 +159,14 @@ def test_no_table_is_read_outside_of_itself(seed, dim_x, radial, wide, options, 
     nodes = (5,) if radial else (2, 3, 4)[:dim_x]
     table = torch.randn(2, *nodes, *([8] if wide else []), requires_grad=True)
     axes = torch.tensor([[-axis] * len(nodes), [axis] * len(nodes)])
-    how = ops.Settings(radial=radial, features_radial=radial)
+    settings = ops.KernelSettings(radial=radial, features_radial=radial)
     if options is not None:
-        how = how._replace(window=1, cut=1, threshold=0.1)
+        settings = settings.with_span("weights", "continuous", "ball", 0.1)
     inverse = None if p.span is None else p.span.inverse(dim_x).contiguous()
     tables = (None, p.q, table) if wide else (table, None, None)
-    given = ops.Given(p.q, p.k, p.v, inverse, *tables)
-    fixed = ops.Fixed(p.xq, p.xk, ops.order_of(p.xq), ops.order_of(p.xk), None, axes, axes)
-    out, _ = ops.attend_native(ops.flat(given), ops.flat(fixed), list(map(float, how)))
+    inputs = ops.DifferentiableInputs(p.q, p.k, p.v, inverse, *tables)
+    orders = ops.spatial_order(p.xq), ops.spatial_order(p.xk)
+    out, _ = ops.run_attention(inputs, ops.FixedInputs(p.xq, p.xk, *orders, None, axes, axes), settings)
     out.sum().backward()
     assert out.shape == (1, 2, 40, 5)
 
@@ -227,11 +225,11 @@ def test_the_number_of_threads_does_not_matter_and_the_same_number_gives_the_sam
 @built
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 def test_every_build_that_this_processor_can_run(lanes, monkeypatch):
-    if lanes not in native.variants():
+    if lanes not in library.find_builds():
         pytest.skip(f"no build of {lanes} lanes runs here")
-    loaded = native.load(native.variants()[lanes])
+    loaded = library.open_library(library.find_builds()[lanes])
     assert loaded.fillin_lanes() == lanes
-    monkeypatch.setattr(native, "library", lambda: loaded)
+    monkeypatch.setattr(library, "load_library", lambda: loaded)
     for p in battery():
         found = errors(p, sums=False)
         assert found.pop("score") < 1e-3
@@ -245,7 +243,7 @@ def test_a_score_of_someone_elses_is_not_dropped():
     """What is neither columns nor a function of Δ goes through `streamed`."""
 
     class Squared(Score):
-        content = True
+        traits = ScoreTraits(content=True)
 
         def forward(self, q, k, delta):
             return (q @ k.mT).square() / 10

@@ -1,6 +1,5 @@
 """The kernel as torch and the loader see it: the order of points, operations, compilers, and no kernel at all."""
 
-import importlib
 import math
 import os
 import subprocess
@@ -18,10 +17,9 @@ from support.helpers import random_task, tiny
 from torch._subclasses import FakeTensorMode
 
 from fillin.attention import attend
-from fillin.attention.kernel import ops
+from fillin.attention.kernel import library, ops
 from fillin.errors import InputError
 
-native = importlib.import_module("fillin.attention.kernel.library")  # its package has a function of that name
 sanitized = "asan" in os.environ.get("LD_PRELOAD", "")
 dims = pytest.mark.parametrize("dim_x", [1, 2, 3])
 
@@ -42,7 +40,7 @@ def test_an_order_is_a_permutation_of_any_points(seed, n, dim_x, odd):
     elif odd == "bad":
         x[torch.rand(x.shape) < 0.3] = math.nan
         x[torch.rand(x.shape) < 0.3] = math.inf
-    order = ops.order_of(x)
+    order = ops.spatial_order(x)
     assert order.dtype == torch.int32
     assert torch.equal(order.sort(-1).values, torch.arange(n, dtype=torch.int32).expand(2, n))
 
@@ -55,30 +53,30 @@ def test_an_order_puts_the_same_points_together_however_they_came(dim_x):
     i = torch.randperm(333)
 
     def leaves(x):
-        return [frozenset(map(tuple, leaf.tolist())) for leaf in x[0, ops.order_of(x)[0].long()].split(4)]
+        return [frozenset(map(tuple, leaf.tolist())) for leaf in x[0, ops.spatial_order(x)[0].long()].split(4)]
 
     assert leaves(x) == leaves(x[:, i].contiguous())
-    near = x[0, ops.order_of(x)[0].long()]
+    near = x[0, ops.spatial_order(x)[0].long()]
     assert near.diff(dim=0).norm(dim=-1).mean() < 0.5 * x[0].diff(dim=0).norm(dim=-1).mean()
 
 
 @built
 def test_an_order_is_found_once_for_a_tensor_and_again_once_it_has_changed():
     x = torch.rand(1, 50, 2)
-    first = ops.order_of(x)
-    assert ops.order_of(x) is first
+    first = ops.spatial_order(x)
+    assert ops.spatial_order(x) is first
     x.neg_()
-    assert ops.order_of(x) is not first
-    assert torch.equal(ops.order_of(x), ops.order_of(x.clone()))
+    assert ops.spatial_order(x) is not first
+    assert torch.equal(ops.spatial_order(x), ops.spatial_order(x.clone()))
     x.data = torch.rand(1, 80, 2)  # torch counts this as no change
-    assert ops.order_of(x).shape == (1, 80)
+    assert ops.spatial_order(x).shape == (1, 80)
 
 
 @built
 def test_a_model_orders_each_set_of_points_once(monkeypatch):
     """Context, targets, and both together: three, however many layers there are."""
     orders = []
-    monkeypatch.setattr(ops, "order", lambda x, order=ops.order: orders.append(x) or order(x))
+    monkeypatch.setattr(ops, "sort_points", lambda x, sort=ops.sort_points: orders.append(x) or sort(x))
     model = tiny("te-tnp", dim_x=2, dtype=torch.float32, layers=4, span=1.0, backend="native", score="laplace")
     task = random_task(nc=40, nt=30, dim_x=2, dtype=torch.float32)
     model(task.xc, task.yc, task.xt).mean.sum().backward()
@@ -94,11 +92,14 @@ def arguments(wide=False, tabled=False, **options):
     table = torch.randn(2, 5, 6, *([3] if wide else []), requires_grad=True) if wide or tabled else None
     bias, features = (None, table) if wide else (table, None)
     g = torch.randn(1, 2, 9, 3, requires_grad=True) if wide else None
-    given = ops.Given(*leaves, p.span.inverse(2).detach().requires_grad_(), bias, g, features)
+    inputs = ops.DifferentiableInputs(*leaves, p.span.inverse(2).detach().requires_grad_(), bias, g, features)
     axes = torch.tensor([[-2.0, -2.0], [1.0, 1.25]])
-    orders = ops.order_of(p.xq), ops.order_of(p.xk)
-    fixed = ops.Fixed(p.xq, p.xk, *orders, torch.rand(1, 12) > 0.3, axes if tabled else None, axes if wide else None)
-    return ops.flat(given), ops.flat(fixed), list(map(float, ops.Settings(window=1, cut=1, threshold=0.1)))
+    orders = ops.spatial_order(p.xq), ops.spatial_order(p.xk)
+    fixed = ops.FixedInputs(
+        p.xq, p.xk, *orders, torch.rand(1, 12) > 0.3, axes if tabled else None, axes if wide else None
+    )
+    settings = ops.KernelSettings(window=1, cut=1, threshold=0.1)
+    return ops.flatten(inputs), ops.flatten(fixed), list(map(float, settings))
 
 
 @built
@@ -111,15 +112,15 @@ def test_the_operations_are_what_torch_expects(options, unchecked):
 @built
 @pytest.mark.parametrize("options", [{}, {"tabled": True}, {"wide": True}], ids=str)
 def test_shapes_and_strides_are_known_without_running(options):
-    def run(given, fixed, settings):
-        out, lse = ops.attend_native(given, fixed, settings)
-        wanted = [t for t in given if t.requires_grad]
-        return [out, lse, ops.order(fixed[0]), *torch.autograd.grad(out.sum() + lse.sum(), wanted)]
+    def run(inputs, fixed, settings):
+        out, lse = ops.attend_op(inputs, fixed, settings)
+        leaves = [t for t in inputs if t.requires_grad]
+        return [out, lse, ops.sort_points(fixed[0]), *torch.autograd.grad(out.sum() + lse.sum(), leaves)]
 
-    given, fixed, settings = arguments(**options)
-    real = run(given, fixed, settings)
+    inputs, fixed, settings = arguments(**options)
+    real = run(inputs, fixed, settings)
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        fakes = [[mode.from_tensor(t) for t in tensors] for tensors in (given, fixed)]
+        fakes = [[mode.from_tensor(t) for t in tensors] for tensors in (inputs, fixed)]
         fake = run(*fakes, settings)
     assert [(t.shape, t.stride(), t.dtype) for t in fake] == [(t.shape, t.stride(), t.dtype) for t in real]
 
@@ -173,10 +174,10 @@ WITHOUT = """
 import torch, warnings
 warnings.simplefilter("error")
 from fillin.attention import Span, attend
-from fillin.attention.kernel import available
+from fillin.attention.kernel import is_available
 from fillin.errors import InputError
 q, x, span = torch.randn(1, 2, 30, 4, requires_grad=True), torch.rand(1, 30, 2), Span(2, 2)
-print(available())
+print(is_available())
 for backend in ("auto", "streamed", "reference"):
     out = attend(q, q, q, xq=x, xk=x, span=span, backend=backend)
     out.sum().backward()
@@ -184,7 +185,7 @@ for backend in ("auto", "streamed", "reference"):
 try:
     attend(q, q, q, xq=x, xk=x, span=span, backend="native")
 except InputError as error:
-    print("cannot do this" in str(error))
+    print("cannot solve this problem" in str(error))
 """
 
 
@@ -197,53 +198,53 @@ def test_without_the_kernel_everything_else_works():
 @pytest.fixture
 def afresh():
     """The library is looked for again, and once more afterwards."""
-    native.library.cache_clear()
+    library.load_library.cache_clear()
     yield
-    native.library.cache_clear()
+    library.load_library.cache_clear()
 
 
 def test_a_kernel_that_was_not_built_is_missed_once(afresh, monkeypatch, recwarn):
     monkeypatch.delenv("FILLIN_LANES", raising=False)
-    monkeypatch.setattr(native, "variants", dict)
+    monkeypatch.setattr(library, "find_builds", dict)
     with pytest.warns(UserWarning, match="without its native kernel"):
-        assert not native.available()
-    assert not native.available()  # and says no more: a warning would be an error here
+        assert not library.is_available()
+    assert not library.is_available()  # and says no more: a warning would be an error here
     p = scattered(span=window())
     assert attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, span=p.span).isfinite().all()
     with pytest.raises(InputError, match="without a C\\+\\+ compiler"):
         attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, span=p.span, backend="native")
-    with pytest.raises(InputError, match="is not there"):
-        ops.order_of(torch.rand(1, 9, 2))
+    with pytest.raises(InputError, match="is not available"):
+        ops.spatial_order(torch.rand(1, 9, 2))
 
 
 def test_builds_are_looked_for_where_they_are_said_to_be(monkeypatch, tmp_path):
     (tmp_path / "span4.so").touch()
     monkeypatch.setenv("FILLIN_NATIVE", str(tmp_path))
-    assert native.variants() == {4: tmp_path / "span4.so"}
+    assert library.find_builds() == {4: tmp_path / "span4.so"}
 
 
 @pytest.mark.parametrize("asked", ["5", "many", ""])
 def test_lanes_that_there_are_not(asked, afresh, monkeypatch):
     monkeypatch.setenv("FILLIN_LANES", asked)
     with pytest.raises(InputError, match="FILLIN_LANES="):
-        native.library()
+        library.load_library()
 
 
 @built
 def test_a_library_of_another_version_is_refused(monkeypatch):
-    class Longer(native.Problem):
-        _fields_ = (("more", native.c_int32),)
+    class Longer(library.FillinProblem):
+        _fields_ = (("more", library.c_int32),)
 
-    monkeypatch.setattr(native, "Problem", Longer)
+    monkeypatch.setattr(library, "FillinProblem", Longer)
     with pytest.raises(ImportError, match="another version"):
-        native.load(next(iter(native.variants().values())))
+        library.open_library(next(iter(library.find_builds().values())))
 
 
 def test_a_failure_of_the_kernel_is_an_error(monkeypatch):
     full = SimpleNamespace(fillin_order=lambda *arguments: 1)
-    monkeypatch.setattr(native, "library", lambda: full)
+    monkeypatch.setattr(library, "load_library", lambda: full)
     with pytest.raises(MemoryError, match="order"):
-        ops.order_of(torch.rand(1, 9, 2))
+        ops.spatial_order(torch.rand(1, 9, 2))
 
 
 @built
@@ -252,11 +253,11 @@ def test_memory_that_there_is_not_is_told_and_nothing_is_written():
     """2¹⁷ keys with 2³⁰ values each: no machine has them."""
     keys, out = 1 << 17, torch.full((1,), 7.0)
     x, v = torch.zeros(1, keys, 1), torch.zeros(1)
-    order, first = ops.order_of(x), torch.zeros(1, 1, dtype=torch.int32)
-    row, none = native.Rows(v.data_ptr(), 0, 0, 0), native.Rows()
-    problem = native.Problem(
-        1, 1, 1, keys, 0, 1 << 30, 1, 1, none, none, row, native.Rows(out.data_ptr(), 0, 0, 0), out.data_ptr(),
+    order, first = ops.spatial_order(x), torch.zeros(1, 1, dtype=torch.int32)
+    row, none = library.FillinRows(v.data_ptr(), 0, 0, 0), library.FillinRows()
+    problem = library.FillinProblem(
+        1, 1, 1, keys, 0, 1 << 30, 1, 1, none, none, row, library.FillinRows(out.data_ptr(), 0, 0, 0), out.data_ptr(),
         x.data_ptr(), x.data_ptr(), first.data_ptr(), order.data_ptr(), None, 1.0,
     )  # fmt: skip
-    assert native.library().fillin_forward(problem) == 1
+    assert library.load_library().fillin_forward(problem) == 1
     assert out.item() == 7

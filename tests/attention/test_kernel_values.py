@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.attention_problems import as_type, built, errors, exact, off_the_edge, pulls, run, scattered, solve, window
 from support.helpers import distance
 
-from fillin.attention import SCORES, DotProduct, Gaussian, Laplace, Span, Uniform, attend, make_score
-from fillin.attention.backends import native, reference, streamed
-from fillin.attention.displacement import PlaceScore
+from fillin.attention import BACKENDS, SCORES, DotProduct, Gaussian, Laplace, Span, Uniform, attend, make_score
+from fillin.attention.backends.reference import compute_logits
+from fillin.attention.displacement import DisplacementScore
 from fillin.errors import InputError
 
 pytestmark = built
@@ -137,7 +137,7 @@ def test_the_gradient_of_sigma_is_that_of_finite_differences(seed, dim_x, init, 
     torch.manual_seed(seed)
     p = scattered(1, 2, 60, 120, dim_x, span=window(dim_x, 2, init, **options))
     off_the_edge(p)
-    several = reference.logits(p)[1].sum(-1) > 1
+    several = compute_logits(p)[1].sum(-1) > 1
     d_out, d_lse = (pull * several.view(*several.shape, *[1] * (pull.ndim - 3)) for pull in pulls(p))
 
     def loss(out, lse):
@@ -191,7 +191,7 @@ def test_every_score(name, dim_x, radial):
 
 def test_joint_scores_weigh_each_pair_by_itself():
     p = scattered(score=make_score("joint", 2, 8, 2))
-    assert "weighs each pair by itself" in native.unfit(p)
+    assert "mixes content and displacement" in BACKENDS["native"].unfit(p)
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
@@ -208,7 +208,7 @@ def test_scores_of_places_alone_need_neither_q_nor_k():
     assert max(errors(p).values()) < 1e-4
 
 
-class Recorder(PlaceScore):
+class Recorder(DisplacementScore):
     """A score that remembers how many displacements it was asked for, and how far the furthest was."""
 
     def __init__(self, dim_x):
@@ -237,10 +237,10 @@ def test_a_table_goes_as_far_as_the_data_or_the_window(dim_x):
 
 def handed_over(p):
     """Whether the back end leaves the problem to `streamed`."""
-    with mock.patch.object(streamed, "run", wraps=streamed.run) as streaming:
+    with mock.patch.object(BACKENDS["streamed"], "run", wraps=BACKENDS["streamed"].run) as streaming:
         out = attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, score=p.score, tolerance=p.tolerance, backend="native")
     if streaming.called:
-        assert torch.equal(out, streamed.run(p).out)
+        assert torch.equal(out, BACKENDS["streamed"].run(p).out)
     return streaming.called
 
 

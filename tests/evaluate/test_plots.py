@@ -14,7 +14,7 @@ from torch.distributions import Normal
 
 import fillin
 from fillin import plots
-from fillin.attention import watch
+from fillin.attention import record_weights
 
 XC = torch.tensor([[0.3, -0.5, 0.9, 0.1]]).view(1, 4, 1)
 YC = torch.tensor([[1.0, 0.0, -1.0, 0.5]]).view(1, 4, 1)
@@ -83,7 +83,7 @@ def stems(axes) -> np.ndarray:
 @pytest.mark.parametrize("target", [0, 3, -1])
 def test_attention_draws_the_weights_of_the_target(name, target):
     model = fillin.create(name, size="small")
-    with torch.no_grad(), watch() as seen:
+    with torch.no_grad(), record_weights() as seen:
         model(XC, YC, XT)
     _, axes = plots.panels(len(seen), 1)
     plots.attention(axes[:, 0], seen, target, xc=XC, xt=XT)
@@ -97,7 +97,7 @@ def test_attention_draws_the_weights_of_the_target(name, target):
 
 
 def test_attention_asks_for_places_that_the_model_does_not_use():
-    with torch.no_grad(), watch() as seen:
+    with torch.no_grad(), record_weights() as seen:
         fillin.create("tnp-d", size="small")(XC, YC, XT)
     _, axes = plots.panels(len(seen), 1)
     with pytest.raises(fillin.FillinError, match="pass xc and xt"):

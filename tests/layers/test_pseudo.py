@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.helpers import distance, random_task, tiny
 
-from fillin.attention import watch
+from fillin.attention import record_weights
 from fillin.layers import CMAB, ISAB, PMA, Block, LatentBottleneck, MultiHeadAttention, PseudoTokens
 
 
@@ -33,7 +33,7 @@ def test_induced_attention_follows_the_order():
 
 def test_bottleneck_costs_what_the_latents_cost():
     block = LatentBottleneck(16, lambda dim, cross=False: Block(dim, 4, cross=cross))
-    with watch() as seen:
+    with record_weights() as seen:
         block(torch.randn(1, 3, 16), torch.randn(1, 50, 16))
     assert [tuple(s.weights.shape[-2:]) for s in seen] == [(3, 50), (3, 3)]  # never 50 × 50
 

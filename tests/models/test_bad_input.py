@@ -123,7 +123,7 @@ ATTEND = {
     "other heads": (lambda: attend(Q[:, :1], Q, Q), r"q has shape \(2, 1, 4, 8\), expected \(2, 3, any, any\)"),
     "other width": (lambda: attend(Q[..., :5], Q, Q), "k has shape"),
     "no content": (lambda: attend(None, Q, Q), "compares q and k, but one is None"),
-    "no places": (lambda: attend(Q, Q, Q, score=Gaussian(3)), "needs places.*xq or xk is None"),
+    "no places": (lambda: attend(Q, Q, Q, score=Gaussian(3)), "needs locations.*xq or xk is None"),
     "no queries": (
         lambda: attend(None, None, Q, score=fillin.attention.Uniform()),
         "no queries",
@@ -144,17 +144,20 @@ ATTEND = {
     "a window of half a head": (lambda: Span(1, 2.5), "heads must be a whole number"),
     "a window with a word": (lambda: Span(1, init="a"), "init must be a number, got 'a'"),
     "a window that is a truth": (lambda: Span(1, init=True), "init must be a number, got True"),
-    "a band upside down": (lambda: SIREN(1, 4, band=(5, 2)), "band goes from a low frequency"),
+    "a band upside down": (lambda: SIREN(1, 4, band=(5, 2)), "band must go from a low frequency"),
     "a band of an odd network": (lambda: SIREN(1, 4, hidden=5, band=(1, 2)), "an even number of hidden units"),
-    "a window without end": (lambda: Span(1, init=float("inf")), "init is the starting σ"),
+    "a window without end": (lambda: Span(1, init=float("inf")), "init is the initial σ"),
     "a threshold with a word": (lambda: Span(1, threshold="x"), "threshold must be a number"),
     "a score by name": (lambda: attend(Q, Q, Q, score="rbf"), "score must be a Score"),
     "a chunk of nothing": (lambda: attend(Q, Q, Q, chunk=0), "chunk=0"),
     "a chunk of fused": (lambda: attend(Q, Q, Q, chunk=2, backend="fused"), "chunk=2 with backend='fused'"),
     "a back end": (lambda: attend(Q, Q, Q, backend="fusd"), "did you mean 'fused'"),
-    "weights from fused": (lambda: attend(Q, Q, Q, backend="fused", return_weights=True), "returns neither"),
+    "weights from fused": (lambda: attend(Q, Q, Q, backend="fused", return_weights=True), "does not return weights"),
     "sums from fused": (lambda: attend(Q, Q, Q, backend="fused", normalise="none"), "always normalises"),
-    "all weights from streamed": (lambda: attend(Q, Q, Q, backend="streamed", return_weights=True), "never holds"),
+    "all weights from streamed": (
+        lambda: attend(Q, Q, Q, backend="streamed", return_weights=True),
+        "does not return weights",
+    ),
     "a way to normalise": (lambda: attend(Q, Q, Q, normalise="softmx"), "did you mean 'softmax'"),
 }
 

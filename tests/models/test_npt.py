@@ -7,7 +7,7 @@ import torch
 from support.helpers import random_cells, random_task, tiny
 from torch.testing import assert_close
 
-from fillin.attention import watch
+from fillin.attention import record_weights
 from fillin.data.cells import Cells
 from fillin.data.tables import SyntheticTables
 from fillin.errors import InputError
@@ -87,7 +87,7 @@ def test_with_pseudo_tokens_no_pair_of_rows_is_made(between):
     """Queries × keys of a call between datapoints grow with the rows, not with their square."""
 
     def pairs(n):
-        with watch() as seen:
+        with record_weights() as seen:
             npt(between, pseudo=3).fill(random_cells(n=n, context=None))
         return max(one.weights.shape[-1] * one.weights.shape[-2] for one in seen)
 

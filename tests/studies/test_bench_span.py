@@ -9,7 +9,7 @@ import torch
 from support.helpers import distance
 
 from fillin import measure
-from fillin.attention import kernel as native
+from fillin.attention import kernel
 from fillin.cli import main
 from fillin.evaluate import span_cost
 from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
@@ -21,7 +21,7 @@ from fillin_studies.bench.span import ReportedCost, SpanPlan, SpanRow, WindowCas
 from fillin_studies.bench.tables import make_tables
 from fillin_studies.bench.targets import SpanResults, check_requirements
 
-pytestmark = pytest.mark.skipif(not native.available(), reason="the kernel is not built here")
+pytestmark = pytest.mark.skipif(not kernel.is_available(), reason="the kernel is not built here")
 TINY = SpanPlan(
     grids=(4,), scattered=(20, 40), spans=(0.05,), growth=(32, 64), neighbours=10, function=96, large=(40, 60),
     crossover=(8, 16),
@@ -59,8 +59,8 @@ def test_a_window_holds_the_requested_share_of_pairs(dim):
 
 def test_all_candidates_with_a_window_compute_the_same():
     data, window = span_cost.AttentionInputs(sample_locations("scattered", 2, 60)), span_cost.span_of_radius(0.3, 2)
-    kernel, bias, truth = data.attend("native", window)(), data.bias(window)(), data.attend("reference", window)()
-    for gradients in (kernel, bias):
+    native, bias, truth = data.attend("native", window)(), data.bias(window)(), data.attend("reference", window)()
+    for gradients in (native, bias):
         assert all(distance(a, b) < 1e-5 for a, b in zip(gradients, truth, strict=True))
     assert len(truth) == 4  # q, k, v and σ
 

@@ -10,21 +10,23 @@ import pytest
 import torch
 from torch import Tensor
 
-from fillin.attention import DotProduct, Score, Span, attend
-from fillin.attention.backends import reference, streamed
-from fillin.attention.kernel import available
-from fillin.attention.problem import Problem
+from fillin.attention import BACKENDS, DotProduct, Score, Span, attend
+from fillin.attention.backends.reference import compute_logits
+from fillin.attention.kernel import is_available
+from fillin.attention.problem import AttentionProblem
 from support.helpers import distance
 
-built = pytest.mark.skipif(not available(), reason="the kernel is not built here")
+built = pytest.mark.skipif(not is_available(), reason="the kernel is not built here")
 _ROUNDING = 2e-7  # of ln G in float32: a few units in the last place of Δ, of A Δ and of its square
 
 
-def scattered(b=2, h=2, n=40, m=50, dim_x=2, d=8, e=5, *, extent=2.0, score: Score | None = None, **options) -> Problem:
+def scattered(
+    b=2, h=2, n=40, m=50, dim_x=2, d=8, e=5, *, extent=2.0, score: Score | None = None, **options
+) -> AttentionProblem:
     """q, k and v are normal, places uniform in [0, extent]; nothing wants a gradient yet."""
     q, k, v = torch.randn(b, h, n, d), torch.randn(b, h, m, d), torch.randn(b, h, m, e)
     xq, xk = extent * torch.rand(b, n, dim_x), extent * torch.rand(b, m, dim_x)
-    return Problem(q, k, v, xq, xk, DotProduct() if score is None else score, **options)
+    return AttentionProblem(q, k, v, xq, xk, DotProduct() if score is None else score, **options)
 
 
 def window(dim_x=2, heads=2, init=0.4, **options) -> Span:
@@ -37,7 +39,7 @@ def window(dim_x=2, heads=2, init=0.4, **options) -> Span:
     return span
 
 
-def as_type(p: Problem, dtype: torch.dtype) -> Problem:
+def as_type(p: AttentionProblem, dtype: torch.dtype) -> AttentionProblem:
     tensors = {name: getattr(p, name) for name in ("q", "k", "v", "xq", "xk")}
     tensors = {name: t if t is None else t.detach().to(dtype) for name, t in tensors.items()}
     span = None if p.span is None else copy.deepcopy(p.span).to(dtype)
@@ -56,22 +58,22 @@ class Solved(NamedTuple):
     window: Tensor
 
 
-def pulls(p: Problem, sums: bool = True) -> tuple[Tensor, Tensor]:
+def pulls(p: AttentionProblem, sums: bool = True) -> tuple[Tensor, Tensor]:
     """d_out [b h n e] and d_lse [b h n] (zero without `sums`), the same for every back end and type."""
     draw, (b, h, _, e) = torch.Generator().manual_seed(1), p.v.shape
     return torch.randn(b, h, p.n, e, generator=draw).to(p.v), sums * torch.randn(b, h, p.n, generator=draw).to(p.v)
 
 
-def run(p: Problem, backend: str = "native") -> tuple[Tensor, Tensor]:
+def run(p: AttentionProblem, backend: str = "native") -> tuple[Tensor, Tensor]:
     """(out, lse); that "native" hands a problem over to "streamed" is an error here."""
-    with mock.patch.object(streamed, "run", side_effect=AssertionError("handed over to streamed")):
+    with mock.patch.object(BACKENDS["streamed"], "run", side_effect=AssertionError("handed over to streamed")):
         return attend(
             p.q, p.k, p.v, xq=p.xq, xk=p.xk, score=p.score, span=p.span, mask=p.mask, causal=p.causal,
             normalise=p.normalise, tolerance=p.tolerance, backend=backend, return_lse=True,
         )  # fmt: skip
 
 
-def solve(p: Problem, backend: str = "native", sums: bool = True) -> Solved:
+def solve(p: AttentionProblem, backend: str = "native", sums: bool = True) -> Solved:
     leaves = [t if t is None else t.detach().requires_grad_() for t in (p.q, p.k, p.v)]
     out, lse = run(replace(p, q=leaves[0], k=leaves[1], v=leaves[2]), backend)
     learned = [*p.score.parameters(), *([] if p.span is None else p.span.parameters())]
@@ -88,11 +90,11 @@ def solve(p: Problem, backend: str = "native", sums: bool = True) -> Solved:
     return Solved(out.detach(), lse.detach(), q, k, v, others[:count], in_window)
 
 
-def exact(p: Problem, sums: bool = True) -> Solved:
+def exact(p: AttentionProblem, sums: bool = True) -> Solved:
     return solve(as_type(p, torch.float64), "reference", sums)
 
 
-def rounding(p: Problem) -> tuple[float, float]:
+def rounding(p: AttentionProblem) -> tuple[float, float]:
     """What float32 cannot know of lse and of the window's gradient (norms), whatever the algorithm.
 
     A relative error ε of r² moves ln G by ε r², and ln W of the continuous cut by ε r² G/(G − t) ≤ ε r²/W: a query all
@@ -103,8 +105,8 @@ def rounding(p: Problem) -> tuple[float, float]:
         return 0.0, 0.0
     p = as_type(p, torch.float64)
     with torch.no_grad():
-        delta = p.delta()
-        logits, keep = reference.logits(p)
+        delta = p.displacements()
+        logits, keep = compute_logits(p)
         weights = logits.masked_fill(~keep, -torch.inf) if keep is not None else logits
         weights = weights.softmax(-1).nan_to_num(0)
         square = -2 * p.span.exponents(delta).sum(2)
@@ -119,7 +121,7 @@ def rounding(p: Problem) -> tuple[float, float]:
         return float(_ROUNDING * kappa.norm()), float(_ROUNDING * (kappa.square() * pull).norm())
 
 
-def off_the_edge(p: Problem) -> None:
+def off_the_edge(p: AttentionProblem) -> None:
     """A pair at the very edge is in or out by rounding, and with it a step (in the gradient, if the cut is continuous).
 
     So a window is widened until there is none.
@@ -128,7 +130,7 @@ def off_the_edge(p: Problem) -> None:
         return
     with torch.no_grad():
         for _ in range(100):
-            exponents = p.span.double().exponents(as_type(p, torch.float64).delta())
+            exponents = p.span.double().exponents(as_type(p, torch.float64).displacements())
             parts = exponents if p.span.shape == "box" else exponents.sum(2)
             p.span.float()
             if ((parts / math.log(p.span.threshold)) - 1).abs().min() > 3e-6:
@@ -136,7 +138,7 @@ def off_the_edge(p: Problem) -> None:
             p.span.log_sigma += 1e-4
 
 
-def errors(p: Problem, strict: bool = False, sums: bool = True) -> dict[str, float]:
+def errors(p: AttentionProblem, strict: bool = False, sums: bool = True) -> dict[str, float]:
     """Norm-wise errors of the kernel; of lse and window what rounding does not explain, or all of it if `strict`.
 
     The gradients to q and k are differences of dot products over e values: a zero there is as exact as those are.

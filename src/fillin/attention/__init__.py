@@ -1,20 +1,22 @@
 """One operation: an average of values, weighted by a learned kernel of two points.
 
-`attend` is the seam; a `Score` gives the logit of a pair, a `Span` the window of keys around a query, and a back end
-computes the result.
+`attend` computes it. A `Score` gives the logit of a pair, a `Span` the window of keys around a query, and a back end
+the result.
 """
 
-from fillin.attention.attend import Seen, attend, watch
+from fillin.attention.attend import AttentionRecord, attend, record_weights
 from fillin.attention.backends import BACKENDS
-from fillin.attention.displacement import MLP, RBF, Bias, Fourier, Gaussian, Joint, Laplace, Linear
-from fillin.attention.positions import SIREN, Learned, Sinusoid
-from fillin.attention.registry import CONTROLS, SCORES, make_score
-from fillin.attention.relative import Relative
-from fillin.attention.scores import Cosine, DotProduct, Score, Sum, Uniform
-from fillin.attention.span import Span, blocks
+from fillin.attention.displacement import MLP, RBF, Fourier, Gaussian, JointMLP, Laplace, Linear, NetworkScore
+from fillin.attention.masks import expand_key_mask, fixed_block_mask
+from fillin.attention.positional_encodings import SIREN, GridEncoding, LearnedPositions, Sinusoid
+from fillin.attention.relative import RelativePosition
+from fillin.attention.score_registry import CONTROL_SCORES, SCORES, ScoreFactory, make_score
+from fillin.attention.scores import Cosine, DotProduct, Score, ScoreTraits, Sum, Uniform
+from fillin.attention.span import Span
 
 __all__ = [
-    "BACKENDS", "CONTROLS", "MLP", "RBF", "SCORES", "SIREN", "Bias", "Cosine", "DotProduct", "Fourier", "Gaussian",
-    "Joint", "Laplace", "Learned", "Linear", "Relative", "Score", "Seen", "Sinusoid", "Span", "Sum", "Uniform",
-    "attend", "blocks", "make_score", "watch",
+    "BACKENDS", "CONTROL_SCORES", "MLP", "RBF", "SCORES", "SIREN", "AttentionRecord", "Cosine", "DotProduct", "Fourier",
+    "Gaussian", "GridEncoding", "JointMLP", "Laplace", "LearnedPositions", "Linear", "NetworkScore", "RelativePosition",
+    "Score", "ScoreFactory", "ScoreTraits", "Sinusoid", "Span", "Sum", "Uniform", "attend", "expand_key_mask",
+    "fixed_block_mask", "make_score", "record_weights",
 ]  # fmt: skip

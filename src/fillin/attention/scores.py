@@ -1,16 +1,16 @@
-"""What a pair (query i, key j) is worth: the logit of its weight, per head.
+"""Scores: the logit of a pair (query i, key j), per head.
 
-Every score maps queries q [b h n d], keys k [b h m d] and displacements Δ [b dx n m] (Δ_ij = xq_i − xk_j; b is 1 where
-all tasks have the same places) to logits [b h n m]. Places enter through Δ alone, so a model whose tokens carry no x
-is translation equivariant.
-Scores add up: `DotProduct() + Gaussian(heads=4)`.
+A score maps queries q [b h n d], keys k [b h m d] and displacements Δ [b dx n m] (Δ_ij = xq_i − xk_j; b is 1 where all
+tasks share their locations) to logits [b h n m]. Locations enter through Δ alone, so a model whose tokens carry no x is
+translation equivariant. Scores add up: `DotProduct() + Gaussian(heads=4)`.
 
-A score that is an inner product of something of the query and something of the key can `fold` itself into extra
-columns of q and k; then nothing pairwise is ever made outside the fused softmax.
+A score that is an inner product of a function of the query and a function of the key can `fold` itself into extra
+columns of q and k. Then no tensor over pairs exists outside the fused softmax.
 """
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,32 +23,42 @@ Logits = Float[Tensor, "#b #h n m"]
 Folded = tuple[Float[Tensor, "#b #h n _"], Float[Tensor, "#b #h m _"]]
 
 
-class Score(nn.Module, ABC):
-    """The logit of a pair. `content` says whether q and k are read, `places` whether Δ is."""
+@dataclass(frozen=True)
+class ScoreTraits:
+    """Properties of a score that validation, dispatch and back ends read. A score declares them once, as `traits`."""
 
-    content = False
-    places = False
-    channels = 1  # numbers held for each pair while it is scored, over all heads
-    mixes = False  # whether these depend on q and k as well as on Δ
-    alone = True  # whether a pair is scored by itself, not beside the other keys of its query
+    content: bool = False  # reads q and k
+    displacement: bool = False  # reads Δ
+    radial: bool = False  # reads Δ through ‖Δ‖ alone
+    channels: int = 1  # numbers computed for a pair, over all heads, before they become logits
+    mixed: bool = False  # these numbers depend on q and k as well as on Δ
+    compares_keys: bool = False  # the logit of a pair depends on the other keys of its query
+    costly: bool = False  # expensive on every pair, so that interpolating from a table pays
+    gridded: bool = False  # evaluates every distinct Δ of locations on a grid once, and needs no table elsewhere
+
+
+class Score(nn.Module, ABC):
+    """The logit of a pair. Subclasses implement `forward` and declare their `traits`."""
+
+    traits = ScoreTraits()
 
     @abstractmethod
     def forward(self, q: Any, k: Any, delta: Any) -> Logits:
-        """Logits [b h n m] from q [b h n d], k [b h m d] and Δ [b dx n m]; what the score does not read may be None."""
+        """Logits [b h n m] from q [b h n d], k [b h m d] and Δ [b dx n m]; an argument that is not read may be None."""
 
     def fold(self, q: Any, k: Any, xq: Any, xk: Any) -> Folded | None:
-        """Columns (q', k') with q'_i · k'_j = logit_ij exactly, or None where there are none (or too few digits)."""
+        """Columns (q', k') with q'_i · k'_j = logit_ij exactly; None where there are none, or digits would be lost."""
         return None
 
     @property
     def terms(self) -> tuple["Score", ...]:
         return (self,)
 
-    def check(self, heads: int, dim_x: int) -> None:
-        """An error where the score was made for another number of heads or dimensions."""
+    def validate(self, heads: int, dim_x: int) -> None:
+        """Raise an error where the score was made for another number of heads or dimensions."""
 
-    def tensors(self) -> list[Tensor]:
-        """What the score is made of, and so what gradients flow to."""
+    def learned_tensors(self) -> list[Tensor]:
+        """Tensors that receive gradients."""
         return list(self.parameters())
 
     def __add__(self, other: "Score") -> "Sum":
@@ -56,22 +66,26 @@ class Score(nn.Module, ABC):
 
 
 class Sum(Score):
-    """logit = Σ_s logit_s. What folds among the terms is folded, the rest is a bias."""
+    """logit = Σ_s logit_s. Back ends fold the terms that fold and add the others as a bias."""
 
     def __init__(self, *scores: Score):
         super().__init__()
         self.scores = nn.ModuleList(scores)
-        self.content = any(s.content for s in scores)
-        self.channels = max(s.channels for s in scores)
-        self.places = any(s.places for s in scores)
-        self.mixes = any(s.mixes for s in scores)
+        traits = [score.traits for score in scores]
+        self.traits = ScoreTraits(
+            content=any(t.content for t in traits),
+            displacement=any(t.displacement for t in traits),
+            channels=max(t.channels for t in traits),
+            mixed=any(t.mixed for t in traits),
+            compares_keys=any(t.compares_keys for t in traits),
+        )
 
     @property
     def terms(self) -> tuple[Score, ...]:
         return tuple(self.scores)  # type: ignore[return-value]
 
-    def tensors(self) -> list[Tensor]:
-        return [tensor for term in self.terms for tensor in term.tensors()]
+    def learned_tensors(self) -> list[Tensor]:
+        return [tensor for term in self.terms for tensor in term.learned_tensors()]
 
     def forward(self, q, k, delta):
         first, *rest = self.scores
@@ -87,7 +101,7 @@ class Sum(Score):
 
 
 class Uniform(Score):
-    """logit = 0: every key counts the same; softmaxed it is the mean of the values (CNP)."""
+    """logit = 0: all keys have the same weight. Normalised, it is the mean of the values (CNP)."""
 
     def forward(self, q, k, delta):
         if delta is not None:
@@ -100,9 +114,9 @@ class Uniform(Score):
 
 
 class DotProduct(Score):
-    """logit = q · k / √d (Vaswani et al. 2017, equation 3 of the report)."""
+    """logit = q · k / √d (Vaswani et al. 2017)."""
 
-    content = True
+    traits = ScoreTraits(content=True)
 
     @staticmethod
     def scaled(q: Queries) -> Queries:
@@ -116,9 +130,9 @@ class DotProduct(Score):
 
 
 class Cosine(Score):
-    """logit = τ_h · (q/‖q‖) · (k/‖k‖), with a learned sharpness τ per head."""
+    """logit = τ_h · (q/‖q‖) · (k/‖k‖), with a learned inverse temperature τ per head."""
 
-    content = True
+    traits = ScoreTraits(content=True)
 
     def __init__(self, heads: int = 1, init: float = 10.0):
         super().__init__()

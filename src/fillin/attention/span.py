@@ -1,11 +1,11 @@
-"""The learned span: a Gaussian window around every query, and how it is cut (document 004).
+"""The learned span: a Gaussian window around every query, cut at a threshold (Alfons 2022).
 
 G(Δ) = exp(−½ Δᵀ C⁻¹ Δ) with C learned. Keys with G below the threshold t are dropped.
 
     modulate="weights"  weight · W            the weight decays with distance
-    modulate="scores"   logit · G + ln W      the thesis: a far logit tends to 0, not to −∞
-    cut="continuous"    W = max(G − t, 0)/(1 − t)   goes to zero at the edge, so σ's gradient is right
-    cut="hard"          W = G in "weights" mode, 1 in "scores" mode, inside; 0 outside
+    modulate="scores"   logit · G + ln W      Alfons 2022: a distant logit tends to 0, not to −∞
+    cut="continuous"    W = max(G − t, 0)/(1 − t)   vanishes at the edge, so the gradient to σ is right
+    cut="hard"          inside W = G in "weights" mode and 1 in "scores" mode; outside 0
 """
 
 import math
@@ -18,12 +18,12 @@ from fillin.errors import InputError, choose
 
 
 class Span(nn.Module):
-    """A window per head over displacements of `dim_x` dimensions; `init` is its starting σ.
+    """A window per head over displacements of `dim_x` dimensions; `init` is the initial σ.
 
-    shape="ball" cuts where G = t, "box" where any one dimension's G_i = t (then W is the product over dimensions).
-    covariance="diagonal" has one σ per dimension, "isotropic" one in all, "full" a log-Cholesky factor: C = L Lᵀ
-    with L's diagonal an exponential, so C is positive definite whatever the parameters are. dim_x=None serves any
-    number of dimensions, with an isotropic ball.
+    shape="ball" cuts where G = t, shape="box" where G_i = t in any dimension i (W is then a product over dimensions).
+    covariance="diagonal" has one σ per dimension, "isotropic" one σ, "full" a log-Cholesky factor: C = L Lᵀ, where the
+    diagonal of L is an exponential, so that C is positive definite for all parameters. With dim_x=None an isotropic
+    ball serves any number of dimensions.
 
     >>> Span(2, heads=4, init=0.5, threshold=0.1).reach().shape
     torch.Size([4, 2])
@@ -50,16 +50,16 @@ class Span(nn.Module):
         if not 0 <= threshold < 1:
             raise InputError(f"span: threshold must be in [0, 1) (0 = no cut), got {threshold}")
         if not 1e-30 < init < 1e30:
-            raise InputError(f"span: init is the starting σ, a positive number of sensible size, got {init}")
+            raise InputError(f"span: init is the initial σ and must lie between 1e-30 and 1e30, got {init}")
         self.dim_x, self.heads, self.threshold = dim_x, heads, float(threshold)
         self.modulate = choose("modulate", modulate, ["weights", "scores"])
         self.cut = choose("cut", cut, ["continuous", "hard"])
         self.shape = choose("shape", shape, ["ball", "box"])
         self.covariance = choose("covariance", covariance, ["diagonal", "isotropic", "full"])
         if shape == "box" and covariance == "full":
-            raise InputError("span: a box has its edges along the axes, which a full covariance has not; use 'ball'")
+            raise InputError("span: a box is aligned with the axes and cannot have a full covariance; use shape='ball'")
         if dim_x is None and (covariance != "isotropic" or shape != "ball"):
-            raise InputError("span: only an isotropic ball serves any number of dimensions; give dim_x, or use that")
+            raise InputError("span: dim_x=None needs shape='ball' and covariance='isotropic'; pass dim_x, or use both")
         self.log_sigma = nn.Parameter(
             torch.full((heads, 1 if covariance == "isotropic" else dim_x or 1), math.log(init))
         )
@@ -76,14 +76,14 @@ class Span(nn.Module):
         return diagonal.index_put((torch.arange(self.heads)[:, None], row, column), self.lower)
 
     def inverse(self, dim_x: int) -> Float[Tensor, "h dx dx"]:
-        """L⁻¹, so that G = exp(−½ ‖L⁻¹Δ‖²), in as many dimensions as places have."""
+        """L⁻¹, so that G = exp(−½ ‖L⁻¹Δ‖²), in the number of dimensions of the locations."""
         if self.covariance == "full" and self.dim_x is not None:
             eye = torch.eye(dim_x, dtype=self.log_sigma.dtype, device=self.log_sigma.device)
             return torch.linalg.solve_triangular(self.factor, eye.expand(self.heads, -1, -1), upper=False)
         return torch.diag_embed(self.log_sigma.neg().exp().expand(-1, dim_x))
 
     def reach(self) -> Float[Tensor, "h dx"]:
-        """How far along each axis a key may lie: √C_ii · √(−2 ln t); infinite without a cut."""
+        """Largest |Δ_i| inside the window along each axis: √C_ii · √(−2 ln t), infinite without a threshold."""
         radius = math.sqrt(-2 * math.log(self.threshold)) if self.threshold > 0 else math.inf
         return self.factor.square().sum(-1).sqrt() * radius
 
@@ -97,30 +97,18 @@ class Span(nn.Module):
     def forward(
         self, logits: Tensor, delta: Float[Tensor, "b dx n m"]
     ) -> tuple[Tensor, Bool[Tensor, "b h n m"] | None]:
-        """The modulated logits, and which pairs are inside (None: all)."""
+        """Return the modulated logits and the mask of pairs inside the window (None: all are)."""
         exponents, t = self.exponents(delta), self.threshold
         log_g = exponents.sum(2)  # [b h n m]
         if self.modulate == "scores":
             logits = logits * log_g.exp()
         if t == 0:
             return (logits + log_g if self.modulate == "weights" else logits), None
-        parts = exponents if self.shape == "box" else log_g[:, :, None]
-        inside = (parts > math.log(t)).all(2)
+        log_factors = exponents if self.shape == "box" else log_g[:, :, None]
+        inside = (log_factors > math.log(t)).all(2)
         if self.cut == "hard":
             return (logits + log_g if self.modulate == "weights" else logits), inside
-        above = (parts.exp() - t).where(inside[:, :, None], 1 - t)  # 1 − t: ln W = 0, and no gradient outside
-        # G may round down to t just inside the edge; the weight there is nothing, but its logarithm must be finite
+        above = (log_factors.exp() - t).where(inside[:, :, None], 1 - t)  # 1 − t: ln W = 0, and no gradient outside
+        # G may round to t just inside the edge; the weight is negligible there, but its logarithm must be finite
         floor = torch.finfo(above.dtype).tiny
         return logits + (above.clamp_min(floor) / (1 - t)).log().sum(2), inside
-
-
-def blocks(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"], size: float) -> Bool[Tensor, "b 1 n m"]:
-    """Fixed independent blocks, the baseline of previous work: a mask that is True where ⌊xq/size⌋ = ⌊xk/size⌋.
-
-    >>> x = torch.tensor([[[0.1], [0.9], [1.1]]])
-    >>> blocks(x, x, 1.0)[0, 0].int().tolist()
-    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
-    """
-    if not size > 0:
-        raise InputError(f"blocks: size must be positive, got {size}")
-    return ((xq / size).floor()[:, None, :, None] == (xk / size).floor()[:, None, None]).all(-1)

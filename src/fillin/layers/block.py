@@ -1,4 +1,4 @@
-"""The transformer's unit: attention, then a feed-forward network, each with a residual and a layer norm."""
+"""The transformer block: attention, then a feed-forward network, each with a residual and a layer norm."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from fillin.attention.scores import Score
 from fillin.attention.span import Span
 from fillin.errors import choose
-from fillin.layers.multihead import Memory, MultiHeadAttention
+from fillin.layers.multihead import KeyValues, MultiHeadAttention
 
 
 class FeedForward(nn.Sequential):
@@ -23,9 +23,9 @@ class Block(nn.Module):
     """x ← x + attention(norm(x), norm(context)); x ← x + feed_forward(norm(x))    (norm="pre")
        x ← norm(x + attention(x, context)); x ← norm(x + feed_forward(x))          (norm="post")
 
-    Without a context tokens attend to one another. With one, the same norm serves both, so that a target may attend
-    to context tokens of the same stack (TNP); `cross=True` gives the context, which then is of another kind (latents
-    reading data, say), a norm of its own.
+    Without a context, tokens attend to one another. With one, both share a norm, so that a target can attend to context
+    tokens of the same stack (TNP). `cross=True` gives the context its own norm, for contexts of another kind (data that
+    latents read).
     """  # fmt: skip
 
     def __init__(
@@ -53,16 +53,16 @@ class Block(nn.Module):
         self.norm_context = nn.LayerNorm(dim) if cross and self.pre else None
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
-    def remember(self, context: Float[Tensor, "b m c"], xk: Float[Tensor, "b m dx"] | None = None) -> Memory:
-        """Keys and values of `context`, as this block will see them: kept while decoding step by step."""
+    def project_context(self, context: Float[Tensor, "b m c"], xk: Float[Tensor, "b m dx"] | None = None) -> KeyValues:
+        """Project `context` to the keys and values of this block, to be cached while decoding step by step."""
         if self.pre:
             context = (self.norm_context or self.norm_attention)(context)
-        return self.attention.memory(context, xk=xk)
+        return self.attention.project_context(context, xk=xk)
 
     def forward(
         self,
         x: Float[Tensor, "b n c"],
-        context: Float[Tensor, "b m c"] | Memory | None = None,
+        context: Float[Tensor, "b m c"] | KeyValues | None = None,
         *,
         xq: Float[Tensor, "b n dx"] | None = None,
         xk: Float[Tensor, "b m dx"] | None = None,
@@ -72,10 +72,10 @@ class Block(nn.Module):
         z = self.norm_attention(x) if self.pre else x
         if context is None:
             xk = xq if xk is None else xk
-            memory = self.attention.memory(z, xk=xk)
+            projected = self.attention.project_context(z, xk=xk)
         else:
-            memory = context if isinstance(context, Memory) else self.remember(context, xk)
-        x = x + self.dropout(self.attention(z, memory, xq=xq, xk=xk, mask=mask, causal=causal))
+            projected = context if isinstance(context, KeyValues) else self.project_context(context, xk)
+        x = x + self.dropout(self.attention(z, projected, xq=xq, xk=xk, mask=mask, causal=causal))
         if self.pre:
             return x + self.dropout(self.feed_forward(self.norm_feed(x)))
         x = self.norm_attention(x)

@@ -1,4 +1,4 @@
-"""Convolutions on grids, in one and two dimensions. Each knows its receptive field, so that grids can have margins."""
+"""Convolutional networks on grids of one and two dimensions, with their receptive field, from which margins follow."""
 
 from itertools import pairwise
 
@@ -38,10 +38,10 @@ class CNN(nn.Module):
 
 
 class UNet(nn.Module):
-    """Halve the grid level by level, then double it again, adding what was there on the way down.
+    """A U-Net: halve the grid level by level, then double it again, with additive skip connections.
 
-    Level l has (l + 1)·width channels: most weights are where the grid is coarse, and a point costs little. Grids must
-    start and end at multiples of `multiple` = 2^levels.
+    Level l has (l + 1)·width channels, so most weights act on coarse grids, where a point is cheap. Grids must start
+    and end at multiples of `multiple` = 2^levels.
     """
 
     def __init__(self, dim_x: int, dim_in: int, dim_out: int, width: int = 32, levels: int = 3, kernel: int = 5):
@@ -55,18 +55,18 @@ class UNet(nn.Module):
         self.upsample = nn.Upsample(scale_factor=2, mode="nearest")
         self.out = conv(width, dim_out, 1)
         self.multiple = 2**levels
-        # going down, a convolution at level l reaches half·2^l further; coming up, as far at level l + 1, plus the
-        # place within its cell that a doubled point stands for
+        # on the way down, a convolution at level l adds half·2^l to the receptive field; on the way up, so does one at
+        # level l + 1, and upsampling adds the offset of a point within its cell
         self.reach = sum(half * 2**level for level in range(levels)) + half * 2**levels
         self.reach += sum(half * 2**level + 2**level for level in range(levels))
 
     def forward(self, x: Map) -> Map:
         x = self.into(x)
-        before = []
+        skips = []
         for conv in self.down:
-            before.append(x)
+            skips.append(x)
             x = conv(torch.relu(x))
         x = self.middle(x)
-        for conv, skip in zip(self.up, reversed(before), strict=True):
+        for conv, skip in zip(self.up, reversed(skips), strict=True):
             x = skip + conv(torch.relu(self.upsample(x)))
         return self.out(torch.relu(x))

@@ -1,4 +1,4 @@
-"""The plain network, point by point."""
+"""The multilayer perceptron, applied to each point."""
 
 from itertools import pairwise
 

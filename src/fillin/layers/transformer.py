@@ -1,19 +1,19 @@
-"""Sequences: the encoder, the decoder, and the translation model of Vaswani et al. (2017) built from them."""
+"""Transformers on sequences: encoder, decoder and the translation model of Vaswani et al. (2017)."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from fillin.attention import Sinusoid
-from fillin.layers import Block, MultiHeadAttention
-from fillin.layers.pseudo import over_keys
+from fillin.attention import Sinusoid, expand_key_mask
+from fillin.layers.block import Block
+from fillin.layers.multihead import MultiHeadAttention
 
 Sequence = Float[Tensor, "b n c"]
-Read = Float[Tensor, "b m c"]
+Memory = Float[Tensor, "b m c"]
 
 
 class Encoder(nn.Module):
-    """A stack of `Block`s, every token seeing every token; a last norm where the blocks norm before they act."""
+    """A stack of blocks in which every token attends to every token, with a final norm where norm="pre"."""
 
     def __init__(
         self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0
@@ -24,7 +24,7 @@ class Encoder(nn.Module):
 
     def forward(self, x: Sequence, mask: Bool[Tensor, "b n"] | None = None) -> Sequence:
         for block in self.blocks:
-            x = block(x, mask=over_keys(mask))
+            x = block(x, mask=expand_key_mask(mask))
         return self.norm(x)
 
 
@@ -38,16 +38,16 @@ class DecoderLayer(nn.Module):
         self.cross = Block(dim, heads, hidden=hidden, norm=norm, cross=True, dropout=dropout)
         self.dropout = nn.Dropout(dropout)
 
-    def forward(self, x: Sequence, memory: Read, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
+    def forward(self, x: Sequence, memory: Memory, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
         if self.pre:
             x = x + self.dropout(self.past(self.norm(x), causal=True))
         else:
             x = self.norm(x + self.dropout(self.past(x, causal=True)))
-        return self.cross(x, memory, mask=over_keys(mask))
+        return self.cross(x, memory, mask=expand_key_mask(mask))
 
 
 class Decoder(nn.Module):
-    """A stack of `DecoderLayer`s: token i sees tokens ≤ i and the whole memory."""
+    """A stack of decoder layers: token i attends to tokens ≤ i and to the whole memory."""
 
     def __init__(
         self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0
@@ -56,17 +56,16 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(DecoderLayer(dim, heads, hidden, norm, dropout) for _ in range(layers))
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
-    def forward(self, x: Sequence, memory: Read, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
+    def forward(self, x: Sequence, memory: Memory, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
         for layer in self.layers:
             x = layer(x, memory, mask)
         return self.norm(x)
 
 
 class Seq2Seq(nn.Module):
-    """Words in, words out: embeddings + sinusoids (equations 1–2), encoder, decoder, logits over the vocabulary.
+    """Translation model: embeddings + sinusoids, encoder, decoder, logits over the vocabulary (Vaswani et al. 2017).
 
-    `forward` is teacher forcing (report §1.7): the decoder reads the true words so far. `greedy` is inference (§1.8):
-    it reads its own.
+    `forward` uses teacher forcing: the decoder reads the true words so far. `greedy` decodes: it reads its own.
     """
 
     def __init__(self, vocabulary: int, dim: int = 64, heads: int = 4, layers: int = 2, norm: str = "pre"):
@@ -76,21 +75,21 @@ class Seq2Seq(nn.Module):
         self.decoder = Decoder(dim, heads, layers, norm=norm)
         self.out = nn.Linear(dim, vocabulary)
 
-    def _read(self, words: Int[Tensor, "b n"]) -> Sequence:
+    def _embed(self, words: Int[Tensor, "b n"]) -> Sequence:
         embedded = self.embed(words)
-        place = torch.arange(words.shape[1], device=words.device, dtype=embedded.dtype)
-        return embedded + self.positions(place[:, None])
+        position = torch.arange(words.shape[1], device=words.device, dtype=embedded.dtype)
+        return embedded + self.positions(position[:, None])
 
     def forward(self, source: Int[Tensor, "b m"], target: Int[Tensor, "b n"]) -> Float[Tensor, "b n vocabulary"]:
-        """Logits of the word after each word of `target`."""
-        return self.out(self.decoder(self._read(target), self.encoder(self._read(source))))
+        """Return the logits of the word that follows each word of `target`."""
+        return self.out(self.decoder(self._embed(target), self.encoder(self._embed(source))))
 
     @torch.no_grad()
     def greedy(self, source: Int[Tensor, "b m"], start: int, length: int) -> Int[Tensor, "b length"]:
-        """The likeliest next word, `length` times over, beginning with the word `start`."""
-        memory = self.encoder(self._read(source))
+        """Decode `length` words greedily, beginning after the word `start`."""
+        memory = self.encoder(self._embed(source))
         words = torch.full((len(source), 1), start, dtype=source.dtype, device=source.device)
         for _ in range(length):
-            logits = self.out(self.decoder(self._read(words), memory)[:, -1])
+            logits = self.out(self.decoder(self._embed(words), memory)[:, -1])
             words = torch.cat([words, logits.argmax(-1, keepdim=True).to(words.dtype)], 1)
         return words[:, 1:]

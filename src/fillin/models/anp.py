@@ -4,9 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from fillin.attention import Laplace, attend
+from fillin.attention import Laplace, attend, expand_key_mask
 from fillin.errors import choose
-from fillin.layers import MultiHeadAttention, mlp, over_keys
+from fillin.layers import MultiHeadAttention, mlp
 from fillin.models.base import LatentProcess, Process
 from fillin.models.cnp import Encoded, LatentDecoder, LatentPath, PointEncoder
 from fillin.models.points import Points, Targets
@@ -30,7 +30,7 @@ class CrossAttention(nn.Module):
         self.heads = MultiHeadAttention(width, heads) if kind == "multihead" else None
 
     def forward(self, r: Float[Tensor, "b n c"], context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
-        mask = over_keys(context.keep)
+        mask = expand_key_mask(context.keep)
         if self.embed is None:
             return attend(None, None, r[:, None], xq=targets.x, xk=context.x, score=self.laplace, mask=mask)[:, 0]
         embedded = self.embed(torch.cat([context.x, targets.x], 1))

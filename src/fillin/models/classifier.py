@@ -1,23 +1,20 @@
 """A transformer over pixels that tells what an image shows (document 004)."""
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d, embedding
+from torch.nn.functional import avg_pool2d
 
-from fillin.attention import SCORES, SIREN, Relative, Score, Sinusoid, Span, make_score
+from fillin.attention import SCORES, SIREN, GridEncoding, RelativePosition, Score, Sinusoid, Span, make_score
 from fillin.errors import InputError, InputTypeError, choose
 from fillin.layers import Block
 from fillin.models.tnp import make_span
 
 # as document 004 calls them: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
-_FINE = 1 << 16  # displacements closer than one part in it are the same
-_SPARED = 4  # pairs for each distinct Δ from which on it pays to look for these
 _SLOWEST = 10  # the slowest wave turns by a tenth of a radian or less over the whole image
 
 
@@ -194,46 +191,14 @@ def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> S
     weights shrank its frequencies, which turns what is far away a little at each step. Its band mends all three.
     """
     score, along = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims), side ** (3 - dims)
-    if isinstance(score, Relative) and isinstance(score.positions, Sinusoid):
-        score.positions = Sinusoid(score.channels, dims, base=_SLOWEST * side**2)
-        score.positions.omega.mul_(along)
-    elif isinstance(score, Relative):
+    if isinstance(score, RelativePosition) and isinstance(score.positions, Sinusoid):
+        sinusoid = Sinusoid(score.dim, dims, base=_SLOWEST * side**2)
+        sinusoid.omega.mul_(along)
+        score.set_positions(sinusoid)
+    elif isinstance(score, RelativePosition):
         band = 1 / _SLOWEST, float(along)
-        score.positions = _OnGrid(SIREN(dims, score.channels, bias=False, band=band))
+        score.set_positions(GridEncoding(SIREN(dims, score.dim, bias=False, band=band)))
     return score
-
-
-class _OnGrid(nn.Module):
-    """Features of displacements, which pixels on a grid have few of: made of each once."""
-
-    few = True
-
-    def __init__(self, features: nn.Module):
-        super().__init__()
-        self.features = features
-
-    def forward(self, delta: Float[Tensor, "*b n m dx"]) -> Float[Tensor, "*_ n m f"]:
-        delta = delta[:1] if delta.ndim == 4 else delta  # all images of a batch share them
-        found = None if torch.compiler.is_compiling() else _distinct(delta)
-        if found is None:
-            return self.features(delta)
-        each, which = found
-        return embedding(which, self.features(each))
-
-
-def _distinct(delta: Float[Tensor, "*n dx"]) -> tuple[Float[Tensor, "u dx"], Int[Tensor, "*n"]] | None:
-    """Every Δ of pixels on a grid, once, and which of them each pair has. None where that spares little."""
-    axes, which = [], torch.zeros((), dtype=torch.long)
-    for axis in delta.unbind(-1):
-        at = (axis * _FINE).round().long()
-        at -= at.min()
-        values = axis.new_full((int(at.max()) + 1,), torch.nan).index_put_((at,), axis)
-        there = ~values.isnan()
-        axes.append(values[there])
-        which = which * len(axes[-1]) + (there.cumsum(0) - 1)[at]
-    if _SPARED * math.prod(map(len, axes)) > which.numel():
-        return None
-    return torch.stack(torch.meshgrid(*axes, indexing="ij"), -1).flatten(0, -2), which
 
 
 def _displacements(x: Float[Tensor, "rows columns dx"]) -> tuple[Float[Tensor, "1 dx 1 m"], Float[Tensor, "m"]]:

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.distributions import Normal
 from torch.nn.functional import softplus
 
-from fillin.layers import Block, average, mlp, over_keys
+from fillin.attention import expand_key_mask
+from fillin.layers import Block, masked_mean, mlp
 from fillin.models.base import LatentProcess, Process
 from fillin.models.points import Points, Targets
 
@@ -24,7 +25,7 @@ class CNP(Process):
         self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
-        return average(self.encoder(context), context.keep)
+        return masked_mean(self.encoder(context), context.keep)
 
     def decode(self, encoded, targets):
         return self.decoder(torch.cat([encoded.expand(-1, targets.x.shape[1], -1), targets.x], -1))
@@ -43,7 +44,7 @@ class LatentPath(nn.Module):
         self.encoder, self.out = encoder, mlp(width, 2 * dim_z, width)
 
     def forward(self, points: Points) -> Normal:
-        mean, raw = self.out(average(self.encoder(points), points.keep)[:, 0]).chunk(2, -1)
+        mean, raw = self.out(masked_mean(self.encoder(points), points.keep)[:, 0]).chunk(2, -1)
         return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
 
 
@@ -67,7 +68,7 @@ class PointEncoder(nn.Module):
     def forward(self, points: Points) -> Float[Tensor, "b n c"]:
         tokens = self.embed(torch.cat([points.x, points.known], -1))
         for block in self.blocks:
-            tokens = block(tokens, mask=over_keys(points.keep))
+            tokens = block(tokens, mask=expand_key_mask(points.keep))
         return tokens
 
 
@@ -95,7 +96,7 @@ class NP(LatentProcess):
         self.decoder = LatentDecoder(dim_x, (width if deterministic else 0) + dim_z, width, layers - 1)
 
     def encode(self, context: Points, targets: Targets) -> Encoded:
-        return Encoded(context, None if self.path is None else average(self.path(context), context.keep))
+        return Encoded(context, None if self.path is None else masked_mean(self.path(context), context.keep))
 
     def belief(self, points, encoded):
         return self.latent(points)

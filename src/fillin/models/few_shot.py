@@ -25,7 +25,7 @@ from torch.nn.functional import normalize, one_hot
 from fillin.attention import attend
 from fillin.errors import InputError, choose
 from fillin.layers import Block
-from fillin.layers.image_encoders import Convolutions, Patches
+from fillin.layers.image_encoders import ConvEncoder, PatchEncoder
 from fillin.models.classifier import Classifier, check_dropout
 
 _TINY = 1e-30  # the least probability that a logarithm is taken of
@@ -88,9 +88,9 @@ class NPTImages(InContextClassifier):
         super().__init__(dim_x, dim_y)
         check_dropout("npt-images", dropout)
         if choose("embedding", embedding, ["cnn", "patches"]) == "cnn":
-            self.embed = Convolutions(dim_x, width, strides)
+            self.embed = ConvEncoder(dim_x, width, strides)
         else:
-            self.embed = Patches(dim_x, width, patch, heads=heads)
+            self.embed = PatchEncoder(dim_x, width, patch, heads=heads)
         self.label = nn.Embedding(dim_y + 1, width)  # the last: hidden
         self.blocks: Iterable[Any] = nn.ModuleList(
             Block(width, heads, hidden=hidden, dropout=dropout, backend=backend) for _ in range(layers)
@@ -127,7 +127,7 @@ class MatchingNetwork(InContextClassifier):
     ):
         super().__init__(dim_x, dim_y)
         check_dropout("matching", dropout)
-        self.embed = Convolutions(dim_x, width, strides, dropout, join=False)
+        self.embed = ConvEncoder(dim_x, width, strides, dropout, join=False)
         self.norm = nn.LayerNorm(self.embed.dim)
         self.sharpness = nn.Parameter(torch.tensor(_SHARP).log())
         self.backend = backend

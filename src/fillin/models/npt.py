@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Distribution, MixtureSameFamily
 
+from fillin.attention import expand_key_mask
 from fillin.data.cells import Cells
 from fillin.errors import InputError, choose
 from fillin.heads import rescale
-from fillin.layers import ISAB, Block, PseudoTokens, over_keys
+from fillin.layers import ISAB, Block, PseudoTokens
 from fillin.models.base import Process
 from fillin.models.cell_embedding import CLASSES, CellDistribution, ColumnStatistics, Embedding
 from fillin.models.points import Points, Targets, origin, read
@@ -91,7 +92,7 @@ class NPT(Process):
         for attributes, datapoints in zip(self.attributes, self.datapoints, strict=True):
             h = attributes(h.flatten(0, 1)).unflatten(0, (b, n))
             rows = h.flatten(2) if self.joined else h.transpose(1, 2).flatten(0, 1)
-            rows = datapoints(rows, rows[:, : cells.context], mask=over_keys(keys))
+            rows = datapoints(rows, rows[:, : cells.context], mask=expand_key_mask(keys))
             h = rows.unflatten(2, (d, -1)) if self.joined else rows.unflatten(0, (b, d)).transpose(1, 2)
         return self.norm(h)
 

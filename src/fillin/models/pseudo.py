@@ -14,8 +14,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from fillin.attention import expand_key_mask
 from fillin.errors import InputError
-from fillin.layers import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens, over_keys
+from fillin.layers import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens
 from fillin.models.base import MaskC, MaskT
 from fillin.models.points import Points, Targets, origin, read
 from fillin.models.tnp import Tokens, TransformerProcess
@@ -45,7 +46,7 @@ class PseudoProcess(TransformerProcess):
         return context.real.any(1, keepdim=True).expand(-1, len(self.pseudo.tokens))
 
     def decode(self, encoded: Stages, targets: Targets) -> Tokens:
-        tokens, mask = self.tokens(targets.unknown(self.dim_y)), over_keys(encoded.alive)
+        tokens, mask = self.tokens(targets.unknown(self.dim_y)), expand_key_mask(encoded.alive)
         for reader, latents in zip(self.readers, encoded.latents, strict=True):
             tokens = reader(tokens, latents, xq=self.where(targets.x), xk=encoded.x, mask=mask)
         return self.features(tokens)
@@ -77,7 +78,7 @@ class ISTNP(PseudoProcess):
         for block in self.blocks:
             tokens, latents = block(latents, tokens, xl=xl, x=xc, mask=context.keep)
             stages.append(latents)
-        stages.append(self.gather(latents, tokens, xq=xl, xk=xc, mask=over_keys(context.keep)))
+        stages.append(self.gather(latents, tokens, xq=xl, xk=xc, mask=expand_key_mask(context.keep)))
         return Stages(stages, xl, self.alive(context))
 
 

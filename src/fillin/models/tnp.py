@@ -10,11 +10,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from fillin.attention import Span, make_score
-from fillin.attention.registry import CONTROLS, Factory
+from fillin.attention import CONTROL_SCORES, ScoreFactory, Span, expand_key_mask, make_score
 from fillin.errors import InputError, choose
 from fillin.heads import Autoregressive, JointGaussian
-from fillin.layers import Block, Memory, mlp, over_keys
+from fillin.layers import Block, KeyValues, mlp
 from fillin.models.base import Process
 from fillin.models.points import Points, Targets
 
@@ -48,7 +47,7 @@ class TransformerProcess(Process):
         layers: int = 5,
         hidden: int | None = None,
         equivariant: bool = False,
-        score: str | Factory = "nothing",
+        score: str | ScoreFactory = "nothing",
         span: float | dict | None = None,
         radial: bool = False,
         offsets: bool | None = None,
@@ -60,7 +59,7 @@ class TransformerProcess(Process):
             raise InputError("radial=True needs a translation-equivariant model: use te-*")
         super().__init__(None if radial else dim_x, dim_y, width, head, **head_options)
         if offsets is None:  # on, but for the controls of document 000, which must not tell targets apart
-            offsets = str(score).lower() not in CONTROLS
+            offsets = str(score).lower() not in CONTROL_SCORES
         self.equivariant, self.layers = equivariant, layers
         self.embed = mlp((0 if equivariant else dim_x) + 2 * dim_y, width, width)
         self.make_block = partial(
@@ -102,7 +101,7 @@ class TNP(TransformerProcess):
 
     def decode(self, encoded: tuple[Points, Tokens], targets: Targets) -> Tokens:
         context, memory = encoded
-        n, mask = len(context), over_keys(context.keep)
+        n, mask = len(context), expand_key_mask(context.keep)
         tokens = torch.cat([memory, self.tokens(targets.unknown(self.dim_y))], 1)
         xc, xt, xa = self.where(context.x), self.where(targets.x), self.where(torch.cat([context.x, targets.x], 1))
         for block in self.blocks[:-1]:
@@ -125,7 +124,7 @@ class JointTNP(TNP):
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> JointGaussian:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
         features = self.decode(self.encode(context, targets), targets)
-        spread = self.between(features, xq=self.where(targets.x), mask=over_keys(targets.real))
+        spread = self.between(features, xq=self.where(targets.x), mask=expand_key_mask(targets.real))
         return self.head(features, targets.keep, spread)
 
 
@@ -186,14 +185,14 @@ class AutoregressiveTNP(TNP):
             tokens, length = self.tokens(step), len(context) + i
             for block, cache in zip(self.blocks, caches, strict=True):
                 if previous is not None:
-                    _append(cache, block.remember(tokens[:, :1], self.where(step.x[:, :1])), length - 1)  # type: ignore[operator]
-                memory = Memory(None if cache.k is None else cache.k[:, :, :length], cache.v[:, :, :length])
+                    _append(cache, block.project_context(tokens[:, :1], self.where(step.x[:, :1])), length - 1)  # type: ignore[operator]
+                memory = KeyValues(None if cache.k is None else cache.k[:, :, :length], cache.v[:, :, :length])
                 tokens = block(
                     tokens,
                     memory,
                     xq=self.where(step.x),
                     xk=self.where(x[:, :length]),
-                    mask=over_keys(keep[:, :length]),
+                    mask=expand_key_mask(keep[:, :length]),
                 )
             drawn = self.head(self.features(tokens[:, -1:])).sample()
             y.append(drawn)
@@ -201,22 +200,22 @@ class AutoregressiveTNP(TNP):
         samples = torch.cat(y, 1) if y else x.new_zeros(n * b, 0, self.dim_y)
         return samples.view(n, b, nt, self.dim_y)
 
-    def _remember(self, context: Points, n: int, room: int) -> list[Memory]:
+    def _remember(self, context: Points, n: int, room: int) -> list[KeyValues]:
         """Per layer, keys and values of the context for n functions, with room for the targets to come."""
         tokens, caches = self.tokens(context), []
-        x, mask = self.where(context.x), over_keys(context.keep)
+        x, mask = self.where(context.x), expand_key_mask(context.keep)
 
         def roomy(t: Tensor) -> Tensor:
             return nn.functional.pad(t.repeat(n, 1, 1, 1), (0, 0, 0, room))
 
         for block in self.blocks:
-            memory: Memory = block.remember(tokens, x)  # type: ignore[operator]
-            caches.append(Memory(None if memory.k is None else roomy(memory.k), roomy(memory.v)))
+            memory: KeyValues = block.project_context(tokens, x)  # type: ignore[operator]
+            caches.append(KeyValues(None if memory.k is None else roomy(memory.k), roomy(memory.v)))
             tokens = block(tokens, memory, xq=x, xk=x, mask=mask)
         return caches
 
 
-def _append(cache: Memory, new: Memory, at: int) -> None:
+def _append(cache: KeyValues, new: KeyValues, at: int) -> None:
     for kept, one in zip(cache, new, strict=True):
         if kept is not None and one is not None:
             kept[:, :, at : at + 1] = one

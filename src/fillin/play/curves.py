@@ -183,7 +183,7 @@ def _attention(asked: AttentionAsked) -> AttentionTold:
     moves with each point."""
     import torch
 
-    from fillin.attention import watch
+    from fillin.attention import record_weights
 
     xc, yc = tensors(asked)
     at = torch.full((1, 1, 1), (asked.at - asked.units.x0) / asked.units.x1 + asked.shift)
@@ -197,7 +197,7 @@ def _attention(asked: AttentionAsked) -> AttentionTold:
             y = yc.clone().requires_grad_()
             (slopes,) = torch.autograd.grad(model(xc, y, at).mean.sum(), y)
         return _told(slopes[..., 0], "no attention here: how much the mean moves with each point, ∂mean/∂y")
-    with watch() as seen, torch.inference_mode():
+    with record_weights() as seen, torch.inference_mode():
         model(xc, yc, at)
     to_points = [one.weights for one in seen if one.weights.shape[2:] == (1, xc.shape[1]) and one.weights.shape[1] > 1]
     last = to_points[-1]  # what has one head is a mean over the points

@@ -206,9 +206,9 @@ def _learn(asked: LearnAsked, deadline: Deadline) -> Learnt:
 
 
 def _check_kernel() -> None:
-    from fillin.attention import kernel as native
+    from fillin.attention import kernel
 
-    if not native.available():
+    if not kernel.is_available():
         raise InputError(
             "fillin was installed without a C++ compiler, so there is no kernel; install one, and fillin anew"
         )

@@ -181,7 +181,7 @@ def _cells(j: int, column: Any, found: "ColumnPrediction", texts: list[list[str]
 
 
 def _look(asked: CellAsked, table: Remembered) -> Looked:
-    from fillin.attention import watch
+    from fillin.attention import record_weights
 
     plan, model = table.plan, table.model
     names = list(plan.sheet.columns)
@@ -193,7 +193,7 @@ def _look(asked: CellAsked, table: Remembered) -> Looked:
         return Looked(rows=[], others=0.0, columns=[None] * len(names), what="one value is known of this column")
     values = model.schema_.encode(plan.frame[reads])
     own, j = values[asked.row], reads.index(name)
-    with watch() as seen:
+    with record_weights() as seen:
         model.learner_.predict(own[None])
     weights = seen[0].weights.mean((0, 1))[0].double().numpy()  # over networks and heads
     weights = np.where(np.isnan(values[:, j]), 0, weights)

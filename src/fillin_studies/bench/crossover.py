@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import torch
 
-from fillin.attention import MLP, RBF, DotProduct, Score
-from fillin.attention.backends import fused, reference, streamed
-from fillin.attention.problem import Problem
-from fillin.attention.tabulate import tabulated
+from fillin.attention import BACKENDS, MLP, RBF, DotProduct, Score
+from fillin.attention.dispatch import tabulate_terms
+from fillin.attention.problem import AttentionProblem
 from fillin.evaluate.span_cost import HEADS, NATIVE, AttentionInputs, ball_radius, sample_locations, span_of_radius
 from fillin.measure import Workload, fastest_times
 from fillin.runtime import Tick
@@ -53,16 +52,16 @@ def make_candidates(dim: int, share: float | None, score_name: str, points: int,
     inputs = AttentionInputs(sample_locations("scattered", dim, points, seed), seed)
     score = make_seeded_score(score_name, dim, seed)
     span = None if share is None else span_of_radius(ball_radius(share, dim), dim)
-    problem = Problem(inputs.q, inputs.k, inputs.v, inputs.x, inputs.x, score, span)
+    problem = AttentionProblem(inputs.q, inputs.k, inputs.v, inputs.x, inputs.x, score, span)
     learned = [score] if span is None else [score, span]
     workloads = {
         NATIVE: inputs.attend(NATIVE, span, score),
-        "streamed": inputs.run(lambda: streamed.run(tabulated(problem)).out, *learned),
+        "streamed": inputs.run(lambda: BACKENDS["streamed"].run(tabulate_terms(problem)).out, *learned),
     }
-    if _BYTES_A_PAIR * tabulated(problem).held <= _MAX_BYTES:
-        workloads["reference"] = inputs.run(lambda: reference.run(tabulated(problem)).out, *learned)
-    if _BYTES_A_PAIR * problem.held <= _MAX_BYTES:
-        workloads["fused"] = inputs.run(lambda: fused.run(problem).out, *learned)
+    if _BYTES_A_PAIR * tabulate_terms(problem).n_stored <= _MAX_BYTES:
+        workloads["reference"] = inputs.run(lambda: BACKENDS["reference"].run(tabulate_terms(problem)).out, *learned)
+    if _BYTES_A_PAIR * problem.n_stored <= _MAX_BYTES:
+        workloads["fused"] = inputs.run(lambda: BACKENDS["fused"].run(problem).out, *learned)
     return workloads
 
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from fillin.attention import SCORES, Score, attend
-from fillin.attention.backends import fused
-from fillin.attention.problem import Problem
-from fillin.attention.tabulate import tabulated
+from fillin.attention.backends.fused import fold_terms
+from fillin.attention.dispatch import tabulate_terms
+from fillin.attention.problem import AttentionProblem
 from fillin.data import Task
 from fillin.errors import choose
 from fillin.measure import Cost, Workload, fastest_times, measure_costs
@@ -220,10 +220,10 @@ def _score_accuracy(model: Process, points: StepSize, seed: int) -> tuple[str, f
     q, k, v = normal(n), normal(points.context), normal(points.context)
     xq = 4 * torch.rand(points.batch, n, 1, generator=random) - 2
     xk = xq[:, : points.context]
-    problem = Problem(q, k, v, xq, xk, score)
-    if None not in fused.folds(problem):
+    problem = AttentionProblem(q, k, v, xq, xk, score)
+    if None not in fold_terms(problem):
         return "folded", None
-    if tabulated(problem) is problem:
+    if tabulate_terms(problem) is problem:
         return "pairs", None
     exact = attend(q, k, v, xq=xq, xk=xk, score=score, backend="reference")
     fast = attend(q, k, v, xq=xq, xk=xk, score=score)

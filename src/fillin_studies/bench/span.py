@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from fillin.attention import MLP, DotProduct, attend
-from fillin.attention.kernel import library
-from fillin.attention.kernel.ops import order
+from fillin.attention.kernel import load_library
+from fillin.attention.kernel.ops import sort_points
 from fillin.evaluate import span_cost
 from fillin.evaluate.span_cost import BIAS, CANDIDATES, FUSED, HARD, HEADS, NATIVE, REFERENCE, AttentionInputs
 from fillin.measure import Cost, count_ticks, measure_costs
@@ -186,7 +186,7 @@ def _measure_growth(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> GrowthRo
     for n, x in locations.items():
         window = span_cost.span_of_radius(span_cost.neighbour_radius(x, plan.neighbours), dim)
         workloads[f"{n}"] = AttentionInputs(x, seed).attend("native", window)
-        workloads[f"sort {n}"] = lambda x=x: order(x)
+        workloads[f"sort {n}"] = lambda x=x: sort_points(x)
     costs = measure_costs(workloads, plan.rounds, tick, plan.turn)
     figures = [ReportedCost.of(costs[f"{n}"]) for n in plan.growth]
     sorting = [1e3 * costs[f"sort {n}"].seconds for n in plan.growth]
@@ -271,8 +271,8 @@ def _measure_large(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> LargeRow:
 
 def kernel_lanes() -> int | None:
     """Return the numbers in a vector of the kernel that is measured; None where it is not built."""
-    kernel = library()
-    return None if kernel is None else kernel.fillin_lanes()
+    library = load_library()
+    return None if library is None else library.fillin_lanes()
 
 
 def count_part_ticks(plan: SpanPlan) -> dict[str, int]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.nn.functional import cross_entropy
 
-from fillin.attention import kernel as native
+from fillin.attention import kernel
 from fillin.measure import peak_memory
 from fillin.models import PixelClassifier, create
 
@@ -67,7 +67,7 @@ def _built(model: PixelClassifier, way: str, side: int, batch: int) -> PixelClas
     options = dict(model.config["options"])
     span, folds = options.get("span"), options.get("positions") == "sinusoid"
     if way == KERNEL:
-        backend = "native" if native.available() else "auto"
+        backend = "native" if kernel.is_available() else "auto"
     elif way == BIAS:
         scores = isinstance(span, dict) and span.get("modulate") == "scores"
         backend = "reference" if scores else "fused"

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.attention import watch
+from fillin.attention import record_weights
 from fillin_studies.tables.data import Case
 from fillin_studies.tables.rivals import prepared
 
@@ -25,7 +25,7 @@ def distances(case: Case) -> Float[ndarray, "m n"]:
 
 def weights(model: Any, case: Case) -> Float[ndarray, "m n"]:
     """How much a row that is asked looks at each that is known: a mean over networks and heads; rows sum to 1."""
-    with watch() as seen, torch.no_grad():
+    with record_weights() as seen, torch.no_grad():
         (model.predict_proba if case.classes else model.predict)(case.asked)
     [every] = [one.weights for one in seen]
     return every.mean((0, 1)).double().numpy()

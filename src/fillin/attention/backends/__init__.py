@@ -1,8 +1,14 @@
-"""Ways to compute one and the same operation. `reference` is the truth; the others are held to it.
+"""Back ends: five ways to compute the same attention. `reference` defines the result; tests hold the others to it."""
 
-A back end is a module with `run(problem) -> Result`; `unfit(problem)` says why it cannot take a problem, or None.
-"""
+from fillin.attention.backends.base import Backend
+from fillin.attention.backends.flex import FlexBackend
+from fillin.attention.backends.fused import FusedBackend
+from fillin.attention.backends.native import NativeBackend
+from fillin.attention.backends.reference import ReferenceBackend
+from fillin.attention.backends.streamed import StreamedBackend
 
-from fillin.attention.backends import flex, fused, native, reference, streamed
-
-BACKENDS = {"reference": reference, "fused": fused, "streamed": streamed, "native": native, "flex": flex}
+_streamed = StreamedBackend()
+BACKENDS: dict[str, Backend] = {
+    "reference": ReferenceBackend(), "fused": FusedBackend(), "streamed": _streamed,
+    "native": NativeBackend(fallback=_streamed), "flex": FlexBackend(),
+}  # fmt: skip

@@ -1,25 +1,21 @@
-"""torch's fused attention. What separates becomes columns of q and k; what does not becomes a bias.
+"""torch's fused attention. Terms of the score that fold become columns of q and k; the others become a bias.
 
-A softmax over (q'·k' + bias): with every term folded there is no bias, nothing pairwise is stored, and memory is O(n).
+It is a softmax over (q'·k' + bias). Where every term folds there is no bias, no tensor over pairs, and memory is O(n).
 """
 
+from collections.abc import Collection
+
 import torch
+from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from fillin.attention.problem import Problem, Result
+from fillin.attention.backends.base import Backend
+from fillin.attention.problem import AttentionProblem, AttentionResult
 from fillin.attention.scores import Folded
 
 
-def unfit(p: Problem) -> str | None:
-    if p.normalise != "softmax":
-        return "fused attention always normalises"
-    if p.span is not None and p.span.modulate == "scores":
-        return "a window that multiplies logits is no bias"
-    return None
-
-
-def folds(p: Problem) -> list[Folded | None]:
-    """For each term of the score its columns, or None where it must be a bias. Places are centred first."""
+def fold_terms(p: AttentionProblem) -> list[Folded | None]:
+    """Fold each term of the score into columns; None where it must be a bias. Locations are centred first."""
     xq, xk = p.xq, p.xk
     if xq is not None and xk is not None and xk.shape[1]:
         centre = (xk.amin(1, keepdim=True) + xk.amax(1, keepdim=True)) / 2
@@ -27,34 +23,52 @@ def folds(p: Problem) -> list[Folded | None]:
     return [term.fold(p.q, p.k, xq, xk) for term in p.score.terms]
 
 
-def run(p: Problem, folded: list[Folded | None] | None = None) -> Result:
-    folded = folds(p) if folded is None else folded
-    b, h, m, e = p.v.shape
-    columns = [f for f in folded if f is not None]
-    rest = [term for term, f in zip(p.score.terms, folded, strict=True) if f is None]
-    if columns:
-        q = torch.cat([f[0].expand(b, h, -1, -1) for f in columns], -1)
-        k = torch.cat([f[1].expand(b, h, -1, -1) for f in columns], -1)
-    else:  # nothing folds: fused attention still wants a column, and zeros add nothing to the bias
-        q, k = p.v.new_zeros(b, h, p.n, 1), p.v.new_zeros(b, h, m, 1)
+def join_columns(p: AttentionProblem, folded: list[Folded]) -> tuple[Tensor, Tensor]:
+    """Concatenate the columns of folded terms to q' [b h n _] and k' [b h m _]."""
+    b, h = p.v.shape[:2]
+    q, k = (torch.cat([columns[side].expand(b, h, -1, -1) for columns in folded], -1) for side in (0, 1))
+    return q, k
 
-    keep, bias, nothing = p.keep(), None, None
-    if rest or p.span is not None:
-        delta = p.delta()
-        bias = sum((term(p.q, p.k, delta) for term in rest), start=p.v.new_zeros(()))
-        if p.span is not None:
-            bias, inside = p.span(bias, delta)
-            if inside is not None:
-                keep = inside if keep is None else inside & keep
-    if keep is not None:  # a query that may attend to nothing attends to all, and its output is dropped
-        nothing = ~keep.any(-1, keepdim=True)
-        keep = keep | nothing
-        bias = keep if bias is None else bias.masked_fill(~keep, -torch.inf)
-    if bias is not None and bias.ndim < 2:
-        bias = bias.expand(p.n, m)
 
-    # torch takes the path that stores nothing pairwise only where q, k and v are equally wide
-    width = max(q.shape[-1], e)
-    q, k, v = (pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, p.v))
-    out = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)[..., :e]
-    return Result(out if nothing is None else out.masked_fill(nothing, 0))
+class FusedBackend(Backend):
+    """`scaled_dot_product_attention` on folded scores."""
+
+    provides = frozenset()
+
+    def unfit(self, problem: AttentionProblem) -> str | None:
+        if problem.normalise != "softmax":
+            return "fused attention always normalises"
+        if problem.span is not None and problem.span.modulate == "scores":
+            return "a window that multiplies logits cannot be written as a bias"
+        return None
+
+    def run(self, problem: AttentionProblem, want: Collection[str] = ()) -> AttentionResult:
+        p, folded = problem, fold_terms(problem) if problem.folded is None else problem.folded
+        b, h, m, e = p.v.shape
+        columns = [term for term in folded if term is not None]
+        unfolded = [term for term, columns in zip(p.score.terms, folded, strict=True) if columns is None]
+        if columns:
+            q, k = join_columns(p, columns)
+        else:  # fused attention needs a column; zeros add nothing to the bias
+            q, k = p.v.new_zeros(b, h, p.n, 1), p.v.new_zeros(b, h, m, 1)
+
+        allowed, bias, empty = p.combined_mask(), None, None
+        if unfolded or p.span is not None:
+            delta = p.displacements()
+            bias = sum((term(p.q, p.k, delta) for term in unfolded), start=p.v.new_zeros(()))
+            if p.span is not None:
+                bias, inside = p.span(bias, delta)
+                if inside is not None:
+                    allowed = inside if allowed is None else inside & allowed
+        if allowed is not None:  # a query without keys attends to all of them, and its output is dropped
+            empty = ~allowed.any(-1, keepdim=True)
+            allowed = allowed | empty
+            bias = allowed if bias is None else bias.masked_fill(~allowed, -torch.inf)
+        if bias is not None and bias.ndim < 2:
+            bias = bias.expand(p.n, m)
+
+        # torch stores no tensor over pairs only where q, k and v have the same width
+        width = max(q.shape[-1], e)
+        q, k, v = (pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, p.v))
+        out = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)[..., :e]
+        return AttentionResult(out if empty is None else out.masked_fill(empty, 0))

@@ -1,10 +1,11 @@
-"""The compiled kernel (native/span.h): time and memory that follow the pairs inside the window, not all pairs.
+"""The compiled kernel (native/span.h): time and memory grow with the pairs inside the window, not with all pairs.
 
-A score is split into what it is made of: columns of q and k, a table of F(Δ), a table of features that meet the query
-(Transformer-XL). It takes float32 on the CPU, places of one to three dimensions and masks over keys.
+A score is split into columns of q and k, a table of F(Δ), and a table of features that meet the query (Transformer-XL).
+The kernel takes float32 on the CPU, locations of one to three dimensions and masks over keys.
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -12,161 +13,166 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fillin.attention import kernel as native
-from fillin.attention.backends import streamed
-from fillin.attention.displacement import PlaceScore
-from fillin.attention.kernel.ops import CUTS, SHAPES, WINDOWS, Fixed, Given, Settings, attend_native, flat, order_of
-from fillin.attention.problem import Problem, Result
-from fillin.attention.relative import Relative
+from fillin.attention import kernel
+from fillin.attention.backends.base import Backend
+from fillin.attention.backends.fused import join_columns
+from fillin.attention.displacement import DisplacementScore
+from fillin.attention.kernel import DifferentiableInputs, FixedInputs, KernelSettings
+from fillin.attention.masks import is_key_mask
+from fillin.attention.problem import AttentionProblem, AttentionResult
+from fillin.attention.relative import RelativePosition
 from fillin.attention.scores import DotProduct, Score
-from fillin.attention.span import Span
-from fillin.attention.tabulate import Tabulated, extent, on_grid, tabulate, tabulate_scores
+from fillin.attention.tabulate import (
+    DisplacementTable,
+    largest_displacement,
+    tabulate,
+    tabulate_grid,
+    tabulate_scores,
+)
 
 
-def unfit(p: Problem) -> str | None:
-    if not native.available():
-        return "fillin was installed without a C++ compiler"
-    if p.v.device.type != "cpu" or p.v.dtype != torch.float32:
-        return f"the kernel takes float32 on the CPU, not {p.v.dtype} on {p.v.device.type}"
-    learned = [*p.score.tensors(), *(() if p.span is None else p.span.parameters())]
-    if any(t.dtype != torch.float32 for t in learned):
-        return "the score or the span is not in float32"
-    if p.xq is None or p.xk is None:
-        return "the kernel is for points that have places: pass xq and xk"
-    if p.xq.shape[-1] not in (1, 2, 3):
-        return f"the kernel takes places of 1 to 3 dimensions, not {p.xq.shape[-1]}"
-    if p.mask is not None and not _over_keys(p.mask):
-        return "the kernel takes masks over keys alone, [b 1 1 m]"
-    for term in p.score.terms:
-        if term.content and isinstance(term, PlaceScore):
-            return f"the score {type(term).__name__} weighs each pair by itself"
-        if not term.alone:
-            return f"the score {type(term).__name__} compares keys with one another"
-    return None
-
-
-def _over_keys(mask: Tensor) -> bool:
-    return mask.ndim <= 1 or (mask.shape[-2] == 1 and (mask.ndim < 3 or mask.shape[-3] == 1))
-
-
-def learns_places(p: Problem) -> bool:
-    """Whether a gradient to the places themselves is asked for, which the kernel does not give."""
-    return any(x is not None and x.requires_grad for x in (p.xq, p.xk)) and torch.is_grad_enabled()
-
-
-class Columns(NamedTuple):
-    """q and k (None: no content at all) and what their product is to be multiplied by."""
+class ContentColumns(NamedTuple):
+    """q and k (None: the score reads no content) and the factor of their product."""
 
     q: Tensor | None
     k: Tensor | None
     scale: float
 
 
-class Parts(NamedTuple):
-    """A score taken apart: columns of q and k, F's table, and (g, R's table)."""
+class ScoreParts(NamedTuple):
+    """A score as the kernel reads it: columns of q and k, the table of F, and (g, the table of R)."""
 
-    content: Columns
-    bias: Tabulated | None
+    content: ContentColumns
+    bias: DisplacementTable | None
     g: Tensor | None
-    features: Tabulated | None
+    features: DisplacementTable | None
 
 
-def run(p: Problem, lse: bool = False) -> Result:
-    """Gradients to places, and tables too fine to pay, are left to `streamed`."""
-    parts = None if learns_places(p) else _take_apart(p)
-    return streamed.run(p, None, lse) if parts is None else _run(p, parts, lse)
+class NativeBackend(Backend):
+    """The compiled kernel. The fallback computes gradients to locations, and scores whose table would be too large."""
+
+    def __init__(self, fallback: Backend):
+        self.fallback = fallback
+
+    def unfit(self, problem: AttentionProblem) -> str | None:
+        p = problem
+        if not kernel.is_available():
+            return "fillin was installed without a C++ compiler"
+        if p.v.device.type != "cpu" or p.v.dtype != torch.float32:
+            return f"the kernel takes float32 on the CPU, not {p.v.dtype} on {p.v.device.type}"
+        if any(t.dtype != torch.float32 for t in p.learned_tensors):
+            return "the score or the span is not in float32"
+        if p.xq is None or p.xk is None:
+            return "the kernel needs locations: pass xq and xk"
+        if p.xq.shape[-1] not in (1, 2, 3):
+            return f"the kernel takes locations of 1 to 3 dimensions, not {p.xq.shape[-1]}"
+        if p.mask is not None and not is_key_mask(p.mask):
+            return "the kernel takes masks over keys alone, [b 1 1 m]"
+        for term in p.score.terms:
+            if term.traits.content and isinstance(term, DisplacementScore):
+                return f"the score {type(term).__name__} mixes content and displacement pair by pair"
+            if term.traits.compares_keys:
+                return f"the score {type(term).__name__} compares keys with one another"
+        return None
+
+    def run(self, problem: AttentionProblem, want: Collection[str] = ()) -> AttentionResult:
+        parts = None if needs_location_gradient(problem) else split_score(problem)
+        if parts is None:
+            return self.fallback.run(problem, want)
+        out, lse = _run_kernel(problem, parts)
+        if problem.normalise == "none":
+            out = out * lse.exp()[..., None]
+        return AttentionResult(out, lse if "lse" in want else None)
 
 
-def _run(p: Problem, parts: Parts, lse: bool) -> Result:
+def needs_location_gradient(p: AttentionProblem) -> bool:
+    """Return whether xq or xk receives a gradient, which the kernel does not compute."""
+    return any(x is not None and x.requires_grad for x in (p.xq, p.xk)) and torch.is_grad_enabled()
+
+
+def _run_kernel(p: AttentionProblem, parts: ScoreParts) -> tuple[Tensor, Tensor]:
+    """Return the normalised output [b h n e] and lse [b h n]."""
     assert p.xq is not None
     assert p.xk is not None
     b, h, m, _ = p.v.shape
     q, k, scale = parts.content
-    settings = Settings(scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
+    settings = KernelSettings(scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
     if parts.features is not None:
         settings = settings._replace(features_radial=parts.features.radial, features_exact=parts.features.exact)
     inverse = None
     if p.span is not None:
         inverse = p.span.inverse(p.xq.shape[-1]).expand(h, -1, -1).contiguous()
-        settings = settings._replace(**_window(p.span))
-    bias, bias_axes = _table(parts.bias)
-    features, features_axes = _table(parts.features)
-    keep = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
+        settings = settings.with_span(p.span.modulate, p.span.cut, p.span.shape, p.span.threshold)
+    bias, bias_axes = _table_tensors(parts.bias)
+    features, features_axes = _table_tensors(parts.features)
+    allowed = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
     xq, xk = p.xq.detach().contiguous(), p.xk.detach().contiguous()
-    given = Given(q, k, p.v, inverse, bias, parts.g, features)
-    fixed = Fixed(xq, xk, order_of(p.xq), order_of(p.xk), keep, bias_axes, features_axes)
-    out, sums = attend_native(flat(given), flat(fixed), [float(s) for s in settings])
-    if p.normalise == "none":
-        out = out * sums.exp()[..., None]
-    return Result(out, sums if lse else None)
+    orders = kernel.spatial_order(p.xq), kernel.spatial_order(p.xk)
+    inputs = DifferentiableInputs(q, k, p.v, inverse, bias, parts.g, features)
+    return kernel.run_attention(inputs, FixedInputs(xq, xk, *orders, allowed, bias_axes, features_axes), settings)
 
 
-def _window(span: Span) -> dict[str, float]:
-    return {
-        "window": WINDOWS.index(span.modulate), "cut": CUTS.index(span.cut), "shape": SHAPES.index(span.shape),
-        "threshold": span.threshold,
-    }  # fmt: skip
-
-
-def _table(table: Tabulated | None) -> tuple[Tensor | None, Tensor | None]:
+def _table_tensors(table: DisplacementTable | None) -> tuple[Tensor | None, Tensor | None]:
+    """Return the values of a table and its axes [2 dims]: low ends and inverse steps."""
     if table is None:
         return None, None
     return table.values.contiguous(), torch.stack([table.low, 1 / table.step])
 
 
-def _take_apart(p: Problem) -> Parts | None:
-    """The parts of the score; None where it has others, or a table of it would be larger than the pairs."""
-    heads, most = p.v.shape[1], p.pairs / p.v.shape[1]
-    reach = _reach(p)
-    places = [t for t in p.score.terms if isinstance(t, PlaceScore)]
-    scores = [t for t in p.score.terms if isinstance(t, Relative)]
-    nodes = {t: _nodes(p, t, reach, most) for t in scores}  # one row of a table is less than many columns
-    relative = [t for t in scores if not t.folds] or [t for t in scores if nodes[t] is not None][:1]
-    others = [t for t in p.score.terms if t not in places and t not in relative]
-    content = _columns(p, others, relative)
-    bias = tabulate_scores(places, heads, reach, most, p.tolerance) if places else None
-    if content is None or len(relative) > 1 or (places and bias is None):
+def split_score(p: AttentionProblem) -> ScoreParts | None:
+    """Split the score into parts; None where it has others, or where a table would have more nodes than pairs."""
+    heads, max_nodes = p.v.shape[1], p.n_logits / p.v.shape[1]
+    reach = _find_reach(p)
+    displacement = [t for t in p.score.terms if isinstance(t, DisplacementScore)]
+    relative = [t for t in p.score.terms if isinstance(t, RelativePosition)]
+    grids = {t: _tabulate_on_grid(p, t, reach, max_nodes) for t in relative}
+    # a row of an exact table is cheaper than many columns, so such a term is not folded
+    tabulated = [t for t in relative if not t.folds] or [t for t in relative if grids[t] is not None][:1]
+    others = [t for t in p.score.terms if t not in displacement and t not in tabulated]
+    content = _fold_content(p, others, tabulated)
+    bias = tabulate_scores(displacement, heads, reach, max_nodes, p.tolerance) if displacement else None
+    if content is None or len(tabulated) > 1 or (displacement and bias is None):
         return None
-    if not relative:
-        return Parts(content, bias, None, None)
-    g = relative[0].meets(p.q)  # type: ignore[arg-type]
-    features = nodes[relative[0]] or _tabulated(p, relative[0], g, reach, most)
+    if not tabulated:
+        return ScoreParts(content, bias, None, None)
+    g = tabulated[0].position_queries(p.q)  # type: ignore[arg-type]
+    features = grids[tabulated[0]] or _tabulate_features(p, tabulated[0], g, reach, max_nodes)
     if features is None:
         return None
-    if features.exact and (rest := -g.shape[-1] % native.lanes()):  # read a vector at a time
+    if features.exact and (rest := -g.shape[-1] % kernel.lanes()):  # the kernel reads a whole vector at a time
         g, features = pad(g, (0, rest)), replace(features, values=pad(features.values, (0, rest)))
-    return Parts(content, bias, g, features)
+    return ScoreParts(content, bias, g, features)
 
 
-def _nodes(p: Problem, score: Relative, reach: Tensor, most: float) -> Tabulated | None:
-    """R's table of pixels on a grid, at their displacements; None where it is no such problem."""
-    if not p.shared or not (score.few or score.folds) or p.xq is None or p.xk is None:
+def _tabulate_on_grid(
+    p: AttentionProblem, score: RelativePosition, reach: Tensor, max_nodes: float
+) -> DisplacementTable | None:
+    """Tabulate R at the displacements of a grid of pixels; None for any other problem."""
+    if not p.shared_locations or not (score.traits.gridded or score.folds) or p.xq is None or p.xk is None:
         return None
-    return on_grid(score.features, p.xq, p.xk, reach, most)
+    return tabulate_grid(score.tabulate_features, p.xq, p.xk, reach, max_nodes)
 
 
-def _tabulated(p: Problem, score: Relative, g: Tensor, reach: Tensor, most: float) -> Tabulated | None:
-    """R's table, as fine as the tolerance of a logit asks."""
+def _tabulate_features(
+    p: AttentionProblem, score: RelativePosition, g: Tensor, reach: Tensor, max_nodes: float
+) -> DisplacementTable | None:
+    """Tabulate R so finely that the logits, its products with g, meet the tolerance."""
     longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
-    return tabulate(score.features, reach, score.radial, most, p.tolerance / longest)
+    return tabulate(score.tabulate_features, reach, score.traits.radial, max_nodes, p.tolerance / longest)
 
 
-def _columns(p: Problem, others: list[Score], relative: list[Relative]) -> Columns | None:
-    """Columns whose product is the sum of the given terms; None where one of them is no such product."""
+def _fold_content(p: AttentionProblem, others: list[Score], relative: list[RelativePosition]) -> ContentColumns | None:
+    """Columns whose product is the sum of the given terms; None where a term does not fold."""
     if not relative and [type(t) for t in others] == [DotProduct] and p.q is not None:
-        return Columns(p.q, p.k, 1 / math.sqrt(p.q.shape[-1]))
-    folded = [t.fold(p.q, p.k, p.xq, p.xk) for t in others] + [t.columns(p.q, p.k) for t in relative]
-    columns: list[Any] = [f for f in folded if f is not None]
-    if len(columns) < len(folded):
+        return ContentColumns(p.q, p.k, 1 / math.sqrt(p.q.shape[-1]))
+    folded: list[Any] = [t.fold(p.q, p.k, p.xq, p.xk) for t in others]
+    folded += [t.content_columns(p.q, p.k) for t in relative]  # type: ignore[arg-type]
+    if None in folded:
         return None
-    if not columns:
-        return Columns(None, None, 1.0)
-    b, h = p.v.shape[:2]
-    q, k = (torch.cat([f[side].expand(b, h, -1, -1) for f in columns], -1) for side in (0, 1))
-    return Columns(q, k, 1.0)
+    return ContentColumns(*join_columns(p, folded), 1.0) if folded else ContentColumns(None, None, 1.0)
 
 
-def _reach(p: Problem) -> Tensor:
-    """How far Δ may go along each axis: as far as the data, or the widest window, do."""
-    far = extent(p.xq, p.xk)  # type: ignore[arg-type]
-    return far if p.span is None else torch.minimum(far, p.span.reach().detach().amax(0))
+def _find_reach(p: AttentionProblem) -> Tensor:
+    """Largest |Δ| along each axis, of the data or of the widest window."""
+    reach = largest_displacement(p.xq, p.xk)  # type: ignore[arg-type]
+    return reach if p.span is None else torch.minimum(reach, p.span.reach().detach().amax(0))

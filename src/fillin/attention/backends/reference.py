@@ -1,37 +1,40 @@
-"""The truth: every logit, every weight, in plain sight. Any dtype, any score, any span."""
+"""The reference: every logit and every weight in plain torch, for any dtype, score and span."""
+
+from collections.abc import Collection
 
 import torch
 from torch import Tensor
 
-from fillin.attention.problem import Problem, Result
+from fillin.attention.backends.base import Backend
+from fillin.attention.problem import AttentionProblem, AttentionResult
 
 
-def unfit(problem: Problem) -> str | None:
-    return None
-
-
-def logits(p: Problem) -> tuple[Tensor, Tensor | None]:
-    """The logit of every pair [b h n m], window included, and which pairs may be attended (None: all)."""
-    delta, keep = p.delta(), p.keep()
-    found = p.score(p.q, p.k, delta).expand(*p.v.shape[:2], p.n, p.m)
+def compute_logits(p: AttentionProblem) -> tuple[Tensor, Tensor | None]:
+    """Return the logits [b h n m] with the window applied, and the mask of allowed pairs (None: all)."""
+    delta, allowed = p.displacements(), p.combined_mask()
+    logits = p.score(p.q, p.k, delta).expand(*p.v.shape[:2], p.n, p.m)
     if p.span is not None:
-        found, inside = p.span(found, delta)
+        logits, inside = p.span(logits, delta)
         if inside is not None:
-            keep = inside if keep is None else inside & keep
-    return found, keep
+            allowed = inside if allowed is None else inside & allowed
+    return logits, allowed
 
 
-def run(p: Problem, lse: bool = False) -> Result:
+class ReferenceBackend(Backend):
     """weight_ij = exp(logit_ij), out_i = Σ_j weight_ij v_j (/ Σ_j weight_ij where normalised)."""
-    found, keep = logits(p)
-    if keep is None:
-        weights = found.softmax(-1) if p.normalise == "softmax" else found.exp()
-        return Result(weights @ p.v, found.logsumexp(-1) if lse else None, weights)
-    masked = found.masked_fill(~keep, -torch.inf)
-    sums = masked.logsumexp(-1) if lse else None
-    if p.normalise == "none":
-        weights = masked.exp()
-    else:  # a query that may attend to nothing: a softmax of anything but −∞, then zeros
-        nothing = ~keep.any(-1, keepdim=True)
-        weights = masked.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
-    return Result(weights @ p.v, sums, weights)
+
+    provides = frozenset({"lse", "weights"})
+
+    def run(self, problem: AttentionProblem, want: Collection[str] = ()) -> AttentionResult:
+        p, (logits, allowed) = problem, compute_logits(problem)
+        if allowed is None:
+            weights = logits.softmax(-1) if p.normalise == "softmax" else logits.exp()
+            return AttentionResult(weights @ p.v, logits.logsumexp(-1) if "lse" in want else None, weights)
+        masked = logits.masked_fill(~allowed, -torch.inf)
+        lse = masked.logsumexp(-1) if "lse" in want else None
+        if p.normalise == "none":
+            weights = masked.exp()
+        else:  # a query without keys: a softmax of finite numbers, then zeros, so that no NaN reaches the gradient
+            empty = ~allowed.any(-1, keepdim=True)
+            weights = masked.masked_fill(empty, 0).softmax(-1).masked_fill(empty, 0)
+        return AttentionResult(weights @ p.v, lse, weights)

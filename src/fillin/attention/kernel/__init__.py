@@ -1,6 +1,15 @@
-"""The compiled kernel: where its library is, and its operations as torch sees them. Its source is in `native/`."""
+"""Access to the compiled kernel: its shared library, and its functions as torch operations. The source is `native/`."""
 
-from fillin.attention.kernel.library import available, lanes, library, variants
-from fillin.attention.kernel.ops import attend_native, order_of
+from fillin.attention.kernel.library import find_builds, is_available, lanes, load_library
+from fillin.attention.kernel.ops import (
+    DifferentiableInputs,
+    FixedInputs,
+    KernelSettings,
+    run_attention,
+    spatial_order,
+)
 
-__all__ = ["attend_native", "available", "lanes", "library", "order_of", "variants"]
+__all__ = [
+    "DifferentiableInputs", "FixedInputs", "KernelSettings", "find_builds", "is_available", "lanes", "load_library",
+    "run_attention", "spatial_order",
+]  # fmt: skip

@@ -40,12 +40,12 @@ def parse_pixel(text: str, shape: tuple[int, int]) -> tuple[int, int]:
 def heads_of(model: "Process", part: Part, pixel: tuple[int, int]) -> Heads:
     """The known points that the pixel is told from, and the weights of every head on these, layer by layer; a mean over
     channels where these are tasks of their own."""
-    from fillin.attention import watch
+    from fillin.attention import record_weights
 
     field = Field(model, part.shape, 1, part.x, part.y[None] - 0.5)
     at = np.array(pixel, float)
     known = field.around(at)
-    with watch() as seen:
+    with record_weights() as seen:
         ask(model, field.told(part.x[known]), field.y[:, known], field.told(at[None]), field.spread)
     asking = (1, len(known) + 1)  # the target alone, or after the known points
     layers = [

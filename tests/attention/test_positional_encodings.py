@@ -8,7 +8,7 @@ import torch
 from support.helpers import distance
 from torch.func import functional_call, stack_module_state, vmap
 
-from fillin.attention import SIREN, Learned, Relative, Sinusoid, attend
+from fillin.attention import SIREN, LearnedPositions, RelativePosition, Sinusoid, attend
 
 
 def test_equation_1():
@@ -35,7 +35,7 @@ def test_sinusoids_in_n_dimensions():
 def test_transformer_xl_terms_and_their_fold(combine, dim_x):
     """logit = [(q + u)·k + (q + v)·W r(Δ)]/√d, pair by pair; folded, the same without the pairs."""
     h, d, n, m = 2, 4, 5, 6
-    score = Relative(h, d, Sinusoid(8, dim_x, base=50.0, combine=combine), 8).double()
+    score = RelativePosition(h, d, Sinusoid(8, dim_x, base=50.0, combine=combine), 8).double()
     torch.nn.init.normal_(score.u)
     torch.nn.init.normal_(score.v)
     q, k = torch.randn(1, h, n, d).double(), torch.randn(1, h, m, d).double()
@@ -52,8 +52,8 @@ def test_transformer_xl_terms_and_their_fold(combine, dim_x):
 
 def test_shaws_positions_are_clipped():
     """A learned vector per displacement, alike for all displacements beyond the clip."""
-    table = Learned(-2, 2, 3)
-    score = Relative(1, 4, table, 3, biases=False)
+    table = LearnedPositions(-2, 2, 3)
+    score = RelativePosition(1, 4, table, 3, biases=False)
     place = torch.arange(6.0).view(1, 6, 1)
     q = k = v = torch.randn(1, 1, 6, 4)
     _, weights = attend(q, k, v, xq=place, xk=place, score=score, return_weights=True)

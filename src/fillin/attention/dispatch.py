@@ -1,0 +1,120 @@
+"""The choice of a back end. Every threshold of `backend="auto"` is here."""
+
+import math
+from collections.abc import Collection
+from dataclasses import replace
+
+import torch
+
+from fillin.attention.backends import BACKENDS
+from fillin.attention.backends.fused import fold_terms
+from fillin.attention.backends.native import needs_location_gradient
+from fillin.attention.displacement import DisplacementScore
+from fillin.attention.problem import AttentionProblem, AttentionResult
+from fillin.attention.scores import Score, Sum
+from fillin.attention.tabulate import TabulatedScore, find_grid_step, largest_displacement, tabulate_scores
+from fillin.errors import InputError, choose
+
+# Storing the logits of all pairs for the backward pass is fastest up to this number (`fillin bench scores`). Hidden
+# units of a score may be four times as many. Above it, chunks are recomputed.
+MAX_STORED_LOGITS = 1 << 21
+
+# Logits from which on the native kernel is fastest (`fillin bench span crossover`, docs/results/span.md). A window that
+# drops most pairs pays at once. Without one the kernel visits all pairs, and pays where its table of F(Δ) is small
+# beside them: early in one dimension, late in more, and never for a score that is cheap on every pair.
+MIN_NATIVE_LOGITS_WITH_WINDOW = 1 << 14
+MIN_NATIVE_LOGITS_1D = 1 << 20
+MIN_NATIVE_LOGITS_2D = 1 << 24
+
+MIN_PAIRS_PER_NODE = 4  # from which on a table is faster than the score on every pair
+
+
+def check_backend(name: str, problem: AttentionProblem, want: Collection[str]) -> None:
+    """Raise an error where the named back end cannot solve the problem, or does not provide what is wanted."""
+    backend = BACKENDS[choose("backend", name, BACKENDS)]
+    reason = backend.unfit(problem)
+    if reason:
+        raise InputError(f"attend: backend {name!r} cannot solve this problem: {reason}; use backend='auto'")
+    missing = [result for result in want if result not in backend.provides]
+    if missing:
+        raise InputError(f"attend: backend {name!r} does not return {' and '.join(missing)}; use backend='auto'")
+
+
+def solve(problem: AttentionProblem, want: Collection[str], backend: str = "auto") -> AttentionResult:
+    """Run the named back end, or the one that `choose_backend` selects. Only the reference returns weights."""
+    if problem.n == 0 or problem.m == 0:
+        return _empty_result(problem)
+    if "weights" in want:
+        backend = "reference"
+    elif backend == "auto":
+        backend, problem = choose_backend(problem, want)
+    return BACKENDS[backend].run(problem, want)
+
+
+def _empty_result(p: AttentionProblem) -> AttentionResult:
+    """The result without queries or keys: zeros, empty sums and no weights."""
+    b, h, m, e = p.v.shape
+    out, lse = p.v.new_zeros(b, h, p.n, e), p.v.new_full((b, h, p.n), -torch.inf)
+    return AttentionResult(out, lse, p.v.new_zeros(b, h, p.n, m))
+
+
+def choose_backend(p: AttentionProblem, want: Collection[str] = ()) -> tuple[str, AttentionProblem]:
+    """Select the fastest back end; return its name and the problem, prepared for it.
+
+    A score that folds completely goes to "fused". Many pairs go to "native" (on a GPU to "flex"), and what those do not
+    take goes to "reference" where the pairs can be stored, otherwise to "streamed".
+    """
+    if p.chunk is not None:
+        return "streamed", p
+    fused, native, flex = BACKENDS["fused"], BACKENDS["native"], BACKENDS["flex"]
+    if p.span is None and all(result in fused.provides for result in want) and fused.unfit(p) is None:
+        folded = fold_terms(p)
+        if None not in folded:
+            return "fused", replace(p, folded=folded)
+    if p.n_logits >= _min_native_logits(p) and native.unfit(p) is None and not needs_location_gradient(p):
+        return "native", p
+    if _drops_pairs(p) and p.v.is_cuda and flex.unfit(p) is None:
+        return "flex", p
+    p = tabulate_terms(p)
+    stored = p.n_logits <= MAX_STORED_LOGITS and p.n_stored <= 4 * MAX_STORED_LOGITS
+    return "reference" if stored else "streamed", p
+
+
+def _drops_pairs(p: AttentionProblem) -> bool:
+    return p.span is not None and p.span.threshold > 0
+
+
+def _min_native_logits(p: AttentionProblem) -> float:
+    """Number of logits from which on the native kernel is the fastest."""
+    if _drops_pairs(p):
+        return MIN_NATIVE_LOGITS_WITH_WINDOW
+    traits = [term.traits for term in p.score.terms if term.traits.displacement]
+    if p.xq is not None and p.xk is not None and any(t.gridded for t in traits):
+        on_grid = p.shared_locations and find_grid_step(p.xq, p.xk) is not None
+        return MIN_NATIVE_LOGITS_1D if on_grid else math.inf
+    if p.xq is None or p.xq.shape[-1] == 1 or all(t.radial for t in traits):
+        return MIN_NATIVE_LOGITS_1D
+    return MIN_NATIVE_LOGITS_2D if all(t.costly for t in traits) else math.inf
+
+
+def tabulate_terms(p: AttentionProblem) -> AttentionProblem:
+    """Replace every costly score of Δ by a table of it, where that is faster.
+
+    Locations that receive a gradient keep the exact score, since a table has no gradient to Δ. So does float64.
+    """
+    xq, xk = p.xq, p.xk
+    if p.v.dtype != torch.float32:
+        return p
+    if xq is None or xk is None or xq.requires_grad or xk.requires_grad or torch.compiler.is_compiling():
+        return p
+    max_nodes = len(xq) * xq.shape[1] * xk.shape[1] / MIN_PAIRS_PER_NODE
+
+    def tabulate_term(score: Score) -> Score:
+        if not isinstance(score, DisplacementScore) or not score.traits.costly or score.traits.content or score.dim > 2:
+            return score
+        table = tabulate_scores([score], score.heads, largest_displacement(xq, xk), max_nodes, p.tolerance)
+        return score if table is None else TabulatedScore(table)
+
+    terms = [tabulate_term(term) for term in p.score.terms]
+    changed = any(new is not old for new, old in zip(terms, p.score.terms, strict=True))
+    return replace(p, score=terms[0] if len(terms) == 1 else Sum(*terms)) if changed else p
