@@ -45,45 +45,44 @@ def unchecked():
 
 
 @pytest.fixture(scope="session")
-def play():
-    """The address of a running `fillin play`."""
-    from support.play_server import served
+def play_server():
+    """A running `fillin play` without tight limits."""
+    from support.play_server import run_server
 
-    with served() as address:
-        yield address
+    with run_server() as server:
+        yield server
 
 
 @pytest.fixture(scope="session")
-def client(play):
+def client(play_server):
     import httpx
+    from support.play_server import TIMEOUT
 
-    with httpx.Client(base_url=play, timeout=120) as client:
+    with httpx.Client(base_url=play_server.url, timeout=TIMEOUT) as client:
         yield client
 
 
 @pytest.fixture(scope="module")
 def browser():
-    """A chromium. Not for the whole session: while Playwright runs, no test may run a loop of its own."""
-    from support.browser import chromium
+    """Chromium. Not for the whole session: while Playwright runs, no test may run an event loop of its own."""
+    from support.browser import launch_chromium
 
-    jaxtyping.config.update(
-        "jaxtyping_disable", True
-    )  # the tests of the API check shapes; here the server is to be quick
-    with chromium() as browser:
+    jaxtyping.config.update("jaxtyping_disable", True)  # the tests of the API check shapes; here they take time
+    with launch_chromium() as browser:
         yield browser
     jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(scope="module")
-def visitor(browser, play):
-    """One visitor for all tests of a module; whatever the page complains of, or asks of others, fails."""
+def visitor(browser, play_server):
+    """Visitor of the page for all tests of a module. Console messages and requests to other servers fail."""
     from support.browser import Visitor
 
-    visitor = Visitor(browser, play)
-    visitor.page.goto(play)
+    visitor = Visitor(browser, play_server.url)
+    visitor.page.goto(play_server.url)
     yield visitor
-    assert visitor.wrong == []
-    assert visitor.most == 1
+    assert visitor.problems == []
+    assert visitor.max_in_flight == 1
 
 
 @pytest.fixture(scope="module")

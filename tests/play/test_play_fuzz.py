@@ -1,13 +1,14 @@
-"""Whatever is sent to `fillin play`, it is never an error of the server: schemathesis makes requests of the schema, and
-tables are made of cells that are hard to read."""
+"""No request causes a server error: schemathesis generates requests from the schema, hypothesis generates tables with
+cells that are hard to parse."""
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
+from support.play_server import TIMEOUT
 
 from fillin.play import limits, span, tables
 
-schemathesis = pytest.importorskip("schemathesis", reason="pip install 'fillin[dev]' brings schemathesis")
+schemathesis = pytest.importorskip("schemathesis", reason="pip install 'fillin[dev]' installs schemathesis")
 NUMBERS = ["0", "-0", "1", "1", "2.5", "1e308", "-1e308", "1e-320", "inf", "1e999", "1,5", "=1+1"]
 DATES = ["2020-01-01", "2020-02-30", "31.12.1999 23:59", "0001-01-01", "9999-12-31T23:59:59Z"]
 WORDS = [*"-?'\"ab🙂\x00\ufeff ", "", "NA", "nan", "true", "False", '""', "a\nb", "<script>"]
@@ -20,29 +21,28 @@ CELLS = st.one_of(
 
 @pytest.fixture
 def quick(monkeypatch):
-    """What takes seconds takes less: fewer points are measured in full, and fits end soon."""
-    for name, less in (("PAIRS", 200_000), ("DENSE", 200), ("FUSED", 400)):
-        monkeypatch.setattr(limits, name, less)
-    monkeypatch.setattr(span, "_BASE", 200)
-    monkeypatch.setattr(span, "_CHEAP", {})
+    """Small measurements and short fits."""
+    for name, value in (("MAX_KERNEL_PAIRS", 200_000), ("MAX_BIAS_POINTS", 200), ("MAX_FUSED_POINTS", 400)):
+        monkeypatch.setattr(limits, name, value)
+    monkeypatch.setattr(span, "_SMALL_POINTS", 400)
     monkeypatch.setattr(tables, "_STEPS", 2)
 
 
 @pytest.mark.usefixtures("quick")
-def test_no_request_is_an_error_of_the_server(play, client):
+def test_no_request_is_an_error_of_the_server(play_server, client):
     schema = schemathesis.openapi.from_dict(client.get("/openapi.json").json())
-    asked = {_ask(found.ok(), play) for found in schema.get_all_operations()}
-    assert {"/api/span", "/api/tables", "/api/curves", "/api/images/complete"} <= asked
+    paths = {_fuzz(operation.ok(), play_server.url) for operation in schema.get_all_operations()}
+    assert {"/api/span", "/api/tables", "/api/curves", "/api/images/complete"} <= paths
 
 
-def _ask(operation, play):
+def _fuzz(operation, url):
     @hypothesis.settings(max_examples=6, suppress_health_check=list(hypothesis.HealthCheck))
     @hypothesis.given(case=operation.as_strategy())
-    def ask(case):
-        answer = case.call(base_url=play)
-        assert answer.status_code < 500, (case.path, case.body, answer.text)
+    def send(case):
+        response = case.call(base_url=url, timeout=TIMEOUT)
+        assert response.status_code < 500, (case.path, case.body, response.text)
 
-    ask()
+    send()
     return operation.path
 
 
@@ -65,9 +65,9 @@ def _quoted(cell):
 @hypothesis.settings(max_examples=30, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(body=csvs())
 def test_no_table_is_an_error_of_the_server(client, body):
-    answer = client.post("/api/tables", content=body, headers={"content-type": "text/csv"})
-    assert answer.status_code in (200, 422), (body, answer.text)
-    for cell in answer.json()["filled"][:2] if answer.is_success else ():
-        asked = {"id": answer.json()["id"], "row": cell["row"], "column": cell["column"]}
-        looked = client.post("/api/tables/cell", json=asked)
-        assert looked.status_code == 200, (body, looked.text)
+    response = client.post("/api/tables", content=body, headers={"content-type": "text/csv"})
+    assert response.status_code in (200, 422), (body, response.text)
+    for cell in response.json()["filled"][:2] if response.is_success else ():
+        request = {"id": response.json()["id"], "row": cell["row"], "column": cell["column"]}
+        explanation = client.post("/api/tables/cell", json=request)
+        assert explanation.status_code == 200, (body, explanation.text)

@@ -1,4 +1,4 @@
-"""`fillin play`: a page in the browser on which it can be seen at work."""
+"""`fillin play`: serve the interactive web page."""
 
 import argparse
 
@@ -8,16 +8,16 @@ _EXAMPLES = """\
   fillin play                        on a free port; opens the browser
   fillin play --port 8000 --no-browser
 
-The page: curves that follow the points you drag, pictures, tables, and what a window saves. It is served to this
-machine alone, and asks nothing of any other. /openapi.json describes the JSON API behind it: docs/play.md.
+The page: curves that follow the points you drag, image completion, table filling, and the cost of attention spans. It
+is served to this machine only and contacts no other. /openapi.json describes its JSON API: docs/play.md.
 """
 
 
 def add(commands) -> None:
-    command = describe(commands, "play", "open a page on which to see it work", _EXAMPLES)
-    command.add_argument("--port", type=positive, metavar="N", help="on this port (default: a free one)")
+    command = describe(commands, "play", "open an interactive web page", _EXAMPLES)
+    command.add_argument("--port", type=positive, metavar="N", help="port (default: a free one)")
     command.add_argument(
-        "--no-browser", dest="browser", action="store_false", help="only print the address, do not open it"
+        "--no-browser", dest="browser", action="store_false", help="print the address, but do not open it"
     )
     command.set_defaults(run=run)
 

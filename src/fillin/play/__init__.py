@@ -1,7 +1,7 @@
-"""`fillin play`: a page in the browser on which a neural process can be seen at work, and the JSON API behind it.
+"""`fillin play`: a web page on which neural processes run interactively, and its JSON API.
 
-`serve()` starts it; `fillin.play.app.create_app()` is the ASGI application alone. The page is in `page/`: HTML, CSS and
-modules of JavaScript as the browser reads them, with nothing from outside.
+`serve()` starts the server; `fillin.play.app.create_app()` builds the ASGI application alone. `page/` has the HTML, CSS
+and JavaScript modules exactly as the browser loads them; nothing comes from other servers.
 """
 
 from fillin.play.server import serve

@@ -1,4 +1,4 @@
-"""The ASGI application: the four tools, the page, and how every error is answered."""
+"""ASGI application: the four tools, the static page, and the responses to errors."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,79 +9,89 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 import fillin
 from fillin.errors import FillinError
 from fillin.play import curves, images, span, tables
 from fillin.play.guard import Guard
-from fillin.play.job_queue import Busy, Lanes
-from fillin.play.schema import Problem
-from fillin.play.table_cache import Memory
+from fillin.play.job_queue import JobQueues, QueueBusy
+from fillin.play.limits import Limits
 
 _TOOLS = curves, images, tables, span
-_ABOUT = "What the page of `fillin play` asks: curves, images, tables and windows. Everything stays on this machine."
-_PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Problem, "description": "The body is no JSON."},
-    403: {"model": Problem, "description": "Host or Origin is not this server."},
-    408: {"model": Problem, "description": "The body did not come in time."},
-    413: {"model": Problem, "description": "The body is too large."},
-    415: {"model": Problem, "description": "The body is of a kind that is not read here."},
-    422: {"model": Problem, "description": "Something is wrong with what was sent: what, and what to do."},
-    503: {"model": Problem, "description": "Too many requests are waiting; Retry-After says when to try again."},
+_DESCRIPTION = "API of the page of `fillin play`: curves, images, tables and attention spans, computed on this machine."
+
+
+class ErrorResponse(BaseModel):
+    """Cause of an error, its location in the request, and a remedy."""
+
+    detail: str
+
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorResponse, "description": description}
+    for status, description in {
+        400: "The body is not valid JSON.",
+        403: "Host or Origin is not this server.",
+        408: "The body did not arrive in time.",
+        413: "The body is too large.",
+        415: "The Content-Type is not accepted.",
+        422: "The request is invalid, or its computation was stopped at the time limit.",
+        503: "Too many requests are waiting; Retry-After has the seconds to wait.",
+    }.items()
+}
+_DETAILS = {
+    400: "the body is not valid JSON; see /openapi.json for the schema",
+    404: "this path does not exist; the page is at /",
 }
 
-_KNOWN = {
-    400: "the body is no JSON that can be read; /openapi.json has what is read here",
-    404: "there is nothing here; the page is at /",
-}
 
-
-def create_app(port: int | None = None) -> Guard:
-    """The whole application, guarded. With a port, requests must name it: those to any other host are refused."""
+def create_app(port: int | None = None, limits: Limits = Limits()) -> Guard:  # noqa: B008 (frozen)
+    """Return the guarded application. With a port, requests to any other host or port are refused."""
 
     @asynccontextmanager
-    async def life(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        app.state.lanes.close()
+        app.state.queues.close()
 
     app = FastAPI(
-        title="fillin play", version=fillin.__version__, description=_ABOUT, docs_url=None, redoc_url=None,
-        lifespan=life, responses=_PROBLEMS,
+        title="fillin play", version=fillin.__version__, description=_DESCRIPTION, docs_url=None, redoc_url=None,
+        lifespan=lifespan, responses=_ERRORS,
     )  # fmt: skip
-    app.state.lanes, app.state.tables = Lanes(), Memory()
+    app.state.queues, app.state.table_cache = JobQueues(limits), tables.TableCache(limits.cached_tables)
     for tool in _TOOLS:
         app.include_router(tool.router)
-    app.add_exception_handler(FillinError, _mistaken)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _plain)
-    app.add_exception_handler(Busy, _busy)
+    app.add_exception_handler(FillinError, _respond_to_fillin_error)
+    app.add_exception_handler(RequestValidationError, _respond_to_invalid_request)
+    app.add_exception_handler(HTTPException, _respond_to_http_error)
+    app.add_exception_handler(QueueBusy, _respond_to_busy_queue)
     app.mount("/", StaticFiles(directory=str(files("fillin.play") / "page"), html=True))
-    return Guard(app, port)
+    return Guard(app, port, limits)
 
 
-async def _mistaken(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": getattr(error, "shell", str(error))}, 422)
+async def _respond_to_fillin_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, FillinError)
+    return JSONResponse({"detail": error.shell}, 422)
 
 
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """The first mistake as one sentence: where it is, and what is wanted. What was sent is not repeated: it may be no
-    number that JSON can hold."""
+async def _respond_to_invalid_request(request: Request, error: Exception) -> JSONResponse:
+    """Report the first error with its location. The input is not repeated: it may be a number JSON cannot hold."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return JSONResponse({"detail": _KNOWN[400]}, 400)
-    where = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))[:100]
-    said = first["msg"].removeprefix("Value error, ")
-    said = said[:1].lower() + said[1:]
-    return JSONResponse({"detail": f"{where or 'the body'}: {said[:300]}; /openapi.json has what is read here"}, 422)
+        return JSONResponse({"detail": _DETAILS[400]}, 400)
+    location = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))[:100] or "the body"
+    message = first["msg"].removeprefix("Value error, ")[:300]
+    detail = f"{location}: {message[:1].lower()}{message[1:]}; see /openapi.json for the schema"
+    return JSONResponse({"detail": detail}, 422)
 
 
-async def _plain(request: Request, error: Exception) -> JSONResponse:
+async def _respond_to_http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    said = _KNOWN.get(error.status_code, str(error.detail))
-    return JSONResponse({"detail": said}, error.status_code, headers=error.headers)
+    detail = _DETAILS.get(error.status_code, str(error.detail))
+    return JSONResponse({"detail": detail}, error.status_code, headers=error.headers)
 
 
-async def _busy(request: Request, error: Exception) -> JSONResponse:
+async def _respond_to_busy_queue(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"detail": str(error)}, 503, headers={"Retry-After": "1"})

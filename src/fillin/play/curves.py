@@ -1,4 +1,4 @@
-"""Curves: known points in, mean, bands, whole functions and the attention of each head out."""
+"""Curves tool: from context points to the mean, prediction intervals, function samples and attention weights."""
 
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,62 +9,65 @@ from pydantic import BaseModel, Field, field_validator
 
 from fillin.errors import InputError
 from fillin.play import limits
-from fillin.play.code import code_of
+from fillin.play.code import write_program
 from fillin.play.job_queue import Deadline
-from fillin.play.models import CHOICES, Told, model_of, tell
-from fillin.play.schema import Asked, Number, Positive, Seed
+from fillin.play.limits import Coordinate, PositiveScale, Seed, StrictRequest
+from fillin.play.models import CURVE_MODELS, load_curve_model, predict_curve
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-FIFTY, NINETY_FIVE = 0.6744898, 1.959964  # deviations of a normal distribution that hold such a share
 router = APIRouter(prefix="/api/curves", tags=["curves"])
-Model = Literal["te-tnp", "anp", "convcnp", "gp"]
+Point = tuple[Coordinate, Coordinate]
+CurveModelName = Literal["te-tnp", "anp", "convcnp", "gp"]
+_Z50, _Z95 = 0.6744898, 1.959964  # half widths of central normal intervals, in standard deviations
+_MAX_MODEL_COORDINATE = 1e4  # in the model's units
+_MAX_GRID_EXTENT = 200  # of a ConvCNP, in the model's units
 
 
-class Units(Asked):
-    """What is 0 and what is 1 to the models, in units of the points: they know x about −2 … 2, y about −1 … 1."""
+class CurveUnits(StrictRequest):
+    """Origin and unit of the model's x and y. The models were trained on x in −2 … 2 and y in about −1 … 1."""
 
-    x0: Number = 0.0
-    x1: Positive = 1.0
-    y0: Number = 0.0
-    y1: Positive = 1.0
-
-
-class Curve(Asked):
-    """Known points, the model that is asked, and by how much everything is moved (in units of the model's x)."""
-
-    points: Annotated[list[tuple[Number, Number]], Field(max_length=limits.POINTS, examples=[[[-1, 0.5], [0.5, -0.4]]])]
-    model: Model = "te-tnp"
-    shift: Annotated[float, Field(ge=-limits.SHIFT, le=limits.SHIFT, allow_inf_nan=False)] = 0.0
-    units: Units = Units()
+    x0: Coordinate = 0.0
+    x1: PositiveScale = 1.0
+    y0: Coordinate = 0.0
+    y1: PositiveScale = 1.0
 
 
-class CurveAsked(Curve):
-    """… and where: `places` from one end of the `window` to the other, before the shift."""
+class CurveContext(StrictRequest):
+    """Context points, the model, and a shift of all locations in the model's units."""
 
-    window: tuple[Number, Number] = (-2.5, 2.5)
-    places: Annotated[int, Field(ge=2, le=limits.PLACES)] = 121
-    samples: Annotated[int, Field(ge=0, le=limits.SAMPLES)] = 4
+    points: Annotated[list[Point], Field(max_length=limits.MAX_CURVE_POINTS, examples=[[[-1, 0.5], [0.5, -0.4]]])]
+    model: CurveModelName = "te-tnp"
+    shift: Annotated[float, Field(ge=-limits.MAX_SHIFT, le=limits.MAX_SHIFT, allow_inf_nan=False)] = 0.0
+    units: CurveUnits = CurveUnits()
+
+
+class CurveRequest(CurveContext):
+    """Prediction at `n_targets` evenly spaced locations of the `window`, which is given before the shift."""
+
+    window: tuple[Coordinate, Coordinate] = (-2.5, 2.5)
+    n_targets: Annotated[int, Field(ge=2, le=limits.MAX_CURVE_TARGETS)] = 121
+    samples: Annotated[int, Field(ge=0, le=limits.MAX_FUNCTION_SAMPLES)] = 4
     seed: Seed = 0
 
     @field_validator("window")
     @classmethod
-    def _rises(cls, window: tuple[float, float]) -> tuple[float, float]:
+    def _is_increasing(cls, window: tuple[float, float]) -> tuple[float, float]:
         if not window[0] < window[1]:
-            raise ValueError(f"goes from its lower end to its upper one, got {window[0]:g} to {window[1]:g}")
+            raise ValueError(f"the lower end must be below the upper end, got {window[0]:g} and {window[1]:g}")
         return window
 
 
-class AttentionAsked(Curve):
-    """… and from which place it is looked, before the shift."""
+class CurveAttentionRequest(CurveContext):
+    """Attention weights of the target `at`, a location before the shift."""
 
-    at: Number
+    at: Coordinate
 
 
-class CurveTold(BaseModel):
-    """Along x: the mean, bands that hold 50 % and 95 %, and whole functions. Where everything was moved, `unmoved` is
-    the mean that the model gives without it, and `change` the largest difference."""
+class CurveResponse(BaseModel):
+    """Predictive mean, 50 % and 95 % prediction intervals and function samples at x. With a shift, `unshifted` is the
+    mean without it, and `max_change` the largest difference between the two means."""
 
     x: list[float]
     mean: list[float]
@@ -73,99 +76,100 @@ class CurveTold(BaseModel):
     low95: list[float]
     high95: list[float]
     samples: list[list[float]]
-    unmoved: list[float] | None
-    change: float | None
+    unshifted: list[float] | None
+    max_change: float | None
     milliseconds: float
 
 
-class AttentionTold(BaseModel):
-    """For each head the weight of each known point, and what these weights are."""
+class CurveAttentionResponse(BaseModel):
+    """Weight of each context point for each head, and a description of these weights."""
 
     heads: list[list[float]]
-    what: str
+    description: str
 
 
-class ModelTold(BaseModel):
-    name: Model
+class CurveModelResponse(BaseModel):
+    """Model of the curves tool."""
+
+    name: CurveModelName
     title: str
     weights: str | None
     equivariant: bool
-    about: str
+    description: str
 
 
 @router.get("/models")
-def models() -> list[ModelTold]:
-    """The models that can be asked."""
-    return [
-        ModelTold(name=name, title=c.title, weights=c.weights, equivariant=c.equivariant, about=c.about)  # type: ignore[arg-type]
-        for name, c in CHOICES.items()
-    ]
+def models() -> list[CurveModelResponse]:
+    """List the models."""
+    return [CurveModelResponse(name=name, **vars(model)) for name, model in CURVE_MODELS.items()]  # type: ignore[arg-type]
 
 
 @router.post("")
-async def predict(asked: CurveAsked, request: Request) -> CurveTold:
-    """Mean, bands and coherent samples."""
-    return await request.app.state.lanes.quick.run(lambda deadline: _predict(asked, deadline))
+async def predict(curve: CurveRequest, request: Request) -> CurveResponse:
+    """Predict the mean, prediction intervals and function samples."""
+    return await request.app.state.queues.interactive.run(lambda deadline: _predict(curve, deadline))
 
 
 @router.post("/attention")
-async def attention(asked: AttentionAsked, request: Request) -> AttentionTold:
-    """Where each head looks from one place."""
-    return await request.app.state.lanes.quick.run(lambda deadline: _attention(asked))
+async def attention(curve: CurveAttentionRequest, request: Request) -> CurveAttentionResponse:
+    """Return the attention weights of one target."""
+    return await request.app.state.queues.interactive.run(lambda deadline: _attention(curve))
 
 
 @router.post("/code", response_class=PlainTextResponse)
-async def code(asked: CurveAsked) -> str:
-    """A Python program that computes the same, without this server."""
-    return code_of(asked)
+async def code(curve: CurveRequest) -> str:
+    """Return a Python program that computes the same prediction without this server."""
+    return write_program(curve)
 
 
-def tensors(asked: Curve) -> "tuple[Tensor, Tensor]":
-    """Places and values [1 n 1] in the model's units."""
+def _context_tensors(curve: CurveContext) -> "tuple[Tensor, Tensor]":
+    """Locations and values [1 n 1] in the model's units."""
     import torch
 
-    points = torch.tensor(asked.points, dtype=torch.float64).reshape(1, -1, 2)
-    units = asked.units
+    points, units = torch.tensor(curve.points, dtype=torch.float64).reshape(1, -1, 2), curve.units
     x, y = (points[..., :1] - units.x0) / units.x1, (points[..., 1:] - units.y0) / units.y1
-    if max(x.abs().max(), y.abs().max()) > 1e4 if x.numel() else False:
+    if x.numel() and max(x.abs().max(), y.abs().max()) > _MAX_MODEL_COORDINATE:
         raise InputError(
-            "points: some lie beyond 10,000 in the model's units; choose units in which they are about one"
+            f"points: coordinates exceed {_MAX_MODEL_COORDINATE:,.0f} in the model's units; choose units in which they "
+            "are of order one"
         )
-    return x.float() + asked.shift, y.float()
+    return x.float() + curve.shift, y.float()
 
 
-def _predict(asked: CurveAsked, deadline: Deadline) -> CurveTold:
+def _predict(curve: CurveRequest, deadline: Deadline) -> CurveResponse:
     import torch
 
-    start, units = perf_counter(), asked.units
-    xc, yc = tensors(asked)
-    low, high = ((end - units.x0) / units.x1 for end in asked.window)
+    start, units = perf_counter(), curve.units
+    xc, yc = _context_tensors(curve)
+    low, high = ((end - units.x0) / units.x1 for end in curve.window)
     if max(abs(low), abs(high)) > 1e3 or high - low < 1e-6:
+        raise InputError("window: in the model's units it must lie within −1,000 … 1,000 and be wider than 10⁻⁶")
+    if curve.model == "convcnp" and (extent := _extent(xc, low, high)) > _MAX_GRID_EXTENT:
         raise InputError(
-            "window: it must lie within −1,000 … 1,000 in the model's units, and be wider than a millionth"
+            f"points: the grid of the ConvCNP would span {extent:.0f} of the model's units, more than "
+            f"{_MAX_GRID_EXTENT}; move the points closer together"
         )
-    if asked.model == "convcnp" and (extent := _extent(xc, low, high)) > 200:
-        raise InputError(f"the grid of a ConvCNP would span {extent:.0f} units, more than 200; bring the points nearer")
-    home = torch.linspace(low, high, asked.places).view(1, -1, 1)
-    told = tell(asked.model, xc, yc, home + asked.shift, asked.samples, asked.seed)
+    xt = torch.linspace(low, high, curve.n_targets).view(1, -1, 1)
+    prediction = predict_curve(curve.model, xc, yc, xt + curve.shift, curve.samples, curve.seed)
     deadline()
-    unmoved = tell(asked.model, xc - asked.shift, yc, home).mean if asked.shift else None
-    x = torch.linspace(*asked.window, asked.places, dtype=torch.float64) + asked.shift * units.x1
+    unshifted = predict_curve(curve.model, xc - curve.shift, yc, xt).mean if curve.shift else None
+    x = torch.linspace(*curve.window, curve.n_targets, dtype=torch.float64) + curve.shift * units.x1
 
-    def listed(values: "Tensor") -> list:
+    def rounded(values: "Tensor") -> list:
         return [round(v, 6) for v in values.tolist()]
 
-    def of_y(values: "Tensor") -> list:
-        return listed(values.double() * units.y1 + units.y0)
+    def in_y_units(values: "Tensor") -> list:
+        return rounded(values.double() * units.y1 + units.y0)
 
-    def band(width: float) -> list[list[float]]:
-        return [of_y(told.mean + sign * width * told.std) for sign in (-1, 1)]
+    def bound(z: float) -> list:
+        return in_y_units(prediction.mean + z * prediction.std)
 
-    (low50, high50), (low95, high95) = band(FIFTY), band(NINETY_FIVE)
-    return CurveTold(
-        x=listed(x), mean=of_y(told.mean), low50=low50, high50=high50, low95=low95, high95=high95,
-        samples=[of_y(one) for one in told.functions],
-        unmoved=None if unmoved is None else of_y(unmoved), change=_change(told, unmoved, units),
+    return CurveResponse(
+        x=rounded(x), mean=in_y_units(prediction.mean),
+        low50=bound(-_Z50), high50=bound(_Z50), low95=bound(-_Z95), high95=bound(_Z95),
+        samples=[in_y_units(sample) for sample in prediction.samples],
+        unshifted=None if unshifted is None else in_y_units(unshifted),
+        max_change=None if unshifted is None else _max_change(prediction.mean, unshifted, units),
         milliseconds=round(1e3 * (perf_counter() - start), 2),
     )  # fmt: skip
 
@@ -174,35 +178,37 @@ def _extent(xc: "Tensor", low: float, high: float) -> float:
     return max(float(xc.max()), high) - min(float(xc.min()), low) if xc.numel() else high - low
 
 
-def _change(told: Told, unmoved: "Tensor | None", units: Units) -> float | None:
-    return None if unmoved is None else round(float((told.mean - unmoved).abs().max()) * units.y1, 6)
+def _max_change(mean: "Tensor", unshifted: "Tensor", units: CurveUnits) -> float:
+    return round(float((mean - unshifted).abs().max()) * units.y1, 6)
 
 
-def _attention(asked: AttentionAsked) -> AttentionTold:
-    """The weights of the last attention from a target to the known points; of a model that has none, how much its mean
-    moves with each point."""
+def _attention(curve: CurveAttentionRequest) -> CurveAttentionResponse:
+    """Weights of the last attention from the target to the context; for models without attention, the weights or the
+    derivatives of the mean."""
     import torch
 
     from fillin.attention import record_weights
 
-    xc, yc = tensors(asked)
-    at = torch.full((1, 1, 1), (asked.at - asked.units.x0) / asked.units.x1 + asked.shift)
+    xc, yc = _context_tensors(curve)
+    xt = torch.full((1, 1, 1), (curve.at - curve.units.x0) / curve.units.x1 + curve.shift)
     if not xc.numel():
-        return AttentionTold(heads=[], what="nothing is known yet")
-    model = model_of(asked.model)
-    if asked.model == "gp":
-        return _told(model.weights(xc, yc, at), "how much each point counts in the mean: k (K + σ²I)⁻¹")
-    if asked.model == "convcnp":
+        return CurveAttentionResponse(heads=[], description="there are no context points yet")
+    model = load_curve_model(curve.model)
+    if curve.model == "gp":
+        return _head_weights(model.weights(xc, yc, xt), "weight of each point in the mean: k (K + σ²I)⁻¹")
+    if curve.model == "convcnp":
         with torch.enable_grad():
             y = yc.clone().requires_grad_()
-            (slopes,) = torch.autograd.grad(model(xc, y, at).mean.sum(), y)
-        return _told(slopes[..., 0], "no attention here: how much the mean moves with each point, ∂mean/∂y")
-    with record_weights() as seen, torch.inference_mode():
-        model(xc, yc, at)
-    to_points = [one.weights for one in seen if one.weights.shape[2:] == (1, xc.shape[1]) and one.weights.shape[1] > 1]
-    last = to_points[-1]  # what has one head is a mean over the points
-    return _told(last[0, :, 0], f"weights of the last attention to the points, {last.shape[1]} heads")
+            (gradient,) = torch.autograd.grad(model(xc, y, xt).mean.sum(), y)
+        return _head_weights(gradient[..., 0], "no attention: derivative of the mean by each point, ∂mean/∂y")
+    with record_weights() as records, torch.inference_mode():
+        model(xc, yc, xt)
+    # an attention with a single head is a mean over the points
+    shapes = [(record.weights, record.weights.shape) for record in records]
+    last = [weights for weights, shape in shapes if shape[2:] == (1, xc.shape[1]) and shape[1] > 1][-1]
+    return _head_weights(last[0, :, 0], f"weights of the last attention to the points, {last.shape[1]} heads")
 
 
-def _told(weights: "Tensor", what: str) -> AttentionTold:
-    return AttentionTold(heads=[[round(w, 5) for w in head] for head in weights.tolist()], what=what)
+def _head_weights(weights: "Tensor", description: str) -> CurveAttentionResponse:
+    heads = [[round(w, 5) for w in head] for head in weights.tolist()]
+    return CurveAttentionResponse(heads=heads, description=description)

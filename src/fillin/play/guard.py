@@ -1,7 +1,7 @@
-"""What stands before every request: who may ask, how much they may send, and what the browser is told to forbid.
+"""ASGI middleware that checks every request (host, origin, type, size) and sets the security headers of responses.
 
-The server listens on 127.0.0.1 alone. That keeps other machines out, not other pages in the same browser: they are
-told apart by Host (a name that resolves to this machine is none of ours) and by Origin.
+The server listens on 127.0.0.1 alone. That keeps other machines out, but not other pages in the same browser. Host (a
+foreign name may resolve to this machine) and Origin tell those apart.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from fillin.play import limits
+from fillin.play.limits import MEGABYTE, Limits
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -30,14 +30,15 @@ HEADERS = {
 }
 UPLOADS = {"/api/images/read": ("image/png", "image/jpeg"), "/api/tables": ("text/csv",)}
 _HOSTS = ("127.0.0.1", "localhost")
-_SAFE = ("GET", "HEAD")
+_SAFE_METHODS = ("GET", "HEAD")
 
 
 class Guard:
-    """An ASGI application around another."""
+    """ASGI application around another."""
 
-    def __init__(self, app: ASGIApp, port: int | None = None):
-        self.app, self.hosts = app, _names(port)
+    def __init__(self, app: ASGIApp, port: int | None = None, limits: Limits = Limits()):  # noqa: B008 (frozen)
+        self.app, self.limits = app, limits
+        self.hosts = _HOSTS if port is None else tuple(f"{host}:{port}" for host in _HOSTS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -45,81 +46,79 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        guarded = _with_headers(send)
-        refused = self.refuse(scope["method"], scope["path"], Headers(scope=scope))
-        if refused is not None:
-            await answer(guarded, *refused)
+        send = _with_headers(send)
+        error = self.check(scope["method"], scope["path"], Headers(scope=scope))
+        if error is not None:
+            await _send_error(send, *error)
             return
         try:
-            await self.app(scope, _bounded(receive, _most(scope["path"])), guarded)
-        except asyncio.CancelledError:  # by the server, at its end: to let it through would print a traceback
-            await answer(guarded, 503, "the server has ended; start it again")
+            await self.app(scope, self._limit_body(receive, self.max_bytes(scope["path"])), send)
+        except asyncio.CancelledError:  # by the server at shutdown; raised further it would print a traceback
+            await _send_error(send, 503, "the server is stopping; start it again")
 
-    def refuse(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
-        """The status and the reason, or None where all is well."""
+    def check(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
+        """Return the status and message of an error, or None if the request is allowed."""
         host = headers.get("host", "")
         if host not in self.hosts:
             return 403, f"Host {host[:100]!r} is not this server; open http://{self.hosts[0]}"
         origin = headers.get("origin")
         if origin is not None and origin not in {f"http://{name}" for name in self.hosts}:
-            return 403, f"Origin {origin[:100]!r} may not ask; only the page of this server may"
+            return 403, f"requests from Origin {origin[:100]!r} are refused; only the page of this server may send them"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-            return 403, "another page may not ask; only the page of this server may"
-        if method in _SAFE:
+            return 403, "requests from other pages are refused; only the page of this server may send them"
+        if method in _SAFE_METHODS:
             return None
-        kinds = UPLOADS.get(path, ("application/json",))
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if method == "POST" and kind not in kinds:
-            return 415, f"Content-Type {kind[:100]!r} is not what is read here; send {' or '.join(kinds)}"
+        accepted = UPLOADS.get(path, ("application/json",))
+        content_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if method == "POST" and content_type not in accepted:
+            return 415, f"Content-Type {content_type[:100]!r} is not accepted here; send {' or '.join(accepted)}"
         length = headers.get("content-length", "0")
         if not length.isdecimal() or len(length) > 15:
-            return 400, "Content-Length is no number; leave it to the client"
-        if int(length) > _most(path):
-            return 413, f"the body has more than {_most(path) // limits.MEGABYTE} MB; send less"
+            return 400, "Content-Length is not a number; leave it to the client"
+        if int(length) > self.max_bytes(path):
+            return 413, _too_large(self.max_bytes(path))
         return None
 
+    def max_bytes(self, path: str) -> int:
+        """Largest body that is accepted at a path."""
+        return self.limits.upload_bytes if path in UPLOADS else self.limits.body_bytes
 
-def _names(port: int | None) -> tuple[str, ...]:
-    return _HOSTS if port is None else tuple(f"{host}:{port}" for host in _HOSTS)
+    def _limit_body(self, receive: Receive, max_bytes: int) -> Receive:
+        """Limit the size and the time of a body as it arrives: one sent in chunks has no Content-Length."""
+        received, complete, end = 0, False, monotonic() + self.limits.body_seconds
+
+        async def receive_within_limits() -> Message:
+            nonlocal received, complete
+            try:
+                message = await asyncio.wait_for(receive(), None if complete else max(0.0, end - monotonic()))
+            except TimeoutError:
+                detail = f"the body did not arrive within {self.limits.body_seconds:g} s; send it again"
+                raise HTTPException(408, detail, {"Connection": "close"}) from None
+            if message["type"] == "http.request":
+                received, complete = received + len(message.get("body", b"")), not message.get("more_body", False)
+                if received > max_bytes:
+                    raise HTTPException(413, _too_large(max_bytes))
+            return message
+
+        return receive_within_limits
 
 
-def _most(path: str) -> int:
-    return limits.UPLOAD if path in UPLOADS else limits.BODY
-
-
-def _bounded(receive: Receive, most: int) -> Receive:
-    """Also of a body that comes in chunks, without its length; and one that does not come is not waited for."""
-    seen, whole, end = 0, False, monotonic() + limits.SENDING
-
-    async def counted() -> Message:
-        nonlocal seen, whole
-        try:
-            message = await asyncio.wait_for(receive(), None if whole else max(0.0, end - monotonic()))
-        except TimeoutError:
-            late = f"the body did not come within {limits.SENDING:g} s; send it again"
-            raise HTTPException(408, late, {"Connection": "close"}) from None
-        if message["type"] == "http.request":
-            seen, whole = seen + len(message.get("body", b"")), not message.get("more_body", False)
-            if seen > most:
-                raise HTTPException(413, f"the body has more than {most // limits.MEGABYTE} MB; send less")
-        return message
-
-    return counted
+def _too_large(max_bytes: int) -> str:
+    return f"the body is larger than {max_bytes // MEGABYTE} MB; send less"
 
 
 def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in HEADERS.items():
                 headers[name] = value
         await send(message)
 
-    return sending
+    return send_with_headers
 
 
-async def answer(send: Send, status: int, detail: str) -> None:
-    """A refusal as every other error is answered."""
+async def _send_error(send: Send, status: int, detail: str) -> None:
     body = json.dumps({"detail": detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})

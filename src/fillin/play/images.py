@@ -1,4 +1,4 @@
-"""Images: some pixels in, the whole picture out, with how surely, whole pictures that may be, and where heads look."""
+"""Images tool: from observed pixels to the completed image, its uncertainty, samples and attention weights."""
 
 import base64
 import io
@@ -13,34 +13,34 @@ from pydantic import BaseModel, Field, model_validator
 from fillin.errors import InputError
 from fillin.play import limits
 from fillin.play.job_queue import Deadline
-from fillin.play.schema import Asked, Seed
+from fillin.play.limits import Seed, StrictRequest
 
 if TYPE_CHECKING:
     from fillin.filling.image.read import Part
 
 router = APIRouter(prefix="/api/images", tags=["images"])
-WEIGHTS = {"surface": "surface", "digits": "te-tnp-digits"}  # what tells a picture, and the weights of it that ship
-_QUICK = 1024  # cells of a completion that follows a hand
-_SHOWN = 32  # pixels along the longer side of the photographs that come with scikit-learn
-Side = Annotated[int, Field(ge=2, le=limits.SIDE)]
+WEIGHTS = {"surface": "surface", "digits": "te-tnp-digits"}  # the pretrained weights of each model
+_MAX_INTERACTIVE_CELLS = 1024  # of a completion that is computed while the user paints
+_PHOTOGRAPH_SIDE = 32  # pixels along the longer side of scikit-learn's photographs
+Side = Annotated[int, Field(ge=2, le=limits.MAX_IMAGE_SIDE)]
 Byte = Annotated[int, Field(ge=0, le=255)]
-Known = Annotated[int, Field(ge=0, lt=limits.SIDE**2)]
-Model = Literal["surface", "digits"]
+PixelIndex = Annotated[int, Field(ge=0, lt=limits.MAX_IMAGE_SIDE**2)]
+ImageModelName = Literal["surface", "digits"]
 
 
-class Pixels(Asked):
-    """A picture: row by row, its channels together, 0 … 255."""
+class ImagePixels(StrictRequest):
+    """Pixels 0 … 255 of an image, row by row, with the channels of a pixel together."""
 
     height: Side
     width: Side
     channels: Literal[1, 3]
-    pixels: Annotated[list[Byte], Field(max_length=3 * limits.SIDE**2)]
+    pixels: Annotated[list[Byte], Field(max_length=3 * limits.MAX_IMAGE_SIDE**2)]
 
     @model_validator(mode="after")
-    def _whole(self) -> "Pixels":
-        wanted = self.height * self.width * self.channels
-        if len(self.pixels) != wanted:
-            raise ValueError(f"has {len(self.pixels)} numbers; height × width × channels are {wanted}")
+    def _is_complete(self) -> "ImagePixels":
+        size = self.height * self.width * self.channels
+        if len(self.pixels) != size:
+            raise ValueError(f"pixels has {len(self.pixels)} numbers, but height × width × channels is {size}")
         return self
 
     @property
@@ -48,72 +48,71 @@ class Pixels(Asked):
         return np.array(self.pixels, np.uint8).reshape(self.height, self.width, self.channels)
 
 
-class PartAsked(Asked):
-    """A picture, and what is known of it: few pixels, its upper half, a coarse picture of it, or the `painted` pixels
-    (their numbers, row by row). `model` is who tells the rest: a network that knows surfaces, or one that knows
-    handwritten digits, which looks at all pixels at once and so takes pictures of at most 32 × 32."""
+class ImageContext(StrictRequest):
+    """Image and its observed part: a few random pixels, the upper half, a coarse version, or the `observed_pixels`
+    (indices, row by row) if the pattern is "painted". The model "surface" was trained on random surfaces, "digits" on
+    handwritten digits; the latter attends between all pixels, so images are limited to 32 × 32."""
 
-    picture: Pixels
+    image: ImagePixels
     pattern: Literal["few", "half", "coarse", "painted"] = "few"
-    painted: Annotated[list[Known], Field(max_length=limits.SIDE**2, default_factory=list)]
-    model: Model = "surface"
+    observed_pixels: Annotated[list[PixelIndex], Field(max_length=limits.MAX_IMAGE_SIDE**2, default_factory=list)]
+    model: ImageModelName = "surface"
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _fits(self) -> "PartAsked":
-        side = max(self.picture.height, self.picture.width)
-        if self.model == "digits" and side > limits.DIGITS:
-            most = limits.DIGITS
-            raise ValueError(f"the model digits takes pictures of at most {most} × {most} pixels; ask surface")
+    def _fits_the_model(self) -> "ImageContext":
+        if self.model == "digits" and max(self.image.height, self.image.width) > limits.MAX_DIGITS_SIDE:
+            size = f"{limits.MAX_DIGITS_SIDE} × {limits.MAX_DIGITS_SIDE}"
+            raise ValueError(f"the model digits takes images of at most {size} pixels; choose the model surface")
         return self
 
 
-class CompleteAsked(PartAsked):
-    """… and what is wanted: `scale` × `scale` cells for each pixel, and so many whole pictures."""
+class CompletionRequest(ImageContext):
+    """Completion with `scale` × `scale` cells per pixel, and a number of samples."""
 
     scale: Literal[1, 2, 4] = 1
-    samples: Annotated[int, Field(ge=0, le=limits.PICTURES)] = 3
+    samples: Annotated[int, Field(ge=0, le=limits.MAX_IMAGE_SAMPLES)] = 3
 
 
-class HeadsAsked(PartAsked):
-    """… and the pixel from which it is looked."""
+class ImageAttentionRequest(ImageContext):
+    """Attention weights of one target pixel."""
 
-    row: Annotated[int, Field(ge=0, lt=limits.SIDE)]
-    column: Annotated[int, Field(ge=0, lt=limits.SIDE)]
+    row: Annotated[int, Field(ge=0, lt=limits.MAX_IMAGE_SIDE)]
+    column: Annotated[int, Field(ge=0, lt=limits.MAX_IMAGE_SIDE)]
 
 
-class Picture(BaseModel):
-    """A picture that can be completed, and the model that knows the like of it."""
+class ImageResponse(BaseModel):
+    """Image that can be completed, and the model suggested for it."""
 
     name: str
     title: str
-    picture: Pixels
-    model: Model = "surface"
+    image: ImagePixels
+    model: ImageModelName = "surface"
     note: str = ""
 
 
-class Completed(BaseModel):
-    """Pictures as PNG in data URLs: what is known, what is expected, its deviation (from dark, none, to bright, that of
-    `largest`), samples. `painted` are the known pixels, none where they are no pixels."""
+class CompletionResponse(BaseModel):
+    """PNG images as data URLs: observed pixels, predictive mean, standard deviation (dark is 0, bright is `max_std`)
+    and samples. `observed_pixels` is empty for a coarse context, which has no pixels of the image."""
 
-    known: str
+    observed: str
     mean: str
-    deviation: str
-    largest: float
+    std: str
+    max_std: float
     samples: list[str]
-    painted: list[int]
+    observed_pixels: list[int]
 
 
-class Heads(BaseModel):
-    """The known points (row, column) that a pixel is told from, and for each layer the weight of each head on each."""
+class ImageAttentionResponse(BaseModel):
+    """Context points (row, column) of a pixel, and for each layer the weight of each head on each of them."""
 
     points: list[tuple[float, float]]
     layers: list[list[list[float]]]
 
 
 @router.get("")
-async def examples() -> list[Picture]:
-    """The pictures that are there: digits and two photographs that come with scikit-learn."""
+async def examples() -> list[ImageResponse]:
+    """List the example images: digits and two photographs of scikit-learn."""
     return _examples()
 
 
@@ -128,127 +127,130 @@ async def examples() -> list[Picture]:
         }
     },
 )
-async def read(request: Request) -> Picture:
-    """A PNG or JPEG as pixels, no more than 64 along a side. It is decoded in memory and not kept."""
+async def read(request: Request) -> ImageResponse:
+    """Decode a PNG or JPEG in memory, downsampled to at most 64 pixels along a side. Nothing is stored."""
     body = await request.body()
-    return await request.app.state.lanes.slow.run(lambda deadline: _read(body))
+    return await request.app.state.queues.background.run(lambda deadline: _read(body))
 
 
 @router.post("/complete")
-async def complete(asked: CompleteAsked, request: Request) -> Completed:
-    """The picture completed."""
-    lanes = request.app.state.lanes
-    cells = asked.picture.height * asked.picture.width * asked.scale**2
-    lane = lanes.quick if cells <= _QUICK else lanes.slow
-    return await lane.run(lambda deadline: _complete(asked, deadline), request.is_disconnected)
+async def complete(completion: CompletionRequest, request: Request) -> CompletionResponse:
+    """Complete an image."""
+    queues = request.app.state.queues
+    cells = completion.image.height * completion.image.width * completion.scale**2
+    queue = queues.interactive if cells <= _MAX_INTERACTIVE_CELLS else queues.background
+    return await queue.run(lambda deadline: _complete(completion, deadline), request.is_disconnected)
 
 
 @router.post("/attention")
-async def attention(asked: HeadsAsked, request: Request) -> Heads:
-    """Where each head of each layer looks from one pixel."""
-    return await request.app.state.lanes.quick.run(lambda deadline: _heads(asked))
+async def attention(target: ImageAttentionRequest, request: Request) -> ImageAttentionResponse:
+    """Return the attention weights of one pixel, for each head of each layer."""
+    return await request.app.state.queues.interactive.run(lambda deadline: _attention(target))
 
 
 @cache
-def _examples() -> list[Picture]:
-    """Of each digit the first that no network has learnt from, and two photographs."""
+def _examples() -> list[ImageResponse]:
+    """The first held-out image of each digit, and two photographs."""
     from sklearn.datasets import load_sample_image
 
     from fillin.data.images import read_images
 
-    digits, made = read_images("digits", "test"), []
+    digits, images = read_images("digits", "test"), []
     labels = np.asarray(digits.labels)
     for label in range(10):
-        pixels = _pixels(digits.pixels[labels == label][0])
-        made.append(Picture(name=f"digit-{label}", title=f"Digit {label}", picture=pixels, model="digits"))
-    for name in ("flower", "china"):
-        small = _smaller(load_sample_image(f"{name}.jpg"), _SHOWN)
-        made.append(Picture(name=name, title={"flower": "Flower", "china": "Temple"}[name], picture=_pixels(small)))
-    return made
+        pixels = _to_pixels(digits.pixels[labels == label][0])
+        images.append(ImageResponse(name=f"digit-{label}", title=f"Digit {label}", image=pixels, model="digits"))
+    for name, title in {"flower": "Flower", "china": "Temple"}.items():
+        small = _downsample(load_sample_image(f"{name}.jpg"), _PHOTOGRAPH_SIDE)
+        images.append(ImageResponse(name=name, title=title, image=_to_pixels(small)))
+    return images
 
 
-def _pixels(image: ndarray) -> Pixels:
+def _to_pixels(image: ndarray) -> ImagePixels:
     height, width, channels = image.shape
-    return Pixels(height=height, width=width, channels=channels, pixels=image.astype(int).ravel().tolist())
+    return ImagePixels(height=height, width=width, channels=channels, pixels=image.astype(int).ravel().tolist())
 
 
-def _smaller(image: ndarray, side: int) -> ndarray:
-    """At most so many pixels along the longer side, and two along the shorter."""
+def _downsample(image: ndarray, side: int) -> ndarray:
+    """Shrink to at most `side` pixels along the longer side, but no fewer than two along the shorter."""
     from PIL import Image
 
     height, width = image.shape[:2]
-    share = min(1.0, side / max(height, width))
-    size = max(2, round(width * share)), max(2, round(height * share))
+    factor = min(1.0, side / max(height, width))
+    size = max(2, round(width * factor)), max(2, round(height * factor))
     grey = image.shape[2] == 1
-    shrunk = Image.fromarray(image[..., 0] if grey else image).resize(size, Image.Resampling.BOX)
-    return np.asarray(shrunk)[..., None] if grey else np.asarray(shrunk)
+    small = np.asarray(Image.fromarray(image[..., 0] if grey else image).resize(size, Image.Resampling.BOX))
+    return small[..., None] if grey else small
 
 
-def _read(body: bytes) -> Picture:
+def _read(body: bytes) -> ImageResponse:
     from fillin.data.images.image_files import read_picture
 
-    image = read_picture(io.BytesIO(body), "the picture", limits.PIXELS)
-    small = _smaller(image, limits.SIDE)
+    image = read_picture(io.BytesIO(body), "the image", limits.MAX_UPLOADED_PIXELS)
+    small = _downsample(image, limits.MAX_IMAGE_SIDE)
     (h, w), (height, width) = image.shape[:2], small.shape[:2]
-    note = "" if (h, w) == (height, width) else f"made smaller: {w} × {h} → {width} × {height} pixels"
-    return Picture(name="dropped", title="Your picture", picture=_pixels(small), note=note)
+    note = "" if (h, w) == (height, width) else f"downsampled: {w} × {h} → {width} × {height} pixels"
+    return ImageResponse(name="dropped", title="Your image", image=_to_pixels(small), note=note)
 
 
-def _part(asked: PartAsked) -> "Part":
+def _observed_part(context: ImageContext) -> "Part":
     from fillin.data.images import Pattern
     from fillin.filling.image.read import by_mask, by_pattern
 
-    picture = asked.picture.array
-    h, w = picture.shape[:2]
-    if asked.pattern == "painted":
+    image = context.image.array
+    h, w = image.shape[:2]
+    if context.pattern == "painted":
+        if not context.observed_pixels or max(context.observed_pixels) >= h * w:
+            raise InputError(f"observed_pixels: give at least one of the pixels 0 … {h * w - 1}")
         mask = np.zeros(h * w, bool)
-        if max(asked.painted, default=0) >= h * w:
-            raise InputError(f"painted: the picture has pixels 0 … {h * w - 1}")
-        mask[asked.painted] = True
-        return by_mask(picture, mask.reshape(h, w), True, (), "painted")
-    coarse = max(2, min(h, w) // 8)
-    patterns = {"few": Pattern("random", 0.3 if h * w <= 100 else 0.1), "half": Pattern("top")}
-    pattern = patterns.get(asked.pattern, Pattern("coarse", coarse))
-    return by_pattern(picture, pattern, asked.seed, np.zeros((h, w), bool))
+        mask[context.observed_pixels] = True
+        return by_mask(image, mask.reshape(h, w), True, (), "observed_pixels")
+    pattern = {
+        "few": Pattern("random", 0.3 if h * w <= 100 else 0.1),
+        "half": Pattern("top"),
+        "coarse": Pattern("coarse", max(2, min(h, w) // 8)),
+    }[context.pattern]
+    return by_pattern(image, pattern, context.seed, np.zeros((h, w), bool))
 
 
 @cache
-def _model(name: str) -> Any:
+def _load_image_model(name: str) -> Any:
     from fillin.filling.image.weights import completer
 
     return completer(WEIGHTS[name])
 
 
-def _complete(asked: CompleteAsked, deadline: Deadline) -> Completed:
+def _complete(completion: CompletionRequest, deadline: Deadline) -> CompletionResponse:
     import matplotlib as mpl
 
     from fillin.filling.image.api import complete_points
     from fillin.filling.image.figures import bytes_of, known_pixels, uncertainty
 
-    part, model = _part(asked), _model(asked.model)
-    done = complete_points(
-        part.x, part.y, part.shape, part.mask, asked.scale, asked.samples, model, asked.seed, deadline
+    part, model = _observed_part(completion), _load_image_model(completion.model)
+    completed = complete_points(
+        part.x, part.y, part.shape, part.mask, completion.scale, completion.samples, model, completion.seed, deadline
     )
-    std = uncertainty(done)
-    largest = float(std.max())
-    coloured = mpl.colormaps["viridis"](std / max(largest, 1e-9))[..., :3]
-    return Completed(
-        known=_png(bytes_of(known_pixels(part))), mean=_png(bytes_of(done.mean)), deviation=_png(bytes_of(coloured)),
-        largest=round(largest, 4), samples=[_png(bytes_of(one)) for one in done.samples],
-        painted=[] if part.mask is None else np.flatnonzero(part.mask).tolist(),
+    std = uncertainty(completed)
+    max_std = float(std.max())
+    std_colours = mpl.colormaps["viridis"](std / max(max_std, 1e-9))[..., :3]
+    return CompletionResponse(
+        observed=_png(bytes_of(known_pixels(part))), mean=_png(bytes_of(completed.mean)),
+        std=_png(bytes_of(std_colours)), max_std=round(max_std, 4),
+        samples=[_png(bytes_of(sample)) for sample in completed.samples],
+        observed_pixels=[] if part.mask is None else np.flatnonzero(part.mask).tolist(),
     )  # fmt: skip
 
 
-def _heads(asked: HeadsAsked) -> Heads:
+def _attention(target: ImageAttentionRequest) -> ImageAttentionResponse:
     from fillin.filling.image.attention_figure import heads_of
 
-    part = _part(asked)
+    part = _observed_part(target)
     h, w = part.shape
-    if asked.row >= h or asked.column >= w:
-        raise InputError(f"row, column: the picture has rows 0 … {h - 1} and columns 0 … {w - 1}")
-    x, layers = heads_of(_model(asked.model), part, (asked.row, asked.column))
-    return Heads(
-        points=[(round(row, 3), round(column, 3)) for row, column in x.tolist()],
+    if target.row >= h or target.column >= w:
+        raise InputError(f"row, column: the image has rows 0 … {h - 1} and columns 0 … {w - 1}")
+    points, layers = heads_of(_load_image_model(target.model), part, (target.row, target.column))
+    return ImageAttentionResponse(
+        points=[(round(row, 3), round(column, 3)) for row, column in points.tolist()],
         layers=[np.round(layer.astype(float), 5).tolist() for layer in layers],
     )
 
@@ -256,6 +258,6 @@ def _heads(asked: HeadsAsked) -> Heads:
 def _png(image: ndarray) -> str:
     from PIL import Image
 
-    out = io.BytesIO()
-    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(out, "PNG")
-    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+    buffer = io.BytesIO()
+    Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(buffer, "PNG")
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

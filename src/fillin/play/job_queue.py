@@ -1,6 +1,6 @@
-"""Who computes when: one computation at a time in each lane, a bounded queue before it, and a time limit.
+"""Job queues: one computation at a time in each, a bounded number of waiting requests, and a time limit.
 
-What is dragged has a lane of its own, so that no table or photograph that someone else dropped holds it up.
+Interactive requests have a queue of their own, so that no uploaded table or photograph delays a drag.
 """
 
 import asyncio
@@ -10,130 +10,141 @@ from time import monotonic
 from typing import TypeVar
 
 from fillin.errors import InputError
-from fillin.play import limits
-from fillin.play.models import load_all
+from fillin.play.limits import Limits
+from fillin.play.models import warm_up
 
-Answer = TypeVar("Answer")
-Gone = Callable[[], Awaitable[bool]]
-_LOOK, _GRACE = 0.5, 1.0  # seconds between looks for who has left, and that a step may take beyond the limit
-
-
-class Busy(Exception):
-    """The queue is full, or the turn of a request did not come in time: try again."""
+Result = TypeVar("Result")
+IsDisconnected = Callable[[], Awaitable[bool]]
+_POLL_SECONDS = 0.5  # between checks for clients that have disconnected
+_GRACE_SECONDS = 1.0  # that a step may take beyond the time limit
 
 
-class TooLong(InputError):
+class QueueBusy(Exception):
+    """The queue is full, or a request was not started in time; the client may try again."""
+
+
+class TimeLimitExceeded(InputError):
     """A computation was stopped at its time limit."""
 
 
 class Deadline:
-    """When an answer must be there. Long computations call it as their `tick`, after each step, and it ends them: a
-    thread cannot be ended from outside."""
+    """Time at which a job must end. Jobs call it after each step, since a thread cannot be stopped from outside."""
 
-    def __init__(self, seconds: float):
-        self.seconds, self.end, self.over = seconds, monotonic() + seconds, False
+    def __init__(self, seconds: float, clock: Callable[[], float] = monotonic):
+        self.seconds, self.cancelled = seconds, False
+        self._clock, self._end = clock, clock() + seconds
 
     @property
-    def left(self) -> float:
-        return self.end - monotonic()
+    def remaining(self) -> float:
+        return self._end - self._clock()
 
-    def give_up(self) -> None:
-        """Nobody waits for the answer any more: the next tick is the last."""
-        self.over = True
+    def cancel(self) -> None:
+        """End the job after its current step."""
+        self.cancelled = True
 
-    def __call__(self, done: int = 0) -> None:
-        if self.over:
-            raise Busy("this was stopped: nobody waits for the answer any more")
-        if self.left < 0:
-            raise TooLong(
-                f"this took more than {self.seconds:g} s and was stopped; ask for less: fewer points, pixels, rows or "
-                "columns"
+    def __call__(self, steps: int = 0) -> None:
+        if self.cancelled:
+            raise QueueBusy("the computation was cancelled: the client has disconnected, or the server is stopping")
+        if self.remaining < 0:
+            raise TimeLimitExceeded(
+                f"the computation was stopped at its time limit of {self.seconds:g} s; request fewer points, pixels, "
+                "rows or columns"
             )
 
 
-class Lane:
-    """`await lane.run(work)`: `work(deadline)` in the lane's one thread, once those before it are done."""
+class JobQueue:
+    """Queue in front of one worker thread: `await queue.run(job)` calls `job(deadline)` when its turn comes."""
 
     def __init__(
-        self, name: str, seconds: float, waiting: int = limits.WAITING, warm: Callable[[], object] = lambda: None
+        self,
+        name: str,
+        seconds: float,
+        max_length: int = Limits.queue_length,
+        warm_up: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = monotonic,
     ):
-        self.name, self.seconds, self.most = name, seconds, waiting
-        self.queued = 0
-        self._now: Deadline | None = None  # of what is computed at the moment
-        self._threads = ThreadPoolExecutor(1, f"fillin-{name}", initializer=_prepare)
-        self._warm = self._threads.submit(warm)
+        self.seconds, self.max_length, self.clock = seconds, max_length, clock
+        self.length = 0
+        self._current: Deadline | None = None
+        self._worker = ThreadPoolExecutor(1, f"fillin-{name}", initializer=_use_one_thread)
+        self._warm_up = self._worker.submit(warm_up)
 
-    async def run(self, work: Callable[[Deadline], Answer], gone: Gone | None = None) -> Answer:
-        """`gone()` says whether who asked has left: then the work ends after its step, and the lane is free."""
-        if self.queued >= self.most:
-            raise Busy(f"{self.most} requests are waiting already; try again in a second")
-        await self._ready()
-        deadline, begun = Deadline(self.seconds), False
+    @property
+    def is_running(self) -> bool:
+        """True while a job is being computed."""
+        return self._current is not None
 
-        def turn() -> Answer:
-            nonlocal begun
-            if deadline.over or deadline.left < 0:  # nobody waits for it any more
-                raise Busy("the turn of this request did not come in time; try again")
-            begun, self._now = True, deadline
+    async def run(self, job: Callable[[Deadline], Result], is_disconnected: IsDisconnected | None = None) -> Result:
+        """Return the result of the job. A job whose client has disconnected is cancelled."""
+        if self.length >= self.max_length:
+            raise QueueBusy(f"{self.max_length} requests are already waiting; try again in a second")
+        await self._warm()
+        deadline, started = Deadline(self.seconds, self.clock), False
+
+        def start() -> Result:
+            nonlocal started
+            if deadline.cancelled or deadline.remaining < 0:
+                raise QueueBusy("the request was not started within its time limit; try again")
+            started, self._current = True, deadline
             try:
-                return work(deadline)
+                return job(deadline)
             finally:
-                self._now = None
+                self._current = None
 
-        self.queued += 1
-        future = self._threads.submit(turn)
+        self.length += 1
+        future = self._worker.submit(start)
         future.add_done_callback(lambda _: self._leave())
-        answer = asyncio.wrap_future(future)
+        result = asyncio.wrap_future(future)
         try:
-            while deadline.left > -_GRACE:
-                await asyncio.wait({answer}, timeout=min(_LOOK, deadline.left + _GRACE))
-                if answer.done():
-                    return answer.result()
-                if gone is not None and await gone():
-                    deadline.give_up()
-            if begun:
+            while deadline.remaining > -_GRACE_SECONDS:
+                await asyncio.wait({result}, timeout=min(_POLL_SECONDS, deadline.remaining + _GRACE_SECONDS))
+                if result.done():
+                    return result.result()
+                if is_disconnected is not None and await is_disconnected():
+                    deadline.cancel()
+            if started:
                 deadline()
-            raise Busy("the turn of this request did not come in time; try again")
+            raise QueueBusy("the request was not started within its time limit; try again")
         finally:
-            if not answer.done():
-                deadline.give_up()
-                answer.cancel()
+            if not result.done():
+                deadline.cancel()
+                result.cancel()
 
-    async def _ready(self) -> None:
-        """What is loaded once is not in the time of who comes first."""
-        if self._warm.done():
+    async def _warm(self) -> None:
+        """Wait for the warm-up, so that the first request does not pay for it."""
+        if self._warm_up.done():
             return
-        warm = asyncio.wrap_future(self._warm)
+        warm_up = asyncio.wrap_future(self._warm_up)
         try:
-            await asyncio.wait({warm})
+            await asyncio.wait({warm_up})
         finally:
-            if not warm.cancel() and not warm.cancelled():
-                warm.exception()  # whoever needs it says what is wrong
+            if not warm_up.cancel() and not warm_up.cancelled():
+                warm_up.exception()  # the job that needs the model raises it again
 
     def _leave(self) -> None:
-        self.queued -= 1
+        self.length -= 1
 
     def close(self) -> None:
-        """No more work, and what is under way ends after its step: Python waits for every thread before it ends."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        if (deadline := self._now) is not None:
-            deadline.give_up()
+        """Accept no more jobs and cancel the current one: Python waits for every thread before it exits."""
+        self._worker.shutdown(wait=False, cancel_futures=True)
+        if (deadline := self._current) is not None:
+            deadline.cancel()
 
 
-def _prepare() -> None:
-    """Tensors here are small: one thread has done its work before a second has begun."""
+def _use_one_thread() -> None:
+    """Tensors here are so small that a second thread costs more than it saves."""
     import torch
 
     torch.set_num_threads(1)
 
 
-class Lanes:
-    """`quick`: what follows a hand, tens of milliseconds; `slow`: what is dropped, seconds."""
+class JobQueues:
+    """`interactive` for requests of tens of milliseconds, `background` for uploads and fits that take seconds."""
 
-    def __init__(self):
-        self.quick = Lane("quick", limits.QUICK, warm=load_all)
-        self.slow = Lane("slow", limits.SLOW)
+    def __init__(self, limits: Limits):
+        self.interactive = JobQueue("interactive", limits.interactive_seconds, limits.queue_length, warm_up)
+        self.background = JobQueue("background", limits.background_seconds, limits.queue_length)
 
     def close(self) -> None:
-        self.quick.close()
-        self.slow.close()
+        self.interactive.close()
+        self.background.close()

@@ -1,29 +1,55 @@
-"""Every bound of `fillin play` in one place: what is larger gets an answer that says so, not a computation."""
+"""Bounds of `fillin play`: sizes of requests, types of their fields, queue lengths and time limits.
 
-MEGABYTE = 1_000_000
+A request beyond a bound gets an error that names it; nothing is computed.
+"""
 
-BODY = 2 * MEGABYTE  # of any request that is no upload
-UPLOAD = 8 * MEGABYTE  # of a picture or a table
-SENDING = 30.0  # seconds that a body may take to come; headers may take twice as long
-WAITING = 32  # requests that may wait for their turn in one lane
-QUICK, SLOW = 10.0, 60.0  # seconds from the arrival of a request to its answer, in each lane
+from dataclasses import dataclass
+from typing import Annotated
 
-LARGEST = 1e12  # of any coordinate
-POINTS = 200  # known points of a curve
-PLACES = 257  # where a curve is told
-SAMPLES = 8  # whole functions
-SHIFT = 100.0  # units by which everything may be moved
+from pydantic import BaseModel, ConfigDict, Field
 
-SIDE = 64  # pixels along the longer side of a picture
-DIGITS = 32  # the same for the network that knows digits, whose pixels all look at one another (and in images.js)
-PIXELS = 1 << 25  # of a picture that is dropped, before it is made smaller
-SCALES = (1, 2, 4)  # cells of the output along a pixel
-PICTURES = 4  # samples of a picture
+MEGABYTE = 1_000_000  # bytes
+MAX_COORDINATE = 1e12
 
-ROWS, COLUMNS, CELLS = 1_000, 30, 10_000  # of a table
-TABLES = 4  # tables that are remembered, so that their cells can be asked about
+MAX_CURVE_POINTS = 200
+MAX_CURVE_TARGETS = 257
+MAX_FUNCTION_SAMPLES = 8
+MAX_SHIFT = 100.0  # in units of the model's x
 
-SCATTERED = 20_000  # points in the plane
-PAIRS = 20_000_000  # pairs inside the window up to which the kernel is run
-DENSE = 1_200  # points up to which a window as a bias is run: it stores every pair of every head, several times
-FUSED = 4_000  # points up to which torch's own attention is run
+MAX_IMAGE_SIDE = 64  # pixels
+MAX_DIGITS_SIDE = 32  # pixels; the digits model attends between all of them (images.js repeats this number)
+MAX_UPLOADED_PIXELS = 1 << 25  # before the image is downsampled
+MAX_IMAGE_SAMPLES = 4
+
+MAX_TABLE_ROWS, MAX_TABLE_COLUMNS, MAX_TABLE_CELLS = 1_000, 30, 10_000
+
+MAX_SPAN_POINTS = 20_000
+MAX_KERNEL_PAIRS = 20_000_000  # pairs inside the window; beyond, the cost is extrapolated
+MAX_BIAS_POINTS = 1_200  # a window as a bias stores every pair of every head several times
+MAX_FUSED_POINTS = 4_000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds that a server can set: bytes and seconds of a request, queue lengths, cached tables."""
+
+    body_bytes: int = 2 * MEGABYTE
+    upload_bytes: int = 8 * MEGABYTE  # of an image or a table
+    header_seconds: float = 60.0  # to receive the headers of a request
+    body_seconds: float = 30.0  # to receive its body
+    keep_alive_seconds: int = 30
+    queue_length: int = 32
+    interactive_seconds: float = 10.0  # from the arrival of a request to its response
+    background_seconds: float = 60.0
+    cached_tables: int = 4
+
+
+Coordinate = Annotated[float, Field(ge=-MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
+PositiveScale = Annotated[float, Field(ge=1 / MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
+Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class StrictRequest(BaseModel):
+    """Request body in which an unknown field is an error."""
+
+    model_config = ConfigDict(extra="forbid")

@@ -1,4 +1,4 @@
-"""The models of curves that can be chosen: which weights, what they draw functions from, what is to be said of them."""
+"""Models of the curves tool: their weights, descriptions and predictions."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -12,97 +12,100 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Choice:
-    """`weights` are those of that name that ship (None: nothing is learned)."""
+class CurveModel:
+    """Model that the page offers; `weights` names pretrained weights, or is None for the Gaussian process."""
 
     title: str
     weights: str | None
     equivariant: bool
-    about: str
+    description: str
 
 
-CHOICES = {
-    "te-tnp": Choice(
+CURVE_MODELS = {
+    "te-tnp": CurveModel(
         "TE-TNP", "te-tnp-kernels", True,
-        "A transformer that compares displacements: it knows how far apart places are, never where they are.",
+        "A transformer whose attention depends on displacements between locations, never on the locations themselves.",
     ),
-    "anp": Choice(
+    "anp": CurveModel(
         "ANP", "anp-kernels", False,
-        "The attentive neural process: its tokens carry their place, and one latent variable makes one function.",
+        "The attentive neural process. Its tokens contain absolute locations; each latent sample gives one function.",
     ),
-    "convcnp": Choice(
-        "ConvCNP", "convcnp-kernels", True, "Convolutions on a grid that moves with the data. It has no attention."
+    "convcnp": CurveModel(
+        "ConvCNP", "convcnp-kernels", True,
+        "Convolutions on a grid that moves with the data. The model has no attention.",
     ),
-    "gp": Choice(
+    "gp": CurveModel(
         "Exact GP", None, True,
-        "A Gaussian process with an RBF kernel, its length, scale and noise the likeliest of a grid. No network.",
+        "A Gaussian process with an RBF kernel; a grid search finds its length scale, amplitude and noise. No network.",
     ),
 }  # fmt: skip
 
 
-class Told(NamedTuple):
-    """Mean and deviation of what would be observed at each place, and whole functions."""
+class CurvePrediction(NamedTuple):
+    """Mean and standard deviation of an observation at each target, and function samples."""
 
     mean: "Float[Tensor, 'nt']"
     std: "Float[Tensor, 'nt']"
-    functions: "Float[Tensor, 'n k']"
+    samples: "Float[Tensor, 'n k']"
 
 
 def check_weights(names: list[str]) -> None:
-    """An error unless all of them came with the package."""
+    """Raise an error unless all of these weights are installed."""
     from fillin import pretrained
 
     missing = sorted({*names} - {*pretrained.names()})
     if missing:
         raise InputError(
-            f"weights that fillin play needs are not there: {', '.join(missing)}; they come with the package, so "
-            "install it anew: pip install --force-reinstall 'fillin[play]'"
+            f"pretrained weights are missing: {', '.join(missing)}; they come with the package, so reinstall it: "
+            "pip install --force-reinstall 'fillin[play]'"
         )
 
 
 @cache
-def model_of(name: str) -> Any:
-    """The chosen model, loaded once."""
-    choice = CHOICES[choose("model", name, CHOICES)]
-    if choice.weights is None:
+def load_curve_model(name: str) -> Any:
+    """Return a model of `CURVE_MODELS`, loaded once."""
+    weights = CURVE_MODELS[choose("model", name, CURVE_MODELS)].weights
+    if weights is None:
         from fillin.play.gp import ExactGP
 
         return ExactGP()
     from fillin.models import load
 
-    check_weights([choice.weights])
-    return load(choice.weights).eval()
+    check_weights([weights])
+    return load(weights).eval()
 
 
-def load_all() -> None:
-    """Every model has been asked once: what is loaded and made then, nobody waits for later."""
+def warm_up() -> None:
+    """Load every model and run it once, so that no request waits for that."""
     import torch
 
     x = torch.linspace(-1, 1, 7).view(1, 7, 1)
-    for name in CHOICES:
-        tell(name, x[:, :1], x[:, :1], x, samples=1)
+    for name in CURVE_MODELS:
+        predict_curve(name, x[:, :1], x[:, :1], x, samples=1)
 
 
-def tell(name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, seed: int = 0) -> Told:
-    """What the model says at xt. Functions are drawn by the seed: a point that moves a little moves them a little.
+def predict_curve(
+    name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, seed: int = 0
+) -> CurvePrediction:
+    """Predict at xt. With a fixed seed, function samples vary smoothly with the context.
 
-    A latent makes a whole function, a Gaussian process draws them; of others see `sample_curve`.
+    Latent models sample a function per latent, the Gaussian process samples exactly, others by `sample_curve`.
     """
     import torch
 
     from fillin.heads import LatentMixture
     from fillin.sampling import sample_curve
 
-    model = model_of(name)
+    model = load_curve_model(name)
     with torch.inference_mode(), torch.random.fork_rng(devices=[]):
-        found = model(xc, yc, xt)
+        prediction = model(xc, yc, xt)
         torch.manual_seed(seed)
         if not samples:
             functions = xt.new_empty(0, 1, xt.shape[1], 1)
-        elif isinstance(found, LatentMixture):
-            functions = found.given.mean[:samples]  # what each latent makes of it, without the noise
-        elif CHOICES[name].weights is None:
-            functions = model.draw(samples, xc, yc, xt)
+        elif isinstance(prediction, LatentMixture):
+            functions = prediction.given.mean[:samples]  # the noise-free function of each latent
+        elif CURVE_MODELS[name].weights is None:
+            functions = model.sample(samples, xc, yc, xt)
         else:
-            functions = sample_curve(model, xc, yc, xt, samples, prediction=found)
-        return Told(found.mean[0, :, 0], found.stddev[0, :, 0], functions[:, 0, :, 0])
+            functions = sample_curve(model, xc, yc, xt, samples, prediction=prediction)
+        return CurvePrediction(prediction.mean[0, :, 0], prediction.stddev[0, :, 0], functions[:, 0, :, 0])

@@ -1,4 +1,4 @@
-"""The server: one address on this machine, a browser that opens it, and an end that leaves nothing behind."""
+"""Server of `fillin play`: a port of this machine, a browser that opens it, and a clean shutdown."""
 
 import logging
 import socket
@@ -13,66 +13,70 @@ from fillin.runtime import require
 if TYPE_CHECKING:
     import uvicorn
 
+    from fillin.play.limits import Limits
+
 HOST = "127.0.0.1"
-_GRACE = 1  # seconds that answers under way have at the end
+_SHUTDOWN_SECONDS = 1  # for responses that are being sent
 
 
-def serve(port: int | None = None, browser: bool = True, say: Any = print) -> None:
-    """Serve the page until Ctrl-C. Without a port a free one is taken."""
+def serve(port: int | None = None, browser: bool = True, echo: Any = print) -> None:
+    """Serve the page until Ctrl-C, on a free port if none is given."""
     for module in ("fastapi", "uvicorn", "PIL", "sklearn", "pandas"):
         require(module)
     from fillin.play.images import WEIGHTS
-    from fillin.play.models import CHOICES, check_weights
+    from fillin.play.models import CURVE_MODELS, check_weights
 
-    check_weights([*WEIGHTS.values(), *(choice.weights for choice in CHOICES.values() if choice.weights)])
-    with closing(listen(port)) as listening:
-        address = f"http://{HOST}:{listening.getsockname()[1]}"
-        server = server_on(listening)
-        say(f"fillin play: {address} (Ctrl-C ends it)")
+    check_weights([*WEIGHTS.values(), *(model.weights for model in CURVE_MODELS.values() if model.weights)])
+    with closing(listen(port)) as listener:
+        address = f"http://{HOST}:{listener.getsockname()[1]}"
+        server = create_server(listener)
+        echo(f"fillin play: {address} (Ctrl-C stops it)")
         if browser:
-            threading.Thread(target=_open, args=(server, address), daemon=True).start()
-        server.run(sockets=[listening])
+            threading.Thread(target=_open_browser, args=(server, address), daemon=True).start()
+        server.run(sockets=[listener])
 
 
 def listen(port: int | None) -> socket.socket:
-    """A socket of this machine alone, on a free port where none is named; one that is taken is said."""
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    """Return a socket that listens on this machine alone."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listening.bind((HOST, port or 0))
-        listening.listen(128)
+        listener.bind((HOST, port or 0))
+        listener.listen(128)
     except (OSError, OverflowError) as error:
-        listening.close()
-        why = getattr(error, "strerror", None) or error
+        listener.close()
         raise InputError(
-            argument("port") + f" {port} cannot be used ({why}); choose another, or leave it out for a free one"
-        ) from error
-    return listening
+            "{port} {number} cannot be used ({reason}); choose another port, or omit the option for a free one",
+            port=argument("port"), number=port, reason=getattr(error, "strerror", None) or error,
+        ) from error  # fmt: skip
+    return listener
 
 
-def server_on(listening: socket.socket) -> "uvicorn.Server":
-    """What answers there."""
+def create_server(listener: socket.socket, limits: "Limits | None" = None) -> "uvicorn.Server":
+    """Return the server of the application for a listening socket."""
     import uvicorn
 
     from fillin.play.app import create_app
-    from fillin.play.slow_client import Hurried
+    from fillin.play.limits import Limits
+    from fillin.play.slow_client import http_protocol
 
-    # an open page keeps its connection: that it is cut at the end is no error
-    logging.getLogger("uvicorn.error").addFilter(_is_no_farewell)
+    limits = limits or Limits()
+    # an open page keeps its connection; closing it at shutdown is no error
+    logging.getLogger("uvicorn.error").addFilter(_is_no_shutdown_message)
     return uvicorn.Server(
         uvicorn.Config(
-            create_app(listening.getsockname()[1]), log_level="warning", access_log=False, lifespan="on",
-            timeout_graceful_shutdown=_GRACE, server_header=False, limit_concurrency=128, timeout_keep_alive=30,
-            ws="none", http=Hurried,
+            create_app(listener.getsockname()[1], limits), log_level="warning", access_log=False, lifespan="on",
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False, limit_concurrency=128,
+            timeout_keep_alive=limits.keep_alive_seconds, ws="none", http=http_protocol(limits),
         )
     )  # fmt: skip
 
 
-def _is_no_farewell(record: logging.LogRecord) -> bool:
+def _is_no_shutdown_message(record: logging.LogRecord) -> bool:
     return "graceful shutdown" not in str(record.msg)
 
 
-def _open(server: "uvicorn.Server", address: str) -> None:
+def _open_browser(server: "uvicorn.Server", address: str) -> None:
     import webbrowser
 
     while not server.started and not server.should_exit:

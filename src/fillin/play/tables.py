@@ -1,8 +1,12 @@
-"""Tables: a CSV with blanks in, the blanks filled out, with how surely and what each was told from."""
+"""Tables tool: from a CSV with missing values to a filled table, with confidences and explanations."""
 
 import hashlib
 import io
+import math
+import threading
 import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,25 +16,25 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
 from fillin.errors import InputError
-from fillin.play import limits
 from fillin.play.job_queue import Deadline
-from fillin.play.schema import Asked
-from fillin.play.table_cache import Memory, Remembered
+from fillin.play.limits import MAX_TABLE_CELLS, MAX_TABLE_COLUMNS, MAX_TABLE_ROWS, Limits, StrictRequest
 
 if TYPE_CHECKING:
     from fillin.estimators import TableImputer
     from fillin.filling.prediction import ColumnPrediction
+    from fillin.filling.table.plan import TablePlan
 
 router = APIRouter(prefix="/api/tables", tags=["tables"])
-_MEMBERS, _STEPS = 3, 60  # networks and steps: `fillin fill` takes 8 and 500, and a minute
-_USUAL = 5_000  # cells; of more, fewer steps
-_SHARE = 0.12  # of the cells of the example that are left blank
-_TOP = 20  # rows that a cell was told from
+_MEMBERS, _STEPS = 3, 60  # of the ensemble and of its training; `fillin fill` uses 8 and 500, and takes a minute
+_FULL_STEPS_CELLS = 5_000  # larger tables are trained for fewer steps
+_EXAMPLE_MISSING_FRACTION = 0.12
+_MAX_EXPLAINING_ROWS = 20
+_MAX_LINE_BYTES = 100_000
 
 
-class Cell(BaseModel):
-    """A blank that was filled: `value` as it is written; of numbers and dates a band that holds 95 %. `confidence` is
-    the probability of a class, of a number 1 − its deviation / that of its column; null where nothing tells it."""
+class FilledCell(BaseModel):
+    """Predicted cell: `value` as text, with a 95 % prediction interval for numbers and dates. `confidence` is the
+    probability of a class, or 1 − std / (std of the column) of a number; null if the column has a single value."""
 
     row: int
     column: int
@@ -40,40 +44,71 @@ class Cell(BaseModel):
     confidence: float | None
 
 
-class Filled(BaseModel):
-    """The table as it came, and what belongs in its blanks. `id` names it when cells are asked about."""
+class TableResponse(BaseModel):
+    """Table as it was sent, and its predicted cells. `id` identifies the table in requests for explanations."""
 
     id: str
     columns: list[str]
     kinds: list[Literal["number", "class", "date"]]
     cells: list[list[str]]
-    filled: list[Cell]
+    filled: list[FilledCell]
     notes: list[str]
     seconds: float
 
 
-class CellAsked(Asked):
-    """A filled cell of a table that was sent before."""
+class ExplanationRequest(StrictRequest):
+    """Filled cell of a table that was sent before."""
 
     id: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    row: Annotated[int, Field(ge=0, lt=limits.ROWS)]
-    column: Annotated[int, Field(ge=0, lt=limits.COLUMNS)]
+    row: Annotated[int, Field(ge=0, lt=MAX_TABLE_ROWS)]
+    column: Annotated[int, Field(ge=0, lt=MAX_TABLE_COLUMNS)]
 
 
-class Looked(BaseModel):
-    """`rows`: those with the largest attention weights, the mean of all heads and networks among rows where the cell is
-    known, and `others`, the weight of all that are not listed. `columns`: by how much the answer changes when that cell
-    of the row is hidden too; of a number in deviations of its column, of a class as probability that moves."""
+class ExplanationResponse(BaseModel):
+    """`rows`: those with the largest attention weights (mean over heads and ensemble members, among rows in which the
+    cell is observed); `other_rows` is the weight of the rest. `columns`: change of the prediction if that cell of the
+    row is hidden too, in standard deviations of a numeric column, or as the probability that moves between classes."""
 
     rows: list[tuple[int, float]]
-    others: float
+    other_rows: float
     columns: list[float | None]
-    what: str
+    description: str
+
+
+@dataclass(frozen=True)
+class CachedTable:
+    """Filled table, with what its explanations need."""
+
+    plan: "TablePlan"
+    model: "TableImputer | None"
+    predictions: "dict[str, ColumnPrediction]"
+
+
+class TableCache:
+    """The most recently used tables, in memory alone."""
+
+    def __init__(self, size: int):
+        self._size, self._lock = size, threading.Lock()
+        self._tables: OrderedDict[str, CachedTable] = OrderedDict()
+
+    def put(self, name: str, table: CachedTable) -> None:
+        with self._lock:
+            self._tables[name] = table
+            self._tables.move_to_end(name)
+            while len(self._tables) > self._size:
+                self._tables.popitem(last=False)
+
+    def get(self, name: str) -> CachedTable:
+        with self._lock:
+            if name not in self._tables:
+                raise InputError(f"id: the table {name} is no longer cached; send it again")
+            self._tables.move_to_end(name)
+            return self._tables[name]
 
 
 @router.get("/example", response_class=PlainTextResponse)
 async def example() -> str:
-    """A table to try: Fisher's irises, with cells left blank."""
+    """Return an example: Fisher's irises with missing cells."""
     return _example()
 
 
@@ -82,21 +117,23 @@ async def example() -> str:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"text/csv": {"schema": {"type": "string", "maxLength": limits.UPLOAD}}},
+            "content": {"text/csv": {"schema": {"type": "string", "maxLength": Limits.upload_bytes}}},
         }
     },
 )
-async def fill(request: Request) -> Filled:
-    """The blanks of a CSV, filled. It is read in memory and not kept beyond the last few."""
+async def fill(request: Request) -> TableResponse:
+    """Fill the missing cells of a CSV. The table stays in memory; only the last few are kept."""
     body, state = await request.body(), request.app.state
-    return await state.lanes.slow.run(lambda deadline: _fill(body, state.tables, deadline), request.is_disconnected)
+    return await state.queues.background.run(
+        lambda deadline: _fill(body, state.table_cache, deadline), request.is_disconnected
+    )
 
 
 @router.post("/cell")
-async def look(asked: CellAsked, request: Request) -> Looked:
-    """Which rows and columns one filled cell was told from."""
+async def explain(cell: ExplanationRequest, request: Request) -> ExplanationResponse:
+    """Return the rows and columns that determine a filled cell."""
     state = request.app.state
-    return await state.lanes.quick.run(lambda deadline: _look(asked, state.tables.get(asked.id)))
+    return await state.queues.interactive.run(lambda deadline: _explain(cell, state.table_cache.get(cell.id)))
 
 
 def _example() -> str:
@@ -106,11 +143,11 @@ def _example() -> str:
     frame = iris.data.rename(columns=lambda name: name.removesuffix(" (cm)").replace(" ", "_"))
     frame["species"] = [str(iris.target_names[code]) for code in iris.target]
     frame = frame.iloc[np.random.default_rng(3).permutation(len(frame))].astype(object)
-    blank = np.random.default_rng(4).random(frame.shape) < _SHARE
-    return frame.mask(blank, "").to_csv(index=False, lineterminator="\n")
+    missing = np.random.default_rng(4).random(frame.shape) < _EXAMPLE_MISSING_FRACTION
+    return frame.mask(missing, "").to_csv(index=False, lineterminator="\n")
 
 
-def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
+def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     from fillin.filling.table.impute import Size, fill_table, imputer
     from fillin.filling.table.plan import plan_table
     from fillin.filling.table.write import added_cells
@@ -118,109 +155,115 @@ def _fill(body: bytes, memory: Memory, deadline: Deadline) -> Filled:
     from fillin.tabular.csv import parse_csv
 
     start = perf_counter()
-    _check(body)
+    _check_lines(body)
     file = parse_csv(body, "the table")
     rows, columns = file.sheet.rows, len(file.sheet.columns)
-    if rows > limits.ROWS or columns > limits.COLUMNS or rows * columns > limits.CELLS:
+    if rows > MAX_TABLE_ROWS or columns > MAX_TABLE_COLUMNS or rows * columns > MAX_TABLE_CELLS:
         raise InputError(
-            f"the table has {rows:,} rows and {columns:,} columns; here at most {limits.ROWS:,}, {limits.COLUMNS} and "
-            f"{limits.CELLS:,} cells. For larger ones: fillin fill table.csv --as table"
+            f"the table has {rows:,} rows and {columns:,} columns; the limits are {MAX_TABLE_ROWS:,} rows, "
+            f"{MAX_TABLE_COLUMNS} columns and {MAX_TABLE_CELLS:,} cells; use fillin fill table.csv --as table instead"
         )
-    size = Size(_MEMBERS, round(_STEPS * min(1, _USUAL / max(1, rows * columns))))
+    size = Size(_MEMBERS, round(_STEPS * min(1, _FULL_STEPS_CELLS / max(1, rows * columns))))
     with warnings.catch_warnings(action="ignore"), progress_to(deadline):
         plan = plan_table(file.sheet, kind="table")
         deadline()
-        model = imputer(plan, size) if plan.fills else None  # which ticks after each step
+        model = imputer(plan, size) if plan.fills else None  # ticks after each step
         deadline()
-        found = fill_table(plan, model) if plan.places else {}
+        predictions = fill_table(plan, model) if plan.places else {}
     deadline()
-    name = hashlib.sha256(body).hexdigest()[:16]
-    memory.put(name, Remembered(plan, model, found))
+    table_id = hashlib.sha256(body).hexdigest()[:16]
+    cache.put(table_id, CachedTable(plan, model, predictions))
     names = list(file.sheet.columns)
-    cells = [
+    filled = [
         cell
         for column in plan.all_fills
-        for cell in _cells(
-            names.index(column.name), column, found[column.name], added_cells(column, found[column.name])
+        for cell in _filled_cells(
+            names.index(column.name), column, predictions[column.name], added_cells(column, predictions[column.name])
         )
     ]
-    words = {"number": "number", "time": "date", "text": "class"}
+    kinds = {"number": "number", "time": "date", "text": "class"}
     texts = [[str(text).strip() for text in column.cells()] for column in file.sheet.columns.values()]
-    return Filled(
-        id=name, columns=names, kinds=[words[c.kind] for c in file.sheet.columns.values()],  # type: ignore[misc]
-        cells=[list(row) for row in zip(*texts, strict=True)], filled=cells,
+    return TableResponse(
+        id=table_id, columns=names, kinds=[kinds[c.kind] for c in file.sheet.columns.values()],  # type: ignore[misc]
+        cells=[list(row) for row in zip(*texts, strict=True)], filled=filled,
         notes=[*file.notes, *(note.shell for note in plan.notes)], seconds=round(perf_counter() - start, 2),
     )  # fmt: skip
 
 
-def _check(body: bytes) -> None:
-    """Before anything is parsed: lines are counted, so that a million short ones cost nothing."""
+def _check_lines(body: bytes) -> None:
+    """Check the number and length of lines before anything is parsed, so that a million short ones cost nothing."""
     lines = body.count(b"\n") + body.count(b"\r")
-    if lines > 3 * limits.ROWS + 100:
-        raise InputError(f"the table has {lines:,} lines; at most {limits.ROWS:,} rows can be filled here")
-    if max(map(len, io.BytesIO(body)), default=0) > 100_000:
-        raise InputError("the table has a line of more than 100,000 bytes; is it a CSV file?")
+    if lines > 3 * MAX_TABLE_ROWS + 100:
+        raise InputError(f"the table has {lines:,} lines; the page fills at most {MAX_TABLE_ROWS:,} rows")
+    if max(map(len, io.BytesIO(body)), default=0) > _MAX_LINE_BYTES:
+        raise InputError(f"the table has a line of more than {_MAX_LINE_BYTES:,} bytes; is it a CSV file?")
 
 
-def _cells(j: int, column: Any, found: "ColumnPrediction", texts: list[list[str]]) -> list[Cell]:
+def _filled_cells(j: int, column: Any, prediction: "ColumnPrediction", texts: list[list[str]]) -> list[FilledCell]:
     from fillin.filling.prediction import ClassPrediction
     from fillin.filling.table.plan import numbers_of
 
-    made = []
-    if isinstance(found, ClassPrediction):
-        for row, chance in zip(found.rows.tolist(), found.probability.tolist(), strict=True):
-            sure = None if chance != chance else round(chance, 4)
-            made.append(Cell(row=row, column=j, value=texts[row][0], low=None, high=None, confidence=sure))
-        return made
-    wide = float(np.nanstd(numbers_of(column))) or 1.0
-    for row, std in zip(found.rows.tolist(), found.std.tolist(), strict=True):
-        value, _, low, high = texts[row]
-        sure = None if std != std else round(max(0.0, 1 - std / wide), 4)
-        made.append(Cell(row=row, column=j, value=value, low=low or None, high=high or None, confidence=sure))
-    return made
+    if isinstance(prediction, ClassPrediction):
+        confidences = prediction.probability
+    else:
+        column_std = float(np.nanstd(numbers_of(column))) or 1.0
+        confidences = np.maximum(0.0, 1 - prediction.std / column_std)
+    cells = []
+    for row, confidence in zip(prediction.rows.tolist(), confidences.tolist(), strict=True):
+        low, high = texts[row][2:] or (None, None)  # classes have no interval
+        confidence = None if math.isnan(confidence) else round(confidence, 4)
+        cells.append(
+            FilledCell(
+                row=row, column=j, value=texts[row][0], low=low or None, high=high or None, confidence=confidence
+            )
+        )
+    return cells
 
 
-def _look(asked: CellAsked, table: Remembered) -> Looked:
+def _explain(cell: ExplanationRequest, table: CachedTable) -> ExplanationResponse:
     from fillin.attention import record_weights
 
     plan, model = table.plan, table.model
     names = list(plan.sheet.columns)
-    reads = [column.name for column in plan.reads]
-    name = names[asked.column] if asked.column < len(names) else ""
-    if asked.row >= plan.sheet.rows or name not in table.found or asked.row not in table.found[name].rows:
-        raise InputError(f"row {asked.row}, column {asked.column} is no cell that was filled; choose a filled one")
-    if model is None or name not in reads:
-        return Looked(rows=[], others=0.0, columns=[None] * len(names), what="one value is known of this column")
-    values = model.schema_.encode(plan.frame[reads])
-    own, j = values[asked.row], reads.index(name)
-    with record_weights() as seen:
-        model.learner_.predict(own[None])
-    weights = seen[0].weights.mean((0, 1))[0].double().numpy()  # over networks and heads
+    inputs = [column.name for column in plan.reads]
+    name = names[cell.column] if cell.column < len(names) else ""
+    if cell.row >= plan.sheet.rows or name not in table.predictions or cell.row not in table.predictions[name].rows:
+        raise InputError(f"row {cell.row}, column {cell.column} is not a filled cell; choose one that was filled")
+    if model is None or name not in inputs:
+        return ExplanationResponse(
+            rows=[], other_rows=0.0, columns=[None] * len(names), description="this column has a single observed value"
+        )
+    values = model.schema_.encode(plan.frame[inputs])
+    row, j = values[cell.row], inputs.index(name)
+    with record_weights() as records:
+        model.learner_.predict(row[None])
+    weights = records[0].weights.mean((0, 1))[0].double().numpy()  # over ensemble members and heads
     weights = np.where(np.isnan(values[:, j]), 0, weights)
     weights /= max(weights.sum(), 1e-12)
-    top = np.argsort(-weights)[:_TOP]
-    changes = _hidden(model, own, j)
-    return Looked(
-        rows=[(int(row), round(float(weights[row]), 5)) for row in top if weights[row] > 0],
-        others=round(float(max(0.0, 1 - weights[top].sum())), 5),
-        columns=[changes.get(reads.index(n)) if n in reads else None for n in names],
-        what="rows: attention weights, the mean of all heads and networks; columns: how the answer changes when that "
-        "cell is hidden",
+    top = np.argsort(-weights)[:_MAX_EXPLAINING_ROWS]
+    changes = _changes_when_hidden(model, row, j)
+    return ExplanationResponse(
+        rows=[(int(i), round(float(weights[i]), 5)) for i in top if weights[i] > 0],
+        other_rows=round(float(max(0.0, 1 - weights[top].sum())), 5),
+        columns=[changes.get(inputs.index(n)) if n in inputs else None for n in names],
+        description="Rows: attention weights, averaged over heads and ensemble members. Columns: change of the "
+        "prediction when that cell is hidden.",
     )
 
 
-def _hidden(model: "TableImputer", own: np.ndarray, j: int) -> dict[int, float]:
-    """Of each known cell of a row: the change of what is told of column j, were it blank."""
+def _changes_when_hidden(model: "TableImputer", row: np.ndarray, j: int) -> dict[int, float]:
+    """Change of the prediction of column j when each other observed cell of the row is hidden."""
     from fillin.predictive import GaussianMixture
 
-    known = [i for i in np.flatnonzero(~np.isnan(own)).tolist() if i != j]
-    if not known:
+    observed = [i for i in np.flatnonzero(~np.isnan(row)).tolist() if i != j]
+    if not observed:
         return {}
-    rows = np.repeat(own[None], len(known) + 1, 0)
-    rows[np.arange(len(known)) + 1, known] = np.nan
-    told = model.learner_.predict(rows)[j]
-    if isinstance(told, GaussianMixture):
-        change = np.abs(told.mean[1:] - told.mean[0]) / (float(np.nanstd(model.learner_.inputs[:, j])) or 1.0)
+    rows = np.repeat(row[None], len(observed) + 1, 0)
+    rows[np.arange(len(observed)) + 1, observed] = np.nan
+    prediction = model.learner_.predict(rows)[j]
+    if isinstance(prediction, GaussianMixture):
+        column_std = float(np.nanstd(model.learner_.inputs[:, j])) or 1.0
+        changes = np.abs(prediction.mean[1:] - prediction.mean[0]) / column_std
     else:
-        change = 0.5 * np.abs(told.probabilities[1:] - told.probabilities[:1]).sum(1)
-    return {i: round(float(c), 5) for i, c in zip(known, change, strict=True)}
+        changes = 0.5 * np.abs(prediction.probabilities[1:] - prediction.probabilities[:1]).sum(1)
+    return {i: round(float(change), 5) for i, change in zip(observed, changes, strict=True)}

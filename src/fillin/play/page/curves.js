@@ -1,243 +1,243 @@
-// Curves: what is known is dragged, what belongs there follows.
-import { $, make, say, onFile, download } from "./dom.js";
-import { ask } from "./request.js";
+// Curves: the prediction follows the points that are dragged.
+import { $, announce, download, make, onFile } from "./dom.js";
+import { send } from "./request.js";
 import { onTheme } from "./theme.js";
-import { drawCurve, legend } from "./curveplot.js";
-import { parse, unitsOf, listed } from "./curvedata.js";
+import { drawCurve, updateLegend } from "./curveplot.js";
+import { parse, toCsv, unitsOf } from "./curvedata.js";
 
-const PLAIN = { x0: 0, x1: 1, y0: 0, y1: 1 };
+const MAX_POINTS = 200;
 const EXAMPLE = [[-1.7, -0.35], [-1.25, 0.45], [-0.8, 0.75], [-0.1, -0.2], [0.2, -0.65], [1.3, 0.3], [1.6, 0.55]];
-const NEAR = 22; // CSS pixels
+const DEFAULT_VIEW = { units: { x0: 0, x1: 1, y0: 0, y1: 1 }, window: [-2.5, 2.5], range: [-2.2, 2.2] };
+const GRAB_RADIUS = 22; // CSS pixels
 
 const state = {
-  points: EXAMPLE.map((point) => [...point]), model: "te-tnp", shift: 0, samples: 4, units: PLAIN, window: [-2.5, 2.5],
-  range: [-2.2, 2.2], chosen: -1, told: null, look: null, looked: null, models: [], plot: null,
+  ...DEFAULT_VIEW, points: EXAMPLE.map((point) => [...point]), model: "te-tnp", shift: 0, samples: 4,
+  selected: -1, prediction: null, target: null, attention: null, plot: null,
 };
 
-const request = () => ({ points: state.points, model: state.model, shift: state.shift, units: state.units });
-const whole = () => ({ ...request(), window: state.window, samples: state.samples });
+const contextRequest = () => ({ points: state.points, model: state.model, shift: state.shift, units: state.units });
+const curveRequest = () => ({ ...contextRequest(), window: state.window, samples: state.samples });
 
 function predict() {
-  ask("curve", "/api/curves", whole(), (told) => {
-    state.told = told;
-    verdict();
+  send("curve", "/api/curves", curveRequest(), (prediction) => {
+    state.prediction = prediction;
+    describeShift();
     draw();
   });
 }
 
-function look(at) {
-  state.look = at;
+function showAttention(at) {
+  state.target = at;
   if (at === null) {
-    state.looked = null;
+    state.attention = null;
     draw();
     return;
   }
-  ask("attention", "/api/curves/attention", { ...request(), at }, (told) => {
-    if (state.look === null) return;
-    state.looked = { at, ...told };
+  send("attention", "/api/curves/attention", { ...contextRequest(), at }, (response) => {
+    if (state.target === null) return;
+    state.attention = { at, ...response };
     draw();
   });
 }
 
 function draw() {
   state.plot = drawCurve($("curve-canvas"), state);
-  $("curve-canvas").setAttribute("aria-label", pictured());
-  legend($("curve-legend"), state);
+  $("curve-canvas").setAttribute("aria-label", describePlot());
+  updateLegend($("curve-legend"), state);
 }
 
-/** The picture in words. */
-function pictured() {
-  const known = `${state.points.length} known point${state.points.length === 1 ? "" : "s"}`;
-  if (!state.told) return known;
-  const { mean, low95, high95 } = state.told;
+/** Describe the plot in words, for screen readers. */
+function describePlot() {
+  const points = `${state.points.length} observed point${state.points.length === 1 ? "" : "s"}`;
+  if (!state.prediction) return points;
+  const { mean, low95, high95 } = state.prediction;
   const [low, high] = [Math.min(...mean), Math.max(...mean)].map((v) => Number(v.toPrecision(2)));
   const widest = Math.max(...high95.map((v, i) => v - low95[i])).toPrecision(2);
-  return `${known}; the mean goes from ${low} to ${high}, and the band that holds 95 % is at most ${Number(widest)} wide`;
+  return `${points}; the mean ranges from ${low} to ${high}, the 95 % interval is at most ${Number(widest)} wide`;
 }
 
-function verdict() {
-  const { change } = state.told;
-  if (change === null) {
-    $("curve-verdict").textContent = "";
-    return;
+function describeShift() {
+  const change = state.prediction.max_change;
+  if (change === null) $("curve-equivariance").textContent = "";
+  else if (change < 0.01 * state.units.y1) {
+    $("curve-equivariance").textContent = "The prediction shifts with the points: this model is translation equivariant.";
+  } else {
+    $("curve-equivariance").textContent = `The mean changes by up to ${Number(change.toPrecision(2))}: this model ` +
+      "depends on absolute locations, and was not trained on these.";
   }
-  const size = 0.01 * state.units.y1;
-  $("curve-verdict").textContent = change < size
-    ? "Moved with the points: the prediction is the same. This model is translation equivariant."
-    : `The mean changed by up to ${Number(change.toPrecision(2))}: this model knows places, and has never been here.`;
 }
 
-function changed(text) {
-  if (text) say(text);
+function update(message) {
+  if (message) announce(message);
   predict();
   draw();
 }
 
-function describe(i) {
+function describePoint(i) {
   const [x, y] = state.points[i];
   return `point ${i + 1} of ${state.points.length}: x ${x.toPrecision(3)}, y ${y.toPrecision(3)}`;
 }
 
 function add(x, y) {
-  if (state.points.length >= 200) return say("200 points are the most", true);
+  if (state.points.length >= MAX_POINTS) return announce(`At most ${MAX_POINTS} points are possible`, true);
   state.points.push([x, y]);
-  state.chosen = state.points.length - 1;
-  changed(`Added ${describe(state.chosen)}`);
+  state.selected = state.points.length - 1;
+  update(`Added ${describePoint(state.selected)}`);
 }
 
 function remove(i) {
   if (i < 0) return;
   state.points.splice(i, 1);
-  state.chosen = Math.min(i, state.points.length - 1);
-  state.looked = null;
-  changed(`Removed a point; ${state.points.length} are left`);
+  state.selected = Math.min(i, state.points.length - 1);
+  state.attention = null;
+  update(`Removed a point; ${state.points.length} are left`);
 }
 
-/** The nearest place that is shown. */
-function within(x, y) {
-  const clip = (v, [low, high]) => Math.min(high, Math.max(low, v));
-  return [clip(x, state.window), clip(y, state.range)];
+/** The nearest location inside the plot. */
+function clip(x, y) {
+  const within = (v, [low, high]) => Math.min(high, Math.max(low, v));
+  return [within(x, state.window), within(y, state.range)];
 }
 
-function place(event) {
+function pointerPosition(event) {
   const box = $("curve-canvas").getBoundingClientRect();
   return [event.clientX - box.left, event.clientY - box.top];
 }
 
-function nearest([px, py]) {
-  let [best, far] = [-1, NEAR];
+function nearestPoint([px, py]) {
+  let [nearest, least] = [-1, GRAB_RADIUS];
   for (const [i, [x, y]] of state.points.entries()) {
     const distance = Math.hypot(state.plot.px(x) - px, state.plot.py(y) - py);
-    if (distance < far) [best, far] = [i, distance];
+    if (distance < least) [nearest, least] = [i, distance];
   }
-  return best;
+  return nearest;
 }
 
-function mouse() {
+function listenToPointer() {
   const canvas = $("curve-canvas");
-  let held = -1;
+  let dragged = -1;
   canvas.addEventListener("pointerdown", (event) => {
     if (event.button) return;
-    const at = place(event);
-    held = nearest(at);
+    const position = pointerPosition(event);
+    dragged = nearestPoint(position);
     canvas.setPointerCapture(event.pointerId);
-    if (held < 0) {
-      add(state.plot.x(at[0]), state.plot.y(at[1]));
-      held = state.points.length - 1;
+    if (dragged < 0) {
+      add(state.plot.x(position[0]), state.plot.y(position[1]));
+      dragged = state.points.length - 1;
     } else {
-      state.chosen = held;
+      state.selected = dragged;
       draw();
     }
-    state.look = state.looked = null;
+    state.target = state.attention = null;
   });
   canvas.addEventListener("pointermove", (event) => {
-    const at = place(event);
-    if (held >= 0) {
-      state.points[held] = within(state.plot.x(at[0]), state.plot.y(at[1]));
-      changed();
+    const position = pointerPosition(event);
+    if (dragged >= 0) {
+      state.points[dragged] = clip(state.plot.x(position[0]), state.plot.y(position[1]));
+      update();
     } else if (event.pointerType !== "touch") {
-      canvas.style.cursor = nearest(at) >= 0 ? "grab" : "crosshair";
-      look(state.plot.x(at[0]));
+      canvas.style.cursor = nearestPoint(position) >= 0 ? "grab" : "crosshair";
+      showAttention(state.plot.x(position[0]));
     }
   });
   const release = () => {
-    if (held >= 0) say(`Moved ${describe(held)}`);
-    held = -1;
+    if (dragged >= 0) announce(`Moved ${describePoint(dragged)}`);
+    dragged = -1;
   };
   canvas.addEventListener("pointerup", release);
   canvas.addEventListener("pointercancel", release);
-  canvas.addEventListener("pointerleave", () => held < 0 && look(null));
-  canvas.addEventListener("dblclick", (event) => remove(nearest(place(event))));
+  canvas.addEventListener("pointerleave", () => dragged < 0 && showAttention(null));
+  canvas.addEventListener("dblclick", (event) => remove(nearestPoint(pointerPosition(event))));
   canvas.addEventListener("contextmenu", (event) => {
     event.preventDefault();
-    remove(nearest(place(event)));
+    remove(nearestPoint(pointerPosition(event)));
   });
 }
 
-function keys(event) {
+function onKey(event) {
   const { points, window: [low, high], range } = state;
   const step = event.shiftKey ? 0.1 : 0.02;
   const move = {
     ArrowLeft: [-step * (high - low) / 2, 0], ArrowRight: [step * (high - low) / 2, 0],
     ArrowUp: [0, step * (range[1] - range[0]) / 2], ArrowDown: [0, -step * (range[1] - range[0]) / 2],
   }[event.key];
-  if (move && state.chosen >= 0) {
-    points[state.chosen] = within(...points[state.chosen].map((v, i) => v + move[i]));
-    changed(`Moved ${describe(state.chosen)}`);
+  if (move && state.selected >= 0) {
+    points[state.selected] = clip(...points[state.selected].map((v, i) => v + move[i]));
+    update(`Moved ${describePoint(state.selected)}`);
   } else if (event.key === "Enter") {
     add((low + high) / 2, (range[0] + range[1]) / 2);
   } else if (event.key === "Delete" || event.key === "Backspace") {
-    remove(state.chosen);
+    remove(state.selected);
   } else if (["n", "p"].includes(event.key.toLowerCase()) && points.length && !event.ctrlKey && !event.metaKey) {
     const back = event.key.toLowerCase() === "p";
-    state.chosen = (Math.max(state.chosen, back ? 0 : -1) + (back ? points.length - 1 : 1)) % points.length;
-    say(`Chose ${describe(state.chosen)}`);
-    look(points[state.chosen][0]);
+    state.selected = (Math.max(state.selected, back ? 0 : -1) + (back ? points.length - 1 : 1)) % points.length;
+    announce(`Selected ${describePoint(state.selected)}`);
+    showAttention(points[state.selected][0]);
     draw();
   } else return;
   event.preventDefault();
 }
 
-function use(text) {
+function load(text) {
   try {
-    const { points, left } = parse(text);
-    Object.assign(state, unitsOf(points), { points, chosen: -1, look: null, looked: null });
-    changed(`${points.length} points${left ? `; ${left} more were left out, 200 are the most` : ""}`);
+    const { points, omitted } = parse(text);
+    Object.assign(state, unitsOf(points), { points, selected: -1, target: null, attention: null });
+    update(`${points.length} points${omitted ? `; ${omitted} more were omitted, the maximum is ${MAX_POINTS}` : ""}`);
   } catch (error) {
-    say(error.message, true);
+    announce(error.message, true);
   }
 }
 
 function reset(points) {
-  Object.assign(state, { points, units: PLAIN, window: [-2.5, 2.5], range: [-2.2, 2.2], chosen: -1, looked: null });
-  changed(points.length ? "The example" : "No point is known: this is what the model expects of any curve");
+  Object.assign(state, DEFAULT_VIEW, { points, selected: -1, attention: null });
+  update(points.length ? "The example" : "No points: this is the prior of the model");
 }
 
-function choices(models) {
-  state.models = models;
+function listModels(models) {
   for (const model of models) {
     const input = make("input", {
       type: "radio", name: "model", value: model.name, checked: model.name === state.model,
       onchange: () => {
         state.model = model.name;
-        state.looked = null;
-        $("curve-about").textContent = model.about;
-        changed(`${model.title} is asked`);
+        state.attention = null;
+        $("curve-about").textContent = model.description;
+        update(`Model: ${model.title}`);
       },
     });
     $("curve-models").append(make("label", {}, input, make("span", {}, model.title)));
   }
-  $("curve-about").textContent = models.find((model) => model.name === state.model).about;
+  $("curve-about").textContent = models.find((model) => model.name === state.model).description;
 }
 
-function slider(id, key, shown) {
+function onSlider(id, key, format) {
   $(id).addEventListener("input", () => {
     state[key] = Number($(id).value);
-    $(`${id}-out`).textContent = shown(state[key]);
-    changed();
+    $(`${id}-out`).textContent = format(state[key]);
+    update();
   });
 }
 
 export function startCurves() {
-  ask("models", "/api/curves/models", undefined, choices);
-  mouse();
-  $("curve-plot").addEventListener("keydown", keys);
-  slider("curve-shift", "shift", (v) => `${v > 0 ? "+" : ""}${v}`);
-  slider("curve-samples", "samples", String);
+  send("models", "/api/curves/models", undefined, listModels);
+  listenToPointer();
+  $("curve-plot").addEventListener("keydown", onKey);
+  onSlider("curve-shift", "shift", (v) => `${v > 0 ? "+" : ""}${v}`);
+  onSlider("curve-samples", "samples", String);
   $("curve-clear").addEventListener("click", () => reset([]));
   $("curve-example").addEventListener("click", () => reset(EXAMPLE.map((point) => [...point])));
-  $("curve-read").addEventListener("click", () => use($("curve-csv").value));
+  $("curve-load").addEventListener("click", () => load($("curve-csv").value));
   onFile($("curve-plot"), $("curve-file"), async (file) => {
-    if (file.size > 2e6) return say("The file has more than 2 MB", true);
-    use(await file.text());
+    if (file.size > 2e6) return announce("The file is larger than 2 MB", true);
+    load(await file.text());
   });
-  $("curve-get-csv").addEventListener("click", () => state.told && download("curve.csv", listed(state), "text/csv"));
+  $("curve-get-csv").addEventListener("click", () =>
+    state.prediction && download("curve.csv", toCsv(state.prediction), "text/csv"));
   $("curve-get-png").addEventListener("click", () => $("curve-canvas").toBlob((blob) => download("curve.png", blob)));
   $("curve-get-code").addEventListener("click", () =>
-    ask("code", "/api/curves/code", whole(), (text) => download("curve.py", text, "text/x-python"), { text: true }));
+    send("code", "/api/curves/code", curveRequest(), (text) => download("curve.py", text, "text/x-python"), { text: true }));
   $("curve-form").addEventListener("submit", (event) => event.preventDefault());
   new ResizeObserver(draw).observe($("curve-plot"));
   onTheme(draw);
   predict();
-  return { shown: draw };
+  return { onShow: draw };
 }

@@ -1,7 +1,7 @@
-// Small things that every tool needs of the page.
+// Helpers of the page that every tool uses.
 export const $ = (id) => document.getElementById(id);
 
-/** An element with attributes and children; text is text, never HTML. */
+/** Create an element with attributes and children. Text is inserted as text, never as HTML. */
 export function make(tag, attributes = {}, ...children) {
   const svg = ["svg", "rect", "line", "circle", "path"].includes(tag);
   const node = svg ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
@@ -13,11 +13,11 @@ export function make(tag, attributes = {}, ...children) {
   return node;
 }
 
-/** Say it below the page, and to who listens. */
-export function say(text, bad = false) {
+/** Show a message in the status line, which screen readers announce. */
+export function announce(text, isError = false) {
   const status = $("status");
   status.textContent = text;
-  status.classList.toggle("bad", bad);
+  status.classList.toggle("error", isError);
 }
 
 export function download(name, content, type = "text/plain") {
@@ -29,8 +29,8 @@ export function download(name, content, type = "text/plain") {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** A file dropped on the node, or chosen by the input. */
-export function onFile(node, input, take) {
+/** Call `use(file)` for a file that is dropped on the node or selected in the input. */
+export function onFile(node, input, use) {
   node.addEventListener("dragover", (event) => {
     event.preventDefault();
     node.classList.add("over");
@@ -39,16 +39,16 @@ export function onFile(node, input, take) {
   node.addEventListener("drop", (event) => {
     event.preventDefault();
     node.classList.remove("over");
-    if (event.dataTransfer.files.length) take(event.dataTransfer.files[0]);
+    if (event.dataTransfer.files.length) use(event.dataTransfer.files[0]);
   });
   input.addEventListener("change", () => {
-    if (input.files.length) take(input.files[0]);
+    if (input.files.length) use(input.files[0]);
     input.value = "";
   });
 }
 
-/** A canvas as large as it is shown, in the screen's own pixels; its context draws in CSS pixels. */
-export function fitted(canvas) {
+/** Clear a canvas and size it in device pixels; its context draws in CSS pixels. */
+export function fitCanvas(canvas) {
   const { width, height } = canvas.getBoundingClientRect();
   const ratio = window.devicePixelRatio || 1;
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -59,7 +59,11 @@ export function fitted(canvas) {
   return { context, width, height };
 }
 
-export const bar = (share, kind = "mark") =>
+export const bar = (fraction, kind = "mark") =>
   make("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
     make("rect", { class: "ground", width: 100, height: 10, rx: 2 }),
-    make("rect", { class: kind, width: Math.max(0.5, 100 * Math.min(1, share)), height: 10, rx: 2 }));
+    make("rect", { class: kind, width: Math.max(0.5, 100 * Math.min(1, fraction)), height: 10, rx: 2 }));
+
+/** Colour mark of a legend entry. */
+export const swatch = (content) => make("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" }, content);
+export const dot = (fill) => swatch(make("circle", { cx: 11, cy: 6, r: 5.5, fill }));

@@ -1,8 +1,8 @@
-// Pictures on canvases: what is known, what is told, and what heads look at.
-const LARGE = 320; // pixels of a canvas along the longer side, at least
+// Images on canvases: observed pixels, predictions and attention weights.
+const MIN_SIDE = 320; // canvas pixels along the longer side
 
-function sized(canvas, { width, height }) {
-  const size = Math.max(1, Math.ceil(LARGE / Math.max(width, height)));
+function sizeCanvas(canvas, { width, height }) {
+  const size = Math.max(1, Math.ceil(MIN_SIDE / Math.max(width, height)));
   if (canvas.width !== width * size || canvas.height !== height * size) {
     [canvas.width, canvas.height] = [width * size, height * size];
   }
@@ -11,80 +11,80 @@ function sized(canvas, { width, height }) {
   return { context, size };
 }
 
-const rgb = ({ pixels, channels }, i) =>
-  channels === 1 ? [pixels[i], pixels[i], pixels[i]] : pixels.slice(3 * i, 3 * i + 3);
-
-export function paintPixels(canvas, picture) {
-  const { context, size } = sized(canvas, picture);
-  for (let i = 0; i < picture.height * picture.width; i++) {
-    context.fillStyle = `rgb(${rgb(picture, i).join()})`;
-    context.fillRect((i % picture.width) * size, Math.floor(i / picture.width) * size, size, size);
-  }
+function fillPixel(context, size, { pixels, channels, width }, i) {
+  const rgb = channels === 1 ? [pixels[i], pixels[i], pixels[i]] : pixels.slice(3 * i, 3 * i + 3);
+  context.fillStyle = `rgb(${rgb.join()})`;
+  context.fillRect((i % width) * size, Math.floor(i / width) * size, size, size);
 }
 
-/** Known pixels on a ground that no picture has. */
-export function paintMask(canvas, picture, { painted, told, pattern }, cursor) {
-  const { context, size } = sized(canvas, picture);
+export function drawPixels(canvas, image) {
+  const { context, size } = sizeCanvas(canvas, image);
+  for (let i = 0; i < image.height * image.width; i++) fillPixel(context, size, image, i);
+}
+
+/** Outline a pixel. */
+export function outline(context, size, [row, column], stroke) {
+  context.strokeStyle = stroke;
+  context.lineWidth = Math.max(2, size / 10);
+  context.strokeRect(column * size, row * size, size, size);
+}
+
+/** Draw the observed pixels on a background colour that images rarely have. */
+export function drawObserved(canvas, image, { observed, completion, pattern }, cursor) {
+  const { context, size } = sizeCanvas(canvas, image);
   if (pattern === "coarse") {
-    if (told) paintUrl(canvas, told.known, picture);
+    if (completion) drawUrl(canvas, completion.observed, image);
     return;
   }
   context.fillStyle = "#736b99";
   context.fillRect(0, 0, canvas.width, canvas.height);
-  for (const i of painted) {
-    context.fillStyle = `rgb(${rgb(picture, i).join()})`;
-    context.fillRect((i % picture.width) * size, Math.floor(i / picture.width) * size, size, size);
-  }
-  if (cursor) {
-    context.strokeStyle = "#ffffff";
-    context.lineWidth = Math.max(2, size / 10);
-    context.strokeRect(cursor[1] * size, cursor[0] * size, size, size);
-  }
+  for (const i of observed) fillPixel(context, size, image, i);
+  if (cursor) outline(context, size, cursor, "#ffffff");
 }
 
-const loaded = new Map(); // the last pictures, so that drawing again does not flicker
+const loaded = new Map(); // recent images, so that redrawing does not flicker
 
-/** A picture by its data URL, as large as the others; `over` draws upon it. */
-export async function paintUrl(canvas, url, picture, over) {
-  const { context, size } = sized(canvas, picture);
+/** Draw an image from its data URL at the size of the others; `overlay` draws on top of it. */
+export async function drawUrl(canvas, url, image, overlay) {
+  const { context, size } = sizeCanvas(canvas, image);
   canvas.fillinUrl = url;
   if (!url) {
     context.clearRect(0, 0, canvas.width, canvas.height);
     return;
   }
-  let image = loaded.get(url);
-  if (!image) {
-    image = new Image();
-    image.src = url;
-    await image.decode();
-    loaded.set(url, image);
+  let element = loaded.get(url);
+  if (!element) {
+    element = new Image();
+    element.src = url;
+    await element.decode();
+    loaded.set(url, element);
     if (loaded.size > 24) loaded.delete(loaded.keys().next().value);
-    if (canvas.fillinUrl !== url) return; // a newer one came meanwhile
+    if (canvas.fillinUrl !== url) return; // a newer image was requested meanwhile
   }
   context.imageSmoothingEnabled = false;
-  context.drawImage(image, 0, 0, canvas.width, canvas.height);
-  over?.(context, size);
+  context.drawImage(element, 0, 0, canvas.width, canvas.height);
+  overlay?.(context, size);
 }
 
-/** On known points a slice for each head, a colour a head, its area the weight; a cross where it is looked from. */
-export function marks(context, size, { looked, layer, pixel }, colours) {
-  const shown = looked.layers[Math.min(layer, looked.layers.length) - 1];
-  const turn = (2 * Math.PI) / shown.length;
+/** Draw a sector per head on each context point, its area the weight, and a cross at the target pixel. */
+export function drawAttention(context, size, { attention, layer, target }, colours) {
+  const heads = attention.layers[Math.min(layer, attention.layers.length) - 1];
+  const angle = (2 * Math.PI) / heads.length;
   context.fillStyle = "rgba(0, 0, 0, .5)";
   context.fillRect(0, 0, context.canvas.width, context.canvas.height);
-  for (const [h, weights] of shown.entries()) {
+  for (const [h, weights] of heads.entries()) {
     context.fillStyle = colours[h % colours.length];
-    const most = Math.max(...weights, 1e-9); // each head by itself, or one that looks at one pixel hides the others
+    const largest = Math.max(...weights, 1e-9); // per head, or one that attends to a single pixel hides the others
     for (const [j, weight] of weights.entries()) {
-      const [y, x] = looked.points[j].map((v) => (v + 0.5) * size);
+      const [y, x] = attention.points[j].map((v) => (v + 0.5) * size);
       context.beginPath();
       context.moveTo(x, y);
-      context.arc(x, y, Math.max(0.75 * size, 9) * Math.sqrt(weight / most), h * turn, (h + 1) * turn);
+      context.arc(x, y, Math.max(0.75 * size, 9) * Math.sqrt(weight / largest), h * angle, (h + 1) * angle);
       context.fill();
     }
   }
   context.globalAlpha = 1;
-  const [y, x, r] = [(pixel[0] + 0.5) * size, (pixel[1] + 0.5) * size, Math.max(5, 0.45 * size)];
+  const [y, x, r] = [(target[0] + 0.5) * size, (target[1] + 0.5) * size, Math.max(5, 0.45 * size)];
   for (const [width, stroke] of [[6, "#000000"], [3, "#ffffff"]]) {
     context.strokeStyle = stroke;
     context.lineWidth = width;

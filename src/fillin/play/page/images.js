@@ -1,224 +1,228 @@
-// Images: which pixels are known is painted, the rest is told from them.
-import { $, make, say, onFile } from "./dom.js";
-import { ask } from "./request.js";
-import { heads, onTheme, colour } from "./theme.js";
-import { paintMask, paintPixels, paintUrl, marks } from "./imageplot.js";
+// Images: the user paints the observed pixels, the model predicts the others.
+import { $, announce, dot, make, onFile } from "./dom.js";
+import { send } from "./request.js";
+import { colour, headColours, onTheme } from "./theme.js";
+import { drawAttention, drawObserved, drawPixels, drawUrl, outline } from "./imageplot.js";
 
-const WIDEST = 32; // pixels along a side that the network of digits takes
+const MAX_DIGITS_SIDE = 32; // pixels, of images for the digits model (limits.py repeats this number)
+const MAX_INTERACTIVE_CELLS = 4000; // of a completion that is computed while the user paints
+const TRAINED_ON = { digits: "digits", surface: "surfaces" };
 const state = {
-  picture: null, model: "digits", wanted: null, // the model that was chosen by hand
-  pattern: "few", painted: new Set(), seed: 0, scale: 4, told: null, pixel: null, looked: null, layer: 8, cursor: [0, 0],
+  image: null, model: "digits", chosenModel: null, // by the user
+  pattern: "few", observed: new Set(), seed: 0, scale: 4, completion: null, target: null, attention: null, layer: 8,
+  cursor: [0, 0],
 };
-const part = () => ({
-  picture: state.picture, model: state.model, pattern: state.pattern, seed: state.seed,
-  painted: state.pattern === "painted" ? [...state.painted] : [],
+const contextRequest = () => ({
+  image: state.image, model: state.model, pattern: state.pattern, seed: state.seed,
+  observed_pixels: state.pattern === "painted" ? [...state.observed] : [],
 });
+const isEmpty = () => state.pattern === "painted" && !state.observed.size;
+const countCells = () => state.image.height * state.image.width * state.scale ** 2;
+const clearAttention = () => { state.attention = state.target = null; };
 
 function complete() {
-  if (!state.picture) return;
-  if (state.pattern === "painted" && !state.painted.size) {
-    state.told = null;
-    say("No pixel is known yet: paint some");
+  if (!state.image) return;
+  if (isEmpty()) {
+    state.completion = null;
+    announce("No pixels are observed yet: paint some");
     draw();
     return;
   }
   const { scale } = state;
-  const cells = state.picture.height * state.picture.width * scale ** 2;
-  if (cells > 4000) say("Computing: a photograph takes some seconds");
-  ask("image", "/api/images/complete", { ...part(), scale, samples: 3 }, (told) => {
-    state.told = { ...told, scale };
-    if (state.pattern !== "painted") state.painted = new Set(told.painted);
-    const from = state.pattern === "coarse" ? "a coarse picture" : `${state.painted.size} pixels`;
-    say(`Completed from ${from} by a network that knows ${state.model === "digits" ? "digits" : "surfaces"}`);
+  if (countCells() > MAX_INTERACTIVE_CELLS) announce("Computing: a photograph takes some seconds");
+  send("image", "/api/images/complete", { ...contextRequest(), scale, samples: 3 }, (completion) => {
+    if (isEmpty()) return; // all pixels were erased meanwhile
+    state.completion = { ...completion, scale };
+    if (state.pattern !== "painted") state.observed = new Set(completion.observed_pixels);
+    const context = state.pattern === "coarse" ? "a coarse image" : `${state.observed.size} pixels`;
+    announce(`Completed from ${context} by the model trained on ${TRAINED_ON[state.model]}`);
     draw();
-    if (state.pixel) look(...state.pixel);
+    if (state.target) showAttention(...state.target);
   });
 }
 
-function look(row, column) {
-  const pixel = (state.pixel = [row, column]);
-  ask("heads", "/api/images/attention", { ...part(), row, column }, (told) => {
-    if (state.pixel !== pixel) return; // another picture, part or network has been chosen since
-    state.looked = told;
-    $("image-layer").max = told.layers.length;
+function showAttention(row, column) {
+  const target = (state.target = [row, column]);
+  send("attention", "/api/images/attention", { ...contextRequest(), row, column }, (attention) => {
+    if (state.target !== target) return; // the image, its observed pixels or the model have changed since
+    state.attention = attention;
+    $("image-layer").max = attention.layers.length;
     $("image-layer").value = state.layer;
-    say(`Where each head looks from row ${row}, column ${column}`);
+    announce(`Attention from row ${row}, column ${column}`);
     draw();
   });
 }
 
 function draw() {
-  const { picture, told } = state;
-  if (!picture) return;
-  paintMask($("image-known"), picture, state, document.activeElement === $("image-known") ? state.cursor : null);
-  paintPixels($("image-truth"), picture);
-  const all = picture.height * picture.width;
-  $("image-count").textContent = state.pattern === "coarse" ? "coarse" : `${state.painted.size} of ${all} pixels`;
-  $("image-size").textContent = told ? `${picture.width * told.scale} × ${picture.height * told.scale}` : "";
-  $("image-largest").textContent = told ? `is ${told.largest.toFixed(2)}` : "is most";
-  const cursor = document.activeElement === $("image-mean") ? state.cursor : null;
-  paintUrl($("image-mean"), told?.mean, picture, (context, size) => {
-    if (state.looked && state.pixel) marks(context, size, state, heads());
-    if (cursor) outline(context, size, cursor);
+  const { image, completion } = state;
+  if (!image) return;
+  const cursorOn = (id) => (document.activeElement === $(id) ? state.cursor : null);
+  drawObserved($("image-observed"), image, state, cursorOn("image-observed"));
+  drawPixels($("image-truth"), image);
+  const count = `${state.observed.size} of ${image.height * image.width} pixels`;
+  $("image-count").textContent = state.pattern === "coarse" ? "coarse" : count;
+  $("image-size").textContent = completion ? `${image.width * completion.scale} × ${image.height * completion.scale}` : "";
+  $("image-max-std").textContent = completion ? completion.max_std.toFixed(2) : "high";
+  const cursor = cursorOn("image-mean");
+  drawUrl($("image-mean"), completion?.mean, image, (context, size) => {
+    if (state.attention && state.target) drawAttention(context, size, state, headColours());
+    if (cursor) outline(context, size, cursor, colour("accent"));
   });
-  paintUrl($("image-std"), told?.deviation, picture);
-  const samples = told?.samples ?? [];
-  const boxes = $("image-samples");
-  while (boxes.children.length > samples.length) boxes.lastChild.remove();
+  drawUrl($("image-std"), completion?.std, image);
+  const samples = completion?.samples ?? [];
+  const figures = $("image-samples");
+  while (figures.children.length > samples.length) figures.lastChild.remove();
   for (const [i, url] of samples.entries()) {
-    if (!boxes.children[i]) {
+    if (!figures.children[i]) {
       const canvas = make("canvas", { role: "img", "aria-label": `Sample ${i + 1}` });
-      boxes.append(make("figure", {}, make("div", { class: "frame" }, canvas)));
+      figures.append(make("figure", {}, make("div", { class: "frame" }, canvas)));
     }
-    paintUrl(boxes.children[i].querySelector("canvas"), url, picture);
+    drawUrl(figures.children[i].querySelector("canvas"), url, image);
   }
-  legend();
+  updateLegend();
 }
 
-function outline(context, size, [row, column]) {
-  context.strokeStyle = colour("accent");
-  context.lineWidth = Math.max(2, size / 10);
-  context.strokeRect(column * size, row * size, size, size);
-}
-
-function legend() {
-  const shown = state.looked ? state.looked.layers[Math.min(state.layer, state.looked.layers.length) - 1] : [];
-  const colours = heads();
-  $("image-layer-label").hidden = !shown.length;
-  $("image-layer-out").textContent = state.looked ? `${Math.min(state.layer, state.looked.layers.length)}` : "";
-  $("image-legend").replaceChildren(...shown.map((_, h) => make("li", {},
-    make("svg", { viewBox: "0 0 22 12", "aria-hidden": "true" },
-      make("circle", { cx: 11, cy: 6, r: 5.5, fill: colours[h % colours.length] })), `head ${h + 1}`)));
-  if (shown.length) $("image-legend").append(make("li", {}, "the larger a slice, the more the head looks there"));
+function updateLegend() {
+  const { attention } = state;
+  const layer = attention ? Math.min(state.layer, attention.layers.length) : 0;
+  const heads = attention ? attention.layers[layer - 1] : [];
+  const colours = headColours();
+  $("image-layer-label").hidden = !heads.length;
+  $("image-layer-out").textContent = attention ? `${layer}` : "";
+  $("image-legend").replaceChildren(
+    ...heads.map((_, h) => make("li", {}, dot(colours[h % colours.length]), `head ${h + 1}`)));
+  if (heads.length) $("image-legend").append(make("li", {}, "the area of a sector is the attention weight"));
 }
 
 function pixelAt(canvas, event) {
   const box = canvas.getBoundingClientRect();
-  const clip = (v, most) => Math.max(0, Math.min(most - 1, Math.floor(v)));
+  const clip = (v, size) => Math.max(0, Math.min(size - 1, Math.floor(v)));
   return [
-    clip(((event.clientY - box.top) / box.height) * state.picture.height, state.picture.height),
-    clip(((event.clientX - box.left) / box.width) * state.picture.width, state.picture.width),
+    clip(((event.clientY - box.top) / box.height) * state.image.height, state.image.height),
+    clip(((event.clientX - box.left) / box.width) * state.image.width, state.image.width),
   ];
 }
 
 function paint([row, column], erase) {
-  if (state.pattern === "coarse") state.painted = new Set();
+  if (state.pattern === "coarse") state.observed = new Set();
   choose("painted");
-  const { width, height } = state.picture;
-  const reach = Math.floor(Math.max(width, height) / 24);
-  for (let r = Math.max(0, row - reach); r <= Math.min(height - 1, row + reach); r++) {
-    for (let c = Math.max(0, column - reach); c <= Math.min(width - 1, column + reach); c++) {
-      state.painted[erase ? "delete" : "add"](r * width + c);
+  const { width, height } = state.image;
+  const radius = Math.floor(Math.max(width, height) / 24);
+  for (let r = Math.max(0, row - radius); r <= Math.min(height - 1, row + radius); r++) {
+    for (let c = Math.max(0, column - radius); c <= Math.min(width - 1, column + radius); c++) {
+      state.observed[erase ? "delete" : "add"](r * width + c);
     }
   }
-  state.looked = state.pixel = null;
+  clearAttention();
   draw();
-  if (width * height * state.scale ** 2 <= 4000) complete();
+  if (countCells() <= MAX_INTERACTIVE_CELLS) complete();
 }
 
-const erasing = () => document.querySelector('input[name="brush"]:checked').value === "erase";
+const isErasing = () => document.querySelector('input[name="brush"]:checked').value === "erase";
 
 function choose(value, name = "pattern") {
   state[name] = value;
   document.querySelector(`#image-form input[name="${name}"][value="${value}"]`).checked = true;
 }
 
-function brush() {
-  const canvas = $("image-known");
-  let painting = false;
+function listenToPointer() {
+  const canvas = $("image-observed");
+  let isPainting = false;
   canvas.addEventListener("pointerdown", (event) => {
-    if (event.button || !state.picture) return;
-    painting = true;
+    if (event.button || !state.image) return;
+    isPainting = true;
     canvas.setPointerCapture(event.pointerId);
     state.cursor = pixelAt(canvas, event);
-    paint(state.cursor, erasing());
+    paint(state.cursor, isErasing());
   });
-  canvas.addEventListener("pointermove", (event) => painting && paint(pixelAt(canvas, event), erasing()));
+  canvas.addEventListener("pointermove", (event) => isPainting && paint(pixelAt(canvas, event), isErasing()));
   const end = () => {
-    if (painting) complete();
-    painting = false;
+    if (isPainting) complete();
+    isPainting = false;
   };
   canvas.addEventListener("pointerup", end);
   canvas.addEventListener("pointercancel", end);
   $("image-mean").addEventListener("click", (event) => {
-    if (!state.told) return;
+    if (!state.completion) return;
     state.cursor = pixelAt($("image-mean"), event);
-    look(...state.cursor);
+    showAttention(...state.cursor);
     draw();
   });
-  for (const id of ["image-known", "image-mean"]) {
-    $(id).addEventListener("keydown", (event) => keys(id, event));
+  for (const id of ["image-observed", "image-mean"]) {
+    $(id).addEventListener("keydown", (event) => onKey(id, event));
     $(id).addEventListener("focus", draw);
     $(id).addEventListener("blur", draw);
   }
 }
 
-function keys(id, event) {
+function onKey(id, event) {
   const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
-  const { height, width } = state.picture;
+  const { height, width } = state.image;
   const [row, column] = state.cursor;
   if (step) {
     state.cursor = [(row + step[0] + height) % height, (column + step[1] + width) % width];
-    say(`Row ${state.cursor[0]}, column ${state.cursor[1]}`);
+    announce(`Row ${state.cursor[0]}, column ${state.cursor[1]}`);
     draw();
   } else if (event.key === " " || event.key === "Enter") {
-    if (id === "image-known") {
-      paint(state.cursor, state.painted.has(row * width + column));
+    if (id === "image-observed") {
+      paint(state.cursor, state.observed.has(row * width + column));
       complete();
-    } else if (state.told) look(row, column);
+    } else if (state.completion) showAttention(row, column);
   } else return;
   event.preventDefault();
 }
 
-function take({ picture, note, model }) {
-  Object.assign(state, { picture, told: null, looked: null, pixel: null, cursor: [0, 0], painted: new Set() });
+function load({ image, note, model }) {
+  Object.assign(state, { image, completion: null, cursor: [0, 0], observed: new Set() });
+  clearAttention();
   if (state.pattern === "painted") choose("few");
-  const large = Math.max(picture.width, picture.height) > WIDEST;
+  const isLarge = Math.max(image.width, image.height) > MAX_DIGITS_SIDE;
   const digits = document.querySelector('#image-form input[value="digits"]');
-  digits.disabled = large;
-  digits.parentElement.title = large ? `it takes at most ${WIDEST} × ${WIDEST} pixels` : "";
-  choose(model === "digits" && state.wanted ? state.wanted : model, "model"); // a photograph is no digit
+  digits.disabled = isLarge;
+  digits.parentElement.title = isLarge ? `at most ${MAX_DIGITS_SIDE} × ${MAX_DIGITS_SIDE} pixels` : "";
+  choose(model === "digits" && state.chosenModel ? state.chosenModel : model, "model"); // a photograph is no digit
   $("image-note").textContent = note;
   draw();
   complete();
 }
 
-function choices(examples) {
+function listExamples(examples) {
   for (const [i, example] of examples.entries()) {
-    const thumb = make("canvas", { "aria-hidden": "true" });
-    paintPixels(thumb, example.picture);
+    const thumbnail = make("canvas", { "aria-hidden": "true" });
+    drawPixels(thumbnail, example.image);
     const input = make("input", {
-      type: "radio", name: "picture", "aria-label": example.title, checked: i === 3, onchange: () => take(example),
+      type: "radio", name: "image", "aria-label": example.title, checked: i === 3, onchange: () => load(example),
     });
-    $("image-choices").append(make("label", { title: example.title }, input, thumb));
+    $("image-choices").append(make("label", { title: example.title }, input, thumbnail));
   }
-  take(examples[3]);
+  load(examples[3]);
 }
 
-async function read(file) {
-  if (file.size > 8e6) return say("The picture has more than 8 MB; make it smaller first", true);
-  const type = file.type || "image/jpeg"; // where the system does not know, the server looks
-  if (!["image/png", "image/jpeg"].includes(type)) return say(`${file.name} is no PNG or JPEG`, true);
-  ask("read", "/api/images/read", file, (found) => {
-    for (const input of document.querySelectorAll('input[name="picture"]')) input.checked = false;
+function readFile(file) {
+  if (file.size > 8e6) return announce("The image is larger than 8 MB; downsample it first", true);
+  const type = file.type || "image/jpeg"; // if the system does not know it, the server finds out
+  if (!["image/png", "image/jpeg"].includes(type)) return announce(`${file.name} is not a PNG or JPEG`, true);
+  send("read", "/api/images/read", file, (response) => {
+    for (const input of document.querySelectorAll('input[name="image"]')) input.checked = false;
     choose(1, "scale");
-    take(found);
+    load(response);
   }, { type });
 }
 
 export function startImages() {
-  ask("examples", "/api/images", undefined, choices);
-  brush();
+  send("examples", "/api/images", undefined, listExamples);
+  listenToPointer();
   const form = $("image-form");
   form.addEventListener("submit", (event) => event.preventDefault());
-  form.addEventListener("change", (event) => {
-    if (event.target.name === "pattern") {
-      if (state.pattern === "coarse") state.painted = new Set();
-      Object.assign(state, { pattern: event.target.value, looked: null, pixel: null });
-    } else if (event.target.name === "scale") state.scale = Number(event.target.value);
-    else if (event.target.name === "model") {
-      const model = event.target.value;
-      Object.assign(state, { model, wanted: model, looked: null, pixel: null });
+  form.addEventListener("change", ({ target: { name, value } }) => {
+    if (name === "pattern") {
+      if (state.pattern === "coarse") state.observed = new Set();
+      state.pattern = value;
+      clearAttention();
+    } else if (name === "scale") state.scale = Number(value);
+    else if (name === "model") {
+      state.model = state.chosenModel = value;
+      clearAttention();
     } else return;
     complete();
   });
@@ -226,18 +230,18 @@ export function startImages() {
     state.layer = Number($("image-layer").value);
     draw();
   });
-  $("image-again").addEventListener("click", () => {
+  $("image-resample").addEventListener("click", () => {
     state.seed += 1;
     choose("few");
     complete();
   });
-  $("image-none").addEventListener("click", () => {
-    state.painted = new Set();
-    state.looked = state.pixel = null;
+  $("image-clear").addEventListener("click", () => {
+    state.observed = new Set();
+    clearAttention();
     choose("painted");
     complete();
   });
-  onFile($("images"), $("image-file"), read);
+  onFile($("images"), $("image-file"), readFile);
   onTheme(draw);
-  return { shown: draw };
+  return { onShow: draw };
 }

@@ -1,6 +1,6 @@
 // Axes and lines on a canvas.
 
-/** From numbers to pixels and back. */
+/** Mappings between data and pixels. */
 export function scales([x0, x1], [y0, y1], { left, right, top, bottom, width, height }) {
   const box = { left, right: width - right, top, bottom: height - bottom };
   const [w, h] = [box.right - box.left, box.bottom - box.top];
@@ -13,38 +13,38 @@ export function scales([x0, x1], [y0, y1], { left, right, top, bottom, width, he
   };
 }
 
-/** Round numbers between two ends, about so many. */
-export function ticks(low, high, about) {
-  const raw = (high - low) / about;
-  const ten = 10 ** Math.floor(Math.log10(raw));
-  const step = ten * [1, 2, 5, 10].find((k) => k * ten >= raw);
-  const found = [];
-  for (let i = Math.ceil(low / step); i * step <= high; i++) found.push(i * step);
-  return { found, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
+/** Round numbers between two ends, about `count` of them, and the decimals they need. */
+function ticks(low, high, count) {
+  const raw = (high - low) / count;
+  const power = 10 ** Math.floor(Math.log10(raw));
+  const step = power * [1, 2, 5, 10].find((k) => k * power >= raw);
+  const values = [];
+  for (let i = Math.ceil(low / step); i * step <= high; i++) values.push(i * step);
+  return { values, digits: Math.max(0, -Math.floor(Math.log10(step) + 1e-9)) };
 }
 
-const written = (v, digits) => (Math.abs(v) >= 1e5 || digits > 4 ? v.toPrecision(3) : v.toFixed(digits));
-const shown = (v, digits) => written(v, digits).replace("-", "−");
+const format = (v, digits) =>
+  (Math.abs(v) >= 1e5 || digits > 4 ? v.toPrecision(3) : v.toFixed(digits)).replace("-", "−");
 
-export function axes(context, plot, moved, colours) {
+export function drawAxes(context, plot, shift, colours) {
   context.font = "12px system-ui, sans-serif";
   context.fillStyle = colours.text;
   context.strokeStyle = colours.line;
   context.lineWidth = 1;
-  const [x0, x1] = plot.xs.map((v) => v + moved);
-  const across = ticks(x0, x1, Math.max(3, Math.min(10, (plot.right - plot.left) / 80)));
+  const [x0, x1] = plot.xs.map((v) => v + shift);
+  const xTicks = ticks(x0, x1, Math.max(3, Math.min(10, (plot.right - plot.left) / 80)));
   context.textAlign = "center";
-  for (const v of across.found) {
-    const px = Math.round(plot.px(v - moved)) + 0.5;
+  for (const v of xTicks.values) {
+    const px = Math.round(plot.px(v - shift)) + 0.5;
     stroke(context, [px, px], [plot.top, plot.bottom]);
-    context.fillText(shown(v, across.digits), px, plot.bottom + 19);
+    context.fillText(format(v, xTicks.digits), px, plot.bottom + 19);
   }
-  const up = ticks(...plot.ys, Math.max(3, (plot.bottom - plot.top) / 70));
+  const yTicks = ticks(...plot.ys, Math.max(3, (plot.bottom - plot.top) / 70));
   context.textAlign = "right";
-  for (const v of up.found) {
+  for (const v of yTicks.values) {
     const py = Math.round(plot.py(v)) + 0.5;
     stroke(context, [plot.left, plot.right], [py, py]);
-    context.fillText(shown(v, up.digits), plot.left - 8, py + 4);
+    context.fillText(format(v, yTicks.digits), plot.left - 8, py + 4);
   }
 }
 

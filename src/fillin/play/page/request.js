@@ -1,79 +1,81 @@
-// One request in flight, ever. Of each kind the newest waits and those before it are dropped. An answer is stale where
-// a newer one of its kind waits: it is dropped too, unless nothing was drawn for a while, or a slow machine would show
-// nothing at all. A tool that is left drops what it waits for, so that no table holds up a drag, and asks again when it
-// is shown again.
-import { say } from "./dom.js";
+// Requests to the server: at most one in flight. Of each kind only the newest waits. A response is stale if a newer
+// request of its kind waits; it is drawn only if nothing was drawn for a while, or a slow machine would draw nothing.
+// A tool that is hidden aborts its request, so that no table delays a drag, and sends it again when it is shown again.
+import { announce } from "./dom.js";
 
-const waiting = new Map(); // kind → what is to be asked next
-const drawn = new Map(); // kind → when it was drawn last
-const PATIENCE = 80; // milliseconds
-const aside = new Map(); // tool → what it waited for when it was left
+const STALE_AFTER = 80; // milliseconds
+const waiting = new Map(); // kind → request to send next
+const lastDrawn = new Map(); // kind → time of the last drawing
+const suspended = new Map(); // tool → requests it waited for when it was hidden
 let tool = "";
-let flying = null; // the one request that is under way
-export const timings = []; // milliseconds from asking to drawn, newest last
+let inFlight = null;
 
-/** Ask; `draw(answer)` is called unless something newer of the same kind was asked meanwhile. */
-export function ask(kind, path, body, draw, options = {}) {
-  waiting.set(kind, { kind, path, body, draw, options, asked: performance.now() });
-  next();
+/** Statistics for tests and benchmarks: milliseconds from request to drawing (newest last), requests sent. */
+export const statistics = { timings: [], sent: 0, isIdle: () => !inFlight && !waiting.size };
+
+/** Send a request; `draw(response)` is called unless a newer request of the same kind waits. */
+export function send(kind, path, body, draw, options = {}) {
+  waiting.set(kind, { kind, path, body, draw, options, created: performance.now() });
+  sendNext();
 }
 
-/** The tool `name` is shown now: it alone asks. */
-export function turnTo(name) {
+/** Show the tool `name`: suspend the requests of the previous tool and resume those of this one. */
+export function switchTool(name) {
   if (name === tool) return;
-  const left = [...(flying ? [flying] : []), ...waiting.values()];
-  aside.set(tool, [...new Map(left.map((one) => [one.kind, one])).values()]); // of each kind the newest
+  const pending = [...(inFlight ? [inFlight] : []), ...waiting.values()];
+  suspended.set(tool, [...new Map(pending.map((request) => [request.kind, request])).values()]); // newest of each kind
   waiting.clear();
-  flying?.control.abort();
+  inFlight?.control.abort();
   tool = name;
-  for (const one of aside.get(name) ?? []) waiting.set(one.kind, one);
-  aside.delete(name);
-  next();
+  for (const request of suspended.get(name) ?? []) waiting.set(request.kind, request);
+  suspended.delete(name);
+  sendNext();
 }
 
-async function next() {
-  if (flying || !waiting.size) return;
-  const [kind, one] = waiting.entries().next().value;
+async function sendNext() {
+  if (inFlight || !waiting.size) return;
+  const [kind, request] = waiting.entries().next().value;
   waiting.delete(kind);
-  flying = one;
-  one.control = new AbortController();
+  inFlight = request;
+  request.control = new AbortController();
   try {
-    const answer = await send(one.path, one.body, { ...one.options, signal: one.control.signal });
-    if (!waiting.has(kind) || performance.now() - (drawn.get(kind) ?? 0) > PATIENCE) {
-      one.draw(answer);
-      drawn.set(kind, performance.now());
-      timings.push({ kind, milliseconds: performance.now() - one.asked });
-      if (timings.length > 500) timings.shift();
+    const response = await fetchResponse(request.path, request.body, { ...request.options, signal: request.control.signal });
+    if (!waiting.has(kind) || performance.now() - (lastDrawn.get(kind) ?? 0) > STALE_AFTER) {
+      request.draw(response);
+      lastDrawn.set(kind, performance.now());
+      statistics.timings.push({ kind, milliseconds: performance.now() - request.created });
+      if (statistics.timings.length > 500) statistics.timings.shift();
     }
   } catch (error) {
-    if (one.control.signal.aborted) await new Promise((turn) => setTimeout(turn, 0)); // until it is off the wire
+    if (request.control.signal.aborted) await new Promise((resolve) => setTimeout(resolve, 0)); // until it is off the wire
     else {
-      say(error.message, true);
-      one.options.failed?.(error);
+      announce(error.message, true);
+      request.options.onError?.(error);
     }
   } finally {
-    flying = null;
-    next();
+    inFlight = null;
+    sendNext();
   }
 }
 
-async function send(path, body, { type = "application/json", text = false, signal }) {
+async function fetchResponse(path, body, { type = "application/json", text = false, signal }) {
   const options = body === undefined ? { signal } : {
     signal,
     method: "POST",
     headers: { "Content-Type": type },
     body: type === "application/json" ? JSON.stringify(body) : body,
   };
-  let answer;
+  let response;
+  statistics.sent += 1;
   try {
-    answer = await fetch(path, options);
+    response = await fetch(path, options);
   } catch {
-    throw new Error("The server does not answer: is fillin play still running?");
+    throw new Error("The server does not respond: is fillin play still running?");
   }
-  if (answer.status === 503) {
-    await new Promise((wait) => setTimeout(wait, 1000 * Number(answer.headers.get("Retry-After") ?? 1)));
-    return send(path, body, { type, text, signal });
+  if (response.status === 503) {
+    await new Promise((resolve) => setTimeout(resolve, 1000 * Number(response.headers.get("Retry-After") ?? 1)));
+    return fetchResponse(path, body, { type, text, signal });
   }
-  if (!answer.ok) throw new Error((await answer.json().catch(() => ({}))).detail ?? `Error ${answer.status}`);
-  return text ? answer.text() : answer.json();
+  if (!response.ok) throw new Error((await response.json().catch(() => ({}))).detail ?? `Error ${response.status}`);
+  return text ? response.text() : response.json();
 }

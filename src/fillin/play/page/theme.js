@@ -1,4 +1,4 @@
-// Light or dark: as the system says, until the switch says otherwise.
+// Light or dark theme: that of the system, until the button overrides it.
 const root = document.documentElement;
 const system = matchMedia("(prefers-color-scheme: dark)");
 const listeners = [];
@@ -10,14 +10,14 @@ export const isDark = () => (chosen ?? (system.matches ? "dark" : "light")) === 
 /** Call `draw` whenever colours change. */
 export const onTheme = (draw) => listeners.push(draw);
 
-/** A colour of the style sheet, asked for once: a picture of fifty points names colours two hundred times. */
+/** A colour of the style sheet, cached: drawing fifty points reads colours two hundred times. */
 export function colour(name) {
   if (!colours.has(name)) colours.set(name, getComputedStyle(root).getPropertyValue(`--${name}`).trim());
   return colours.get(name);
 }
 
-/** Colours of heads: told apart by all kinds of eyes, lighter on a dark ground. */
-export const heads = () =>
+/** Colours of attention heads, distinguishable with colour-vision deficiencies; lighter on a dark background. */
+export const headColours = () =>
   isDark()
     ? ["#56b4e9", "#ff9b54", "#35c99a", "#e59ac4", "#f0c64a", "#b7a6ff", "#9ad1d4", "#ff8a8a"]
     : ["#0072b2", "#d55e00", "#00795a", "#b0578d", "#a87400", "#6a51c9", "#3a7d80", "#b3261e"];
