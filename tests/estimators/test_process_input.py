@@ -64,8 +64,8 @@ def test_what_cannot_be_saved_or_loaded_says_why(fitted, tmp_path):
 CASES = {
     "no rows": (lambda r: r.fit(X[:0], Y[:0]), "0 sample"),
     "other lengths": (lambda r: r.fit(X, Y[:-1]), "inconsistent numbers of samples"),
-    "nothing known": (lambda r: r.fit(X, Y * np.nan), "nothing is known in column 0"),
-    "a column of nothing": (lambda r: r.fit(X, np.stack([Y, Y * np.nan], 1)), "nothing is known in column 1"),
+    "nothing known": (lambda r: r.fit(X, Y * np.nan), "column 0 has no observed value"),
+    "a column of nothing": (lambda r: r.fit(X, np.stack([Y, Y * np.nan], 1)), "column 1 has no observed value"),
     "infinite y": (lambda r: r.fit(X, Y + np.inf), "Input y contains infinity"),
     "text in y": (lambda r: r.fit(X, ["a"] * 30), "could not convert string to float"),
     "three axes": (lambda r: r.fit(X, Y[:, None, None]), "dim 3|3 dimensions"),
@@ -80,15 +80,15 @@ CASES = {
     "a probability of zero": (lambda r: r.fit(X, Y).predict(Q, quantiles=0), "between 0 and 1"),
     "no probabilities": (lambda r: r.fit(X, Y).predict(Q, quantiles=[]), "between 0 and 1"),
     "a NaN for a probability": (lambda r: r.fit(X, Y).predict(Q, quantiles=np.nan), "between 0 and 1"),
-    "std and cov": (lambda r: r.fit(X, Y).predict(Q, True, True), "ask for one"),
+    "std and cov": (lambda r: r.fit(X, Y).predict(Q, True, True), "not both"),
     "a large covariance": (lambda r: r.fit(X, Y).predict(np.ones((257, 1)), return_cov=True), "at most 256.*sample_y"),
     "a place in other units": (
         lambda r: r.fit(X, Y).predict([[2.0], [1e30]]),
-        r"X\[1, 0\] is 1e\+30, but.*between 0\..* and 4\..*other units",
+        r"X\[1, 0\] is 1e\+30, but.*between 0\..* and 4\..*check its units",
     ),
     "no samples": (lambda r: r.fit(X, Y).sample_y(Q, 0), "n_samples must be"),
     "an unknown name": (lambda r: r.set_params(model="curv").fit(X, Y), "unknown model 'curv'"),
-    "two outputs at once": (lambda r: r.set_params(model=tiny("filler", 1, 2)).fit(X, Y), "dim_y=2.*on its own"),
+    "two outputs at once": (lambda r: r.set_params(model=tiny("filler", 1, 2)).fit(X, Y), "dim_y=2.*independently"),
 }
 
 
@@ -106,7 +106,7 @@ def test_bad_types_and_what_a_model_cannot_do(unchecked):
         ProcessRegressor(filler()).fit(X, Y).predict(Q, quantiles="median")
     plain = ProcessRegressor(tiny("te-tnp", dtype=torch.float32))
     assert plain.fit(X, Y).sample_y(Q, 2).shape == (9, 2)
-    with pytest.raises(FillinError, match="does not tell the function from its noise"):
+    with pytest.raises(FillinError, match="does not separate the function from its noise"):
         plain.predict(Q, noise=False)
     with pytest.raises(FillinError, match="does not read errors"):
         plain.fit(X, Y, 0.1)

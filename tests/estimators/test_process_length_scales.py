@@ -6,7 +6,7 @@ import torch
 
 import fillin
 from fillin import ProcessRegressor
-from fillin.inference.length_scales import _folds, _left_out, column_scales
+from fillin.inference.length_scales import _draw_folds, _left_out_likelihood, fit_length_scales
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +26,13 @@ def left_out(model, X, y, scales, seed):
     place = torch.from_numpy(((X - X.min(0)) / scales).astype(np.float32))
     value = torch.from_numpy(((y - y.mean()) / y.std()).astype(np.float32))
     with torch.no_grad():
-        return float(_left_out(model, place, value, _folds(len(X), np.random.default_rng(seed))))
+        return float(_left_out_likelihood(model, place, value, _draw_folds(len(X), np.random.default_rng(seed))))
 
 
 @pytest.mark.parametrize("n", [5, 16, 40, 300])
 def test_scales_explain_what_was_left_out_no_worse_than_equal_ones(radial, n):
     X, y = some(n)
-    scales = column_scales(radial, X, y, seed=1)
+    scales = fit_length_scales(radial, X, y, seed=1)
     equal = np.ptp(X, 0)
     assert scales.shape == (5,)
     assert (scales > 0).all()
@@ -42,7 +42,7 @@ def test_scales_explain_what_was_left_out_no_worse_than_equal_ones(radial, n):
 
 def test_the_search_leaves_the_model_as_it_was(radial):
     before = {name: tensor.clone() for name, tensor in radial.state_dict().items()}
-    column_scales(radial, *some(), seed=0)
+    fit_length_scales(radial, *some(), seed=0)
     assert all(torch.equal(before[name], tensor) for name, tensor in radial.state_dict().items())
     assert all(p.requires_grad and p.grad is None for p in radial.parameters())
 
@@ -56,7 +56,7 @@ def test_where_there_is_nothing_to_find(radial, case):
         X, y = X[:2], y[:2]
     if case == "a constant column":
         X[:, 1] = 5.0
-    scales = column_scales(radial, X, y, seed=0)
+    scales = fit_length_scales(radial, X, y, seed=0)
     assert np.isfinite(scales).all()
     assert (scales > 0).all()
     if case != "a constant column":
@@ -65,7 +65,7 @@ def test_where_there_is_nothing_to_find(radial, case):
 
 def test_folds_share_out_each_point_once():
     for n in (1, 3, 15, 16, 17, 100, 500):
-        folds = _folds(n, np.random.default_rng(0))
+        folds = _draw_folds(n, np.random.default_rng(0))
         assert len(set(folds.ravel())) == folds.size
         assert folds.size > min(n, 128) - 8
         assert folds.shape[1] == 1 or n > 16

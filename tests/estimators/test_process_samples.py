@@ -13,8 +13,7 @@ from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from fillin import ProcessRegressor
 from fillin.heads import ObservedHead, ObservedMixture
-from fillin.inference import finetune as adapt
-from fillin.inference import sample_paths as joint
+from fillin.inference import finetune, sample_paths
 
 pytest_plugins = ["support.regressor_fixtures"]
 pytestmark = pytest.mark.usefixtures("hasty")
@@ -67,8 +66,8 @@ def test_drawn_in_pieces_or_at_once_a_function_is_a_function(monkeypatch):
     asked = np.random.default_rng(0).permutation(np.linspace(0, 1, 24))[:, None]
     exact = model.exactly(x, y, asked, noise=True)
     regressor = ProcessRegressor(model).fit(x, y)
-    monkeypatch.setattr(joint, "PIECE", 6)
-    monkeypatch.setattr(joint, "TOKENS", 2000)  # and not all functions at once
+    monkeypatch.setattr(sample_paths, "MAX_CHAIN", 6)
+    monkeypatch.setattr(sample_paths, "MAX_TOKENS", 2000)  # and not all functions at once
     drawn = regressor.sample_y(asked, 400)
     assert_allclose(drawn.mean(1), regressor.predict(asked), atol=0.2)
     found = np.cov(drawn)
@@ -78,13 +77,13 @@ def test_drawn_in_pieces_or_at_once_a_function_is_a_function(monkeypatch):
     assert np.corrcoef(found[off], exact[off])[0, 1] > 0.93
 
 
-def test_many_known_points_are_drawn_from_those_around(fitted):
+def test_many_contexts_points_are_drawn_from_those_around(fitted):
     x = np.linspace(0, 100, 2000)[:, None]
     regressor = ProcessRegressor(fitted.model).fit(x, np.sin(x[:, 0]))
     drawn = regressor.sample_y(np.linspace(0, 100, 12)[:, None], 2)
     assert drawn.shape == (12, 2)
     assert np.isfinite(drawn).all()
-    sizes = [len(g) for g in joint._groups(regressor.known_[0], x[::10], np.random.default_rng(0))]
+    sizes = [len(g) for g in sample_paths._groups(regressor.contexts_[0], x[::10], np.random.default_rng(0))]
     assert sum(sizes) == 200
     assert max(sizes) < 30
 
@@ -118,7 +117,7 @@ def test_many_places_are_answered_under_a_bar(fitted, monkeypatch):
     assert_allclose(found[:50], few, rtol=1e-4, atol=1e-5)
     fitted.sample_y(many[:21], 100)
     assert "sample" in terminal.getvalue()
-    assert "100%" in terminal.getvalue()
+    assert "2100/2100" in terminal.getvalue()
 
 
 # going on learning
@@ -126,15 +125,15 @@ def test_many_places_are_answered_under_a_bar(fitted, monkeypatch):
 
 def test_adapting_needs_points(fitted):
     regressor = ProcessRegressor(fitted.model, adapt=True)
-    with pytest.warns(UserWarning, match="needs 100 known points, there are 30"):
+    with pytest.warns(UserWarning, match="needs 100 observations, there are 30"):
         regressor.fit(X, Y)
     assert regressor.model_ is fitted.model
     assert np.array_equal(regressor.predict(Q), fitted.predict(Q))
 
 
 def test_adapting_gains_on_points_held_out(monkeypatch):
-    monkeypatch.setattr(adapt, "STEPS", 24)
-    monkeypatch.setattr(adapt, "_EVERY", 8)
+    monkeypatch.setattr(finetune, "MAX_STEPS", 24)
+    monkeypatch.setattr(finetune, "_STEPS_PER_SCORE", 8)
     model = filler()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     x, y = some(120)
@@ -145,13 +144,13 @@ def test_adapting_gains_on_points_held_out(monkeypatch):
     assert np.array_equal(one.predict(Q), two.predict(Q))
     plain = ProcessRegressor(model).fit(x, y, y_err=0.1)
     new = some(200, seed=9)
-    scores = [r.known_[0].at(new[0]).log_prob(new[1][:, None]).mean() for r in (one, plain)]
+    scores = [r.contexts_[0].predict(new[0]).log_prob(new[1][:, None]).mean() for r in (one, plain)]
     assert scores[0] > scores[1] + 0.1
 
 
 def test_adapting_never_keeps_what_lost(monkeypatch):
-    monkeypatch.setattr(adapt, "_RATE", 1e4)
-    monkeypatch.setattr(adapt, "_EVERY", 2)
+    monkeypatch.setattr(finetune, "_RATE", 1e4)
+    monkeypatch.setattr(finetune, "_STEPS_PER_SCORE", 2)
     model = filler()
     regressor = ProcessRegressor(model, adapt=True).fit(*some(120))
     assert regressor.gain_ == 0
@@ -159,5 +158,5 @@ def test_adapting_never_keeps_what_lost(monkeypatch):
 
 
 def test_any_process_may_adapt(monkeypatch):
-    monkeypatch.setattr(adapt, "STEPS", 20)
+    monkeypatch.setattr(finetune, "MAX_STEPS", 20)
     assert ProcessRegressor(tiny("te-tnp", dtype=torch.float32), adapt=True).fit(*some(700)).gain_ > 0

@@ -64,7 +64,7 @@ CASES = {
     "no period": ("t,y\n1,2\n2,\n", ["--period", "round"], "'round' is not the length of a turn of 't'"),
     "a level": (SERIES, ["--level", "95"], "--level is the share.*between 0 and 1"),
     "no model": (SERIES, ["--model", "nowhere"], "--model: there is no model 'nowhere'"),
-    "a model that does not fill": (SERIES, ["--model", "te-tnp-rbf"], "te-tnp-rbf is no model that fills"),
+    "a model that does not fill": (SERIES, ["--model", "te-tnp-rbf"], "te-tnp-rbf is not a model that fills"),
 }
 
 

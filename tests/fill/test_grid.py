@@ -16,7 +16,7 @@ from fillin.filling.grid.datasets import dataset_variable
 from fillin.filling.grid.holdout import field_subjects
 from fillin.filling.grid.plan import MOST, plan_field, roughness
 from fillin.filling.holdout import WAYS, verdicts
-from fillin.inference.context import Known
+from fillin.inference.context import Context
 
 pytest_plugins = ["support.field_command"]
 
@@ -180,8 +180,8 @@ def test_longitude_goes_round_where_it_covers_the_circle(tmp_path, command):
 def test_what_goes_round_is_seen_where_it_is_nearest():
     spy = Plane()
     x = np.array([[10.0, 0], [350, 0], [180, 1]])
-    known = Known(spy, x, np.ones((3, 1)), scale=np.array([1.0, 1.0]), period=np.array([360.0, 0]))
-    known.at(np.array([[355.0, 0]]), pieces=[(np.array([0]), np.array([355.0, 0]))])
+    known = Context(spy, x, np.ones((3, 1)), scale=np.array([1.0, 1.0]), period=np.array([360.0, 0]))
+    known.predict(np.array([[355.0, 0]]), groups=[(np.array([0]), np.array([355.0, 0]))])
     xc, xt = spy.asked[-1]
     assert (xc[:, 0] - xt[0, 0]).round().tolist() == [15, -5, -175]
 

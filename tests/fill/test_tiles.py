@@ -10,7 +10,7 @@ from support.helpers import Mean
 import fillin
 from fillin.filling.grid.axes import counted
 from fillin.filling.grid.tiles import Tiles, blend
-from fillin.inference.context import Known
+from fillin.inference.context import Context
 from fillin.predictive import GaussianMixture
 
 
@@ -119,8 +119,8 @@ def test_no_seam_in_a_wide_gap(monkeypatch):
     values = np.where(np.random.default_rng(0).random((60, 60)) < 0.3, np.nan, truth)
     values[15:45, 15:45] = np.nan
     asked = []
-    at = Known.at
-    monkeypatch.setattr(Known, "at", lambda self, x, **more: asked.append(at(self, x, **more)) or asked[-1])
+    at = Context.predict
+    monkeypatch.setattr(Context, "predict", lambda self, x, **more: asked.append(at(self, x, **more)) or asked[-1])
     found = fillin.fill(values, model=Flat()).filled[15:45, 15:45]
     answers = np.array([one.mean.mean() for one in asked])
     assert np.ptp(answers) > 20, "tiles differ"

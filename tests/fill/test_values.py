@@ -10,7 +10,7 @@ from support.series_files import csv, days, waves
 
 import fillin
 from fillin.errors import InputError
-from fillin.inference.context import Known
+from fillin.inference.context import Context
 
 pytest_plugins = ["support.fill_command"]
 
@@ -155,7 +155,7 @@ def test_far_beyond_what_is_known_bands_widen_and_the_mean_stays(small_filler):
     x, y = np.linspace(0, 1, 20)[:, None], np.sin(7 * np.linspace(0, 1, 20))[:, None]
     far = np.array([4.0, 5, 10, 100, 1e6])[:, None]
     for side in (far, 1 - far):
-        answer = Known(fillin.load(small_filler), x, y).at(side)
+        answer = Context(fillin.load(small_filler), x, y).predict(side)
         np.testing.assert_allclose(answer.mean, np.broadcast_to(answer.mean[:1], answer.mean.shape), rtol=1e-5)
         growth = np.sqrt(np.maximum(far[:, 0] - 1, 3) / 3)
         spread = answer.deviations[:, 0] / answer.deviations[:1, 0]
@@ -165,7 +165,7 @@ def test_far_beyond_what_is_known_bands_widen_and_the_mean_stays(small_filler):
 @pytest.mark.parametrize("size", [1e-200, 1e-30, 1e30, 1e160, 1e290])
 def test_deviations_of_any_size(small_filler, size):
     x, y = np.linspace(0, 1, 9)[:, None], np.cos(np.arange(9.0))[:, None]
-    one, other = (Known(fillin.load(small_filler), x, scale * y).at(x + 0.05) for scale in (1.0, size))
+    one, other = (Context(fillin.load(small_filler), x, scale * y).predict(x + 0.05) for scale in (1.0, size))
     np.testing.assert_allclose(other.std / size, one.std, rtol=1e-4)
     np.testing.assert_allclose(other.quantile(0.9) / size, one.quantile(0.9), rtol=1e-3, atol=1e-3)
 
@@ -200,7 +200,7 @@ def test_a_constant_stretch_of_a_long_series_is_told_in_its_units():
     y[2500:] = 50 * np.random.default_rng(0).random(500)
     widths = []
     for unit in (1.0, 1e-3):
-        answer = Known(Spy(length=1e-9), np.arange(3000.0)[:, None], unit * y[:, None]).at(np.array([[200.5]]))
+        answer = Context(Spy(length=1e-9), np.arange(3000.0)[:, None], unit * y[:, None]).predict(np.array([[200.5]]))
         widths.append(answer.std.item() / unit)
     assert widths[0] == pytest.approx(widths[1], rel=1e-5)
     assert 0 < widths[0] < 1
@@ -208,4 +208,4 @@ def test_a_constant_stretch_of_a_long_series_is_told_in_its_units():
 
 def test_values_without_room_are_refused(small_filler):
     with pytest.raises(InputError, match="other units"):
-        Known(fillin.load(small_filler), np.zeros((1, 1)), np.full((1, 1), 1.7e308))
+        Context(fillin.load(small_filler), np.zeros((1, 1)), np.full((1, 1), 1.7e308))

@@ -10,7 +10,7 @@ from support.regression_data import X, Y, filler
 @pytest.fixture
 def hasty(monkeypatch):
     """The search for scales has tests of its own."""
-    monkeypatch.setattr("fillin.inference.length_scales.STEPS", 2)
+    monkeypatch.setattr("fillin.inference.length_scales.MAX_STEPS", 2)
 
 
 @pytest.fixture(scope="module")

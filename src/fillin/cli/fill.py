@@ -206,11 +206,11 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
 
     from fillin.filling.holdout import subjects, ticks, verdicts
     from fillin.filling.series.run import fill_all
-    from fillin.inference.weights import filler, model_for
+    from fillin.inference.weights import default_weights, load_filler
     from fillin.runtime import threads
 
-    name = arguments.model or model_for(1)
-    model = filler(name, 1, arguments.y_err is not None)
+    name = arguments.model or default_weights(1)
+    model = load_filler(name, 1, arguments.y_err is not None)
     judged = subjects(plan.series, model, plan.asked) if outputs.report else []
     total = plan.places + ticks(judged)
     with threads(arguments.threads or torch.get_num_threads()), bar("fill", total) as tick:

@@ -61,11 +61,11 @@ def _fill(arguments: argparse.Namespace, file, plan, outputs) -> None:
     from fillin.filling.grid.holdout import field_subjects
     from fillin.filling.grid.run import fill_field
     from fillin.filling.holdout import ticks, verdicts
-    from fillin.inference.weights import filler, model_for
+    from fillin.inference.weights import default_weights, load_filler
     from fillin.runtime import threads
 
-    name = arguments.model or model_for(len(plan.over))
-    model = filler(name, len(plan.over))
+    name = arguments.model or default_weights(len(plan.over))
+    model = load_filler(name, len(plan.over))
     judged = field_subjects(plan, model) if outputs.report else []
     number = arguments.threads or torch.get_num_threads()
     own = 1 if plan.blocks else number  # blocks are done side by side, each by one thread

@@ -152,7 +152,7 @@ def fill(
     from fillin.filling.frames import read_frame
     from fillin.filling.table.api import fill_frame, refuse_series
     from fillin.filling.table.detect_kind import is_table
-    from fillin.inference.weights import filler, model_for
+    from fillin.inference.weights import default_weights, load_filler
 
     series = {"x": x, "by": by, "at": at, "every": every, "until": until, "y_err": y_err}
     told = {"target": target, "classes": list(_names(classes)), "numbers": list(_names(numbers))}
@@ -188,7 +188,9 @@ def fill(
     if not asked.seen.y:
         return data
     found = (
-        fill_all(asked.series, filler(model or model_for(1), 1, y_err is not None), asked.asked) if asked.places else {}
+        fill_all(asked.series, load_filler(model or default_weights(1), 1, y_err is not None), asked.asked)
+        if asked.places
+        else {}
     )
     filled = frame.filled(asked.seen, asked.new, found)
     if hasattr(filled, "attrs"):  # of pandas: there is room for what was seen

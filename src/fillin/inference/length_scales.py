@@ -1,4 +1,4 @@
-"""How much each column of x matters, for a model that sees distances alone: what a GP's length scales are to it."""
+"""Length scales of the columns of x, for a model that sees distances alone (as the ARD length scales of a GP)."""
 
 import time
 from collections.abc import Callable
@@ -12,63 +12,65 @@ from torch import Tensor
 from fillin.heads import Autoregressive
 from fillin.models import Process
 
-STEPS, SECONDS = 40, 4.0  # at most
-POINTS, FOLDS = 128, 8  # of them a random choice; each fold is predicted from the others
-_RATE, _RIDGE, _DEAREST = 0.25, 0.02, 20.0
+MAX_STEPS, MAX_SECONDS = 40, 4.0
+MAX_POINTS, N_FOLDS = 128, 8  # a random choice of points; each fold is predicted from the others
+_RATE, _RIDGE, _MAX_POINT_LOSS = 0.25, 0.02, 20.0
 
 
-def column_scales(
+def fit_length_scales(
     model: Process, x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], seed: int, tick: Callable = lambda done: None
 ) -> Float[ndarray, "dx"]:
-    """Units ℓ in which the model, seeing x / ℓ, gives the points that are left out the highest likelihood:
+    """Fit units ℓ in which the model, given x / ℓ, makes left-out points most likely:
 
         max over w of  Σ_folds ln p(y_fold | x·eʷ/width, the other folds) / n − λ ‖w‖²/dx,    ℓ = width e⁻ʷ
 
-    by Adam from equal weights; with up to 16 points a fold is one point. What it began with is what it ends with where
-    nothing better is found.
+    by Adam from equal weights, which are kept where nothing better is found; with up to 16 points a fold is one point.
     """
     width = np.ptp(x, 0)
     width = np.where(width > 0, width, 1)
-    folds = _folds(len(x), np.random.default_rng(seed))
+    folds = _draw_folds(len(x), np.random.default_rng(seed))
     if x.shape[1] < 2 or folds.shape[0] < 3 or np.ptp(y) == 0:
         return width
-    place, value = (torch.from_numpy(v.astype(np.float32)) for v in ((x - x.min(0)) / width, (y - y.mean()) / y.std()))
+    inputs, values = (
+        torch.from_numpy(v.astype(np.float32)) for v in ((x - x.min(0)) / width, (y - y.mean()) / y.std())
+    )
     weights = torch.zeros(x.shape[1], requires_grad=True)
     optimiser = torch.optim.Adam([weights], lr=_RATE, betas=(0.8, 0.95))
-    best, found, until = np.inf, weights.detach().clone(), time.monotonic() + SECONDS
+    best_loss, best, end = np.inf, weights.detach().clone(), time.monotonic() + MAX_SECONDS
     parameters = list(model.parameters())
-    wanted = [p.requires_grad for p in parameters]
+    required_grad = [p.requires_grad for p in parameters]
     try:
         for p in parameters:
             p.requires_grad_(False)
         with torch.enable_grad():
-            for _ in range(STEPS):
-                loss = _RIDGE * weights.square().mean() - _left_out(model, place * weights.exp(), value, folds)
-                now = loss.item()
-                if now < best:
-                    best, found = now, weights.detach().clone()
-                if not np.isfinite(now) or time.monotonic() > until:
+            for _ in range(MAX_STEPS):
+                fit = _left_out_likelihood(model, inputs * weights.exp(), values, folds)
+                loss = _RIDGE * weights.square().mean() - fit
+                current = loss.item()
+                if current < best_loss:
+                    best_loss, best = current, weights.detach().clone()
+                if not np.isfinite(current) or time.monotonic() > end:
                     break
                 optimiser.zero_grad()
                 loss.backward()
                 optimiser.step()
                 tick(1)
     finally:
-        for p, before in zip(parameters, wanted, strict=True):
-            p.requires_grad_(before)
-    return width * np.exp(-found.double().numpy())
+        for p, required in zip(parameters, required_grad, strict=True):
+            p.requires_grad_(required)
+    return width * np.exp(-best.double().numpy())
 
 
-def _folds(n: int, random: np.random.Generator) -> ndarray:
-    """Rows [folds, rows of each], alike in size."""
-    rows = random.permutation(n)[:POINTS]
-    folds = len(rows) if len(rows) <= 2 * FOLDS else FOLDS
+def _draw_folds(n: int, random: np.random.Generator) -> ndarray:
+    """Rows [folds, rows of each], of equal size."""
+    rows = random.permutation(n)[:MAX_POINTS]
+    folds = len(rows) if len(rows) <= 2 * N_FOLDS else N_FOLDS
     return rows[: len(rows) // max(folds, 1) * folds].reshape(folds, -1)
 
 
-def _left_out(model: Process, x: Float[Tensor, "n dx"], y: Float[Tensor, "n"], folds: ndarray) -> Tensor:
-    """ln p of a point given the folds it is not in; none costs more than 20 nats, so that outliers do not decide."""
+def _left_out_likelihood(model: Process, x: Float[Tensor, "n dx"], y: Float[Tensor, "n"], folds: ndarray) -> Tensor:
+    """Mean ln p of a point given the other folds; none costs more than 20 nats, so that outliers do not dominate."""
     rest = np.stack([np.delete(folds, fold, 0).ravel() for fold in range(len(folds))])
-    found = model(x[rest], y[rest][..., None], x[folds])
-    found = found.marginals if isinstance(found, Autoregressive) else found
-    return found.log_prob(y[folds][..., None]).clamp_min(-_DEAREST).mean()
+    prediction = model(x[rest], y[rest][..., None], x[folds])
+    marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
+    return marginal.log_prob(y[folds][..., None]).clamp_min(-_MAX_POINT_LOSS).mean()

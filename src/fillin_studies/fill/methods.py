@@ -11,7 +11,7 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from fillin.filling.grid.plan import MOST
-from fillin.inference.context import Known
+from fillin.inference.context import Context
 from fillin.models import Process, load
 from fillin.predictive import GaussianMixture
 from fillin.pretrained import locate, names
@@ -65,7 +65,7 @@ def loaded(name: str) -> Process:
 
 
 def curve(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> GaussianMixture:
-    return Known(loaded("curve"), x, y[:, None]).at(asked)
+    return Context(loaded("curve"), x, y[:, None]).predict(asked)
 
 
 def surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 2"]) -> GaussianMixture:

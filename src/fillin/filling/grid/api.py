@@ -63,10 +63,10 @@ def fill_data(
 
 
 def _filled(plan: FieldPlan, model: "str | Process | None") -> Any:
-    from fillin.inference.weights import filler, model_for
+    from fillin.inference.weights import default_weights, load_filler
 
-    chosen = model_for(len(plan.over)) if model is None else model
-    return fill_field(plan, filler(chosen, len(plan.over)))
+    chosen = default_weights(len(plan.over)) if model is None else model
+    return fill_field(plan, load_filler(chosen, len(plan.over)))
 
 
 def _named(what: str, given: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from numpy import ndarray
 from fillin.errors import InputError, argument
 from fillin.filling.grid.axes import Axis
 from fillin.filling.grid.tiles import Piece, Tiles, blend
-from fillin.inference.context import Known
+from fillin.inference.context import Context
 from fillin.predictive import GaussianMixture
 from fillin.warp import BoundsWarp
 
@@ -42,14 +42,14 @@ class How:
     bend: BoundsWarp
     level: float
 
-    def known(self, model: "Process", cells: Int[ndarray, "n d"], y: Float[ndarray, "n"]) -> Known:
+    def known(self, model: "Process", cells: Int[ndarray, "n d"], y: Float[ndarray, "n"]) -> Context:
         turns = np.array([axis.length for axis in self.axes])
         period = turns if turns.any() else None
-        return Known(
+        return Context(
             model,
             self.places(cells),
             self.bend.forward(y)[:, None],
-            most=self.most,
+            max_points=self.most,
             scale=np.array(self.unit),
             period=period,
         )
@@ -57,20 +57,20 @@ class How:
     def places(self, cells: Int[ndarray, "n d"]) -> Float[ndarray, "n d"]:
         return np.stack([axis.x[cells[:, i]] for i, axis in enumerate(self.axes)], 1)
 
-    def believe(self, known: Known, cells: Int[ndarray, "n d"], tick: Tick = lambda done: None) -> GaussianMixture:
+    def believe(self, known: Context, cells: Int[ndarray, "n d"], tick: Tick = lambda done: None) -> GaussianMixture:
         places = self.places(cells)
         if not len(cells) or (known.tree is None and known.period is None):  # one context for all
-            return known.at(places, tick=tick)[:, 0].transformed(self.bend)
+            return known.predict(places, tick=tick)[:, 0].transformed(self.bend)
 
         def ask(piece: Piece) -> GaussianMixture:
             own = places[piece.rows]
-            return known.at(own, pieces=[(np.arange(len(own)), piece.middle)])[:, 0]
+            return known.predict(own, groups=[(np.arange(len(own)), piece.middle)])[:, 0]
 
         pieces = list(Tiles(self.axes, self.tile).pieces(cells))
         return blend(pieces, ask, len(cells), tick).transformed(self.bend)
 
     def check(self, y: Float[ndarray, "n"], cells: Int[ndarray, "n d"]) -> None:
-        """Known values must be finite and within bounds."""
+        """Context values must be finite and within bounds."""
         outside = ~np.isfinite(y) | (y < self.bend.minimum) | (y > self.bend.maximum)
         if outside.any():
             row = int(outside.argmax())

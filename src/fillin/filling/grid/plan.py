@@ -13,7 +13,7 @@ from fillin.errors import InputError, argument
 from fillin.filling.grid.axes import Axis, with_periods
 from fillin.filling.grid.block import How
 from fillin.filling.grid.variable import Variable, check_chunks, field_dims
-from fillin.inference.context import PIECE
+from fillin.inference.context import MAX_QUERIES
 from fillin.warp import Bounds, BoundsWarp
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ def _how(
     most = MOST[d]
     side = (most / 4 / share) ** (1 / d)  # in cells, were all alike
     tile = np.maximum(1, np.round(side * np.prod(rough) ** (1 / d) / rough))
-    while np.prod(2 * tile) > PIECE:  # of cells that it has a share in
+    while np.prod(2 * tile) > MAX_QUERIES:  # of cells that it has a share in
         tile = np.maximum(1, tile // 2)
     bend = BoundsWarp.fit(there if len(there) else np.zeros(1), bounds) if bounds else BoundsWarp()
     tiles = tuple(int(min(t, n)) for t, n in zip(tile, shape, strict=True))

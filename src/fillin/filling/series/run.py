@@ -52,7 +52,7 @@ class Series:
 
     def ready(self, model: "Process", asked: Asked) -> Callable[[ndarray, Tick], "GaussianMixture"]:
         """What answers for any places: believe(at, tick)."""
-        from fillin.inference.context import Known
+        from fillin.inference.context import Context
         from fillin.warp import BoundsWarp
 
         bend = BoundsWarp.fit(self.y, asked.bounds.get(self.column, (None, None)))
@@ -63,10 +63,10 @@ class Series:
             x = np.concatenate([x % period + shift for shift in (-period, 0, period)])  # one period away is here too
             y = np.tile(y, (3, 1))
             error = None if error is None else np.tile(error, (3, 1))
-        known = Known(model, x, y, error)
+        known = Context(model, x, y, error)
 
         def believe(at: ndarray, tick: Tick = lambda done: None) -> "GaussianMixture":
-            return known.at((at % period if period else at)[:, None], tick=tick)[:, 0].transformed(bend)
+            return known.predict((at % period if period else at)[:, None], tick=tick)[:, 0].transformed(bend)
 
         return believe
 
