@@ -58,10 +58,21 @@ def argument(name: str) -> Words:
     return Words("--" + _FLAGS.get(name, name).replace("_", "-"), name)
 
 
-def _render(template: str, fields: dict[str, object], kind: str) -> str:
-    """Fill in the fields of a template, options and arguments as `kind` of caller ("shell", "python") spells them."""
-    values = {name: getattr(value, kind) if isinstance(value, Words) else value for name, value in fields.items()}
-    return template.format(**values)
+def render(message: str | Words, **fields: object) -> Words:
+    """Fill in the fields of a format string, as each kind of caller spells options; without fields return it as it is.
+
+    >>> render("{level} must lie between 0 and 1, got {value}", level=argument("level"), value=7).shell
+    '--level must lie between 0 and 1, got 7'
+    """
+    words = both(message)
+    if not fields:
+        return words
+
+    def fill(template: str, kind: str) -> str:
+        values = {name: getattr(value, kind) if isinstance(value, Words) else value for name, value in fields.items()}
+        return template.format(**values)
+
+    return Words(fill(words.shell, "shell"), fill(words.python, "python"))
 
 
 class FillinError(Exception):
@@ -76,11 +87,7 @@ class FillinError(Exception):
     """
 
     def __init__(self, message: str | Words = "", **fields: object):
-        words = both(message)
-        if fields:
-            words = Words(
-                *(_render(text, fields, kind) for text, kind in ((words.shell, "shell"), (words.python, "python")))
-            )
+        words = render(message, **fields)
         super().__init__(words.python)
         self.shell = words.shell
 

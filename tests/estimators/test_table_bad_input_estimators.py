@@ -10,8 +10,8 @@ import pyarrow
 import pytest
 
 import fillin
-from fillin.data.tables import Column, Schema, Table
 from fillin.errors import FillinError
+from fillin.tabular.schema import Column, Schema
 from fillin.warp import PiecewiseLinearWarp
 
 pytestmark = pytest.mark.usefixtures("unchecked")
@@ -70,8 +70,6 @@ def test_what_is_no_table(case):
     data, message = INFER[case]
     with pytest.raises(FillinError, match=message):
         Schema.infer(data())
-    with pytest.raises(FillinError, match=message):
-        Table.of(data())
 
 
 TEN = np.zeros((1, 30))
@@ -93,8 +91,6 @@ def test_what_does_not_fit_the_schema(case):
     data, message = ENCODE[case]
     with pytest.raises(FillinError, match=message):
         FITTED.encode(data())
-    with pytest.raises(FillinError, match=message):
-        Table.of(data(), schema=FITTED)
 
 
 AB = pandas.DataFrame({"a": ["x", "2"], "b": [0, 2]})
@@ -105,12 +101,10 @@ OTHER = {
     "no numbers": (lambda: Schema.infer(AB, {"a": "number"}), "'a', row 0 .* is 'x', expected a number"),
     "no dates": (lambda: Schema.infer(AB, {"b": "date"}), "'b', row 0 .* is 0, expected a date"),
     "no truths": (lambda: Schema.infer(AB, {"b": "boolean"}), "'b', row 1 .* is 2, expected true or false.*class"),
-    "kinds and a schema": (lambda: Table.of(AB, {"a": "class"}, FITTED), "either kinds or schema"),
     "frames of a thousand": (
         lambda: Schema.infer(TEN).encode(TEN[:, 1:]),
         r"expected 30: 'x0', .*'x9' … \(30 in all\)",
     ),
-    "values of another shape": (lambda: Table(FITTED, np.zeros((2, 2))), r"shape \(2, 2\), expected \[rows 3\]"),
     "decoding no column": (lambda: FITTED.decode("nam", np.zeros(1)), "unknown column 'nam'; did you mean 'name'"),
     "no code": (lambda: FITTED.decode("name", np.array([0.0, 3.0])), "'name': codes .* from 0 to 2, got 3"),
     "half a code": (lambda: FITTED.decode("name", np.array([0.5])), "got 0.5"),

@@ -11,14 +11,14 @@ from fillin.errors import FillinError, InputTypeError
 pytest_plugins = ["support.fill_command"]
 FRAMES = {
     "a list": ([1, 2], "fill takes a DataFrame .*array of NumPy.*xarray, got list"),
-    "one column": (pd.DataFrame({"y": [1.0, None]}), "only one column, 'y'.*value; give it a column of places, or an"),
+    "one column": (pd.DataFrame({"y": [1.0, None]}), "only one column, 'y'.*value; add a column of locations, or an"),
     "words": (
         pd.DataFrame({"t": [1, 2, 3], "y": ["1", "<2", "3"]}),
         r"row 1, column 'y': '<2' is not a number; .*: na=\['<2'\]$",
     ),
     "a blank place": (
         pd.DataFrame({"t": [1, None, 3], "y": [1, 1, None]}),
-        "row 1, column 't': blank.* with x=; if the rows have no order, say kind='table'$",
+        "row 1, column 't': missing.* with x=; if the rows have no order, pass kind='table'$",
     ),
     "a step": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^every: 'soon' is not a step", {"every": "soon"}),
     "no rows": (pd.DataFrame({"t": [], "y": []}), "the frame has no rows"),
@@ -35,7 +35,7 @@ FRAMES = {
     "until alone": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^until needs every: in what steps", {"until": 5}),
     "a step of times": (
         pd.DataFrame({"t": ["2024-01-01", "2024-01-02"], "y": [1.0, None]}),
-        "^every: 'soon' is no length",
+        "^every: 'soon' is not a duration",
         {"every": "soon"},
     ),
     "an end": (
@@ -46,15 +46,15 @@ FRAMES = {
     "a turn": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^period: 'round' is not the length", {"period": "round"}),
     "day or month": (
         pd.DataFrame({"t": ["01/02/2024", "01/03/2024", "01/04/2024"], "y": [1, None, 3]}),
-        "no date tells; read it with pandas.to_datetime, format='%d/%m/%Y' or '%m/%d/%Y'",
+        "no date decides; read it with pandas.to_datetime, format='%d/%m/%Y' or '%m/%d/%Y'",
     ),
     "several series": (
         pd.DataFrame({"t": ["2024-01-01"] * 2 + ["2024-01-02"] * 2, "y": [1, None, 2, 3], "a b": list("pqpq")}),
-        "tells them apart: by='a b'; .*say kind='series'$",
+        "tells them apart: by='a b'; .*pass kind='series'$",
     ),
     "most rows of one place": (
         pd.DataFrame({"t": [1, 1, 1, 2], "y": [1, None, 2, 3]}),
-        "apart: by='COLUMN'; .*with x=; of many",
+        "apart: by='COLUMN'; .*with x=; average",
         {"x": "t"},
     ),
     "all blank": (

@@ -31,30 +31,30 @@ CASES = {
     "words as errors": ("t,y,e\n1,2,a\n2,,b\n", ["--y-err", "e"], "column 'e' has no numbers"),
     "until without every": (SERIES, ["--until", "2025-01-01"], "--until needs --every"),
     "at and every": (SERIES, ["--at", "x.csv", "--every", "1d"], "there is no file x.csv|--at and --every"),
-    "no step": (SERIES, ["--every", "soon"], "'soon' is no length of time; write 10min, 1h"),
-    "m alone": (SERIES, ["--every", "1m"], "'1m' is no length of time; write 10min, 1h, 1d, 1w, 1mo"),
+    "no step": (SERIES, ["--every", "soon"], "'soon' is not a duration; write 10min, 1h"),
+    "m alone": (SERIES, ["--every", "1m"], "'1m' is not a duration; write 10min, 1h, 1d, 1w, 1mo"),
     "no step of numbers": (
         "t,y\n1,2\n2,\n",
         ["--every", "1h"],
         "'1h' is not a step of the x column, which has numbers",
     ),
     "a step of nothing": ("t,y\n1,2\n2,\n", ["--every", "0"], "must be more than 0"),
-    "too many steps": (SERIES, ["--every", "1us"], "asks for .* places; ask for longer steps"),
-    "too many numbers": ("t,y\n1,2\n2,\n", ["--every", "1e-9"], "asks for .* places; ask for larger steps"),
+    "too many steps": (SERIES, ["--every", "1us"], "gives .* rows; choose longer steps"),
+    "too many numbers": ("t,y\n1,2\n2,\n", ["--every", "1e-9"], "gives .* rows; choose larger steps"),
     "far too many numbers": (
         "t,y\n1,2\n2,\n",
         ["--every", "1e-300"],
-        r"1e-300 asks for 1e\+300 places; ask for larger",
+        r"1e-300 gives 1e\+300 rows; choose larger",
     ),
     "until before": (
         SERIES,
         ["--every", "1d", "--until", "2020-01-01"],
-        "lies before the first place of data.csv, 2024-01",
+        "lies before the first location of data.csv, 2024-01",
     ),
     "until nothing": (
         SERIES,
         ["--every", "1d", "--until", "soon"],
-        "--until: 'soon' is no date; write it as 2027-01-31",
+        "--until: 'soon' is not a date; write it as 2027-01-31",
     ),
     "until another zone": (
         SERIES,
@@ -74,8 +74,8 @@ def test_a_clear_error_and_nothing_written(case, refused):
 
 
 AT = {
-    "another kind of place": ("date\n1\n2\n", "column 'date' must have times"),
-    "a blank": ("date,k\n2024-01-05,1\n,2\n", "at.csv, line 3, column 'date': blank"),
+    "another kind of place": ("date\n1\n2\n", "column 'date' must have dates"),
+    "a blank": ("date,k\n2024-01-05,1\n,2\n", "at.csv, line 3, column 'date': missing"),
     "no such column": ("when,k\n2024-01-05,1\n2024-01-06,1\n", "unknown column of at.csv 'date'"),
     "mixed formats": ("date,k\n2024-01-05,1\n2024-01-06,1\n07.01.2024,1\n", "at.csv, line 4, column 'date'"),
     "a zone": ("date,k\n2024-01-05T00:00Z,1\n", "one has a time zone and the other has none"),
@@ -94,4 +94,4 @@ def test_places_that_are_none(case, fill, tmp_path):
 def test_a_group_that_nothing_is_known_of(fill, tmp_path):
     (tmp_path / "at.csv").write_text("t,who\n5,a\n6,z\n")
     ran = fill("t,y,who\n1,1,a\n2,,a\n", "--by", "who", "--at", str(tmp_path / "at.csv"))
-    assert "at.csv, line 3, column 'who': data.csv knows no group 'z'" in ran.wrong
+    assert "at.csv, line 3, column 'who': data.csv has no group 'z'" in ran.wrong

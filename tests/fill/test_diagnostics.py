@@ -37,12 +37,12 @@ def test_a_sensible_result(case, fill):
 def test_what_may_mean_a_blank_is_told(fill):
     ran = fill("t,y\n1,5\n2,-999\n3,6\n4,\n")
     assert ran.code == 0
-    assert "y is -999 1 times: if that means a blank, say --na -999" in ran.said
+    assert "y is -999 in 1 rows; if that encodes a missing value, pass --na -999" in ran.said
     ran = fill("t,y\n1,5\n2,-9999\n3,6\n4,-9999\n", name="full.csv")
-    assert "y is -9999 2 times: if that means a blank, say --na -9999" in ran.said
+    assert "y is -9999 in 2 rows; if that encodes a missing value, pass --na -9999" in ran.said
     assert "nothing is missing, as it seems" in ran.said
     ran = fill("t,y,z\n1,5,1\n2,-9999,\n3,6,2\n4,-9999,3\n", name="other.csv")
-    assert "y is -9999 2 times" in ran.said
+    assert "y is -9999 in 2 rows" in ran.said
     ran = fill("t,k,y\n1,5,3%\n2,6,\n3,7,5%\n", name="shares.csv")
     assert "shares.csv, line 2, column 'y': '3%' cannot be read as a number" in ran.said
     assert "nothing is missing, as it seems" in ran.said
@@ -54,10 +54,10 @@ DOUBTFUL = {
     "a number that may mean a blank": (
         {"t": [1, 2, 3, 4], "y": [5, -999, 6, None]},
         {},
-        r"y is -999 1 times.*na=\[-999\]$",
+        r"y is -999 in 1 rows.*na=\[-999\]$",
     ),
     "words that mean a blank": ({"t": [1, 2, 3], "y": ["5", "missing", "7"]}, {}, "y has 'missing' among its numbers"),
-    "rows of one place": ({"t": [1, 1, 2, 3], "y": [5, 6, None, 6]}, {"x": "t"}, "2 rows share their place"),
+    "rows of one place": ({"t": [1, 1, 2, 3], "y": [5, 6, None, 6]}, {"x": "t"}, "2 rows share their location"),
     "a group without values": (
         {"t": [1, 2, 1, 2], "y": [1, None, None, None], "who": ["a", "a", "b", "b"]},
         {"by": "who"},
@@ -97,12 +97,12 @@ def test_a_frame_of_pandas_keeps_what_was_seen(small_filler):
     found = fillin.fill(frame, model=small_filler)
     seen, note = found.attrs["fillin"]
     assert seen.startswith("the frame: a series over day")
-    assert note == "day and hour are taken together, as one time"
+    assert note == "day and hour are read together, as one time"
     assert found.attrs["source"] == "mine"
     assert frame.attrs == {"source": "mine"}
     assert "y_filled" in fillin.fill(pl.DataFrame(frame), model=small_filler)
 
 
 def test_words_that_are_read_as_blanks_are_told(fill):
-    assert "y has 'n/a', '?' among its numbers: read as blank" in fill("t,y\n1,2\n2,n/a\n3,?\n4,\n5,3\n").said
+    assert "y has 'n/a', '?' among its numbers: read as missing" in fill("t,y\n1,2\n2,n/a\n3,?\n4,\n5,3\n").said
     assert "note" not in fill("t,y\n1,2\n2,?\n3,\n4,3\n", "--na", "?", "--force").said

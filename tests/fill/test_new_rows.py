@@ -67,7 +67,7 @@ def test_offsets_that_differ_are_instants(fill):
     np.testing.assert_allclose(found["y_filled"], straight["y_filled"])
     assert "UTC" not in ran.said
     ran = fill(pd.DataFrame({"t": times, "y": values}).to_csv(index=False), "--every", "30min", "--force")
-    assert "t has times with several offsets: new ones are written in UTC" in ran.said
+    assert "t has dates with several UTC offsets: new ones are written in UTC" in ran.said
     assert ran.frame["t"][:5].tolist() == [
         "2024-03-31 00:00:00+01:00", "2024-03-30 23:30:00+00:00", "2024-03-31 01:00:00+01:00",
         "2024-03-31 00:30:00+00:00", "2024-03-31 03:00:00+02:00",
@@ -81,7 +81,7 @@ def test_days_of_a_zone_with_summer_time_go_by_the_wall():
     first = int(datetime(2024, 3, 30, 12, tzinfo=zone).timestamp() * 1e6)
     ticks = clock.steps(first, first + int(3 * 86400e6), "1d", "")
     assert (np.diff(ticks[:3]) / 3.6e9).tolist() == [23, 24]
-    assert clock.show(ticks)[0].endswith("12:00:00") == clock.show(ticks)[1].endswith("12:00:00")
+    assert clock.to_text(ticks)[0].endswith("12:00:00") == clock.to_text(ticks)[1].endswith("12:00:00")
 
 
 def test_places_of_another_file(fill, tmp_path):

@@ -50,7 +50,7 @@ def test_a_picture_and_a_page_that_stands_alone(fill):
 def test_a_picture_of_very_many_places_is_no_larger(gaps):
     n = 60_000
     y = np.where(np.arange(n) % 2 if gaps == "many" else np.arange(n) < n // 2, np.nan, 1.0)
-    asked = plan(read_frame(pd.DataFrame({"x": np.arange(n), "y": y})).sheet)
+    asked = plan(read_frame(pd.DataFrame({"x": np.arange(n), "y": y})).table)
     at = asked.series[0]
     filled = NumericPrediction(at.rows, *(np.full(len(at.rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
     axes = draw(asked, {"y": filled}).axes[0]

@@ -78,11 +78,11 @@ def test_every_byte_is_kept_and_four_columns_are_added(layout, fill):
 
 def test_it_says_what_it_saw(fill):
     said = fill("rownames,time,value\n1,1959,3\n2,1960,\n3,1961,4\n").said
-    assert "data.csv: a series over time (numbers, 1959 … 1961), 3 rows; to fill: value (1 blank)" in said
+    assert "data.csv: a series over time (numbers, 1959 … 1961), 3 rows; to fill: value (1 missing)" in said
     assert "data.filled.csv" in said
     said = fill("n,date,a,b,c\n3,2024-01-01,1,,x\n2,2024-01-02,,,y\n1,2024-01-03,3,4,z\n", "--force").said
-    assert "over date (times, 2024-01-01 … 2024-01-03)" in said
-    assert "a (1 blank), b (2 blanks)" in said
+    assert "over date (dates, 2024-01-01 … 2024-01-03)" in said
+    assert "a (1 missing), b (2 missing)" in said
     said = fill("t,y,who\n1,1,a\n1,,b\n2,,a\n2,3,b\n", "--by", "who", "--force").said
     assert "2 groups by who" in said
 

@@ -20,7 +20,7 @@ def test_every_byte_is_kept_and_every_blank_is_filled(fill_table):
     table = mixed()
     code, said, out = fill_table(table, "--as", "table")
     assert code == 0, said
-    assert "a table: 40 rows, 5 columns (2 numbers, 2 classes, 1 date), 30 blanks in 5 columns" in said
+    assert "a table: 40 rows, 5 columns (2 numbers, 2 classes, 1 date), 30 missing values in 5 columns" in said
     before, after = table.to_csv(index=False).encode().splitlines(), out.splitlines()
     assert all(new.startswith(old + b",") for old, new in zip(before, after, strict=True))
     kinds = {"a": NUMBERS, "b": NUMBERS, "c": CLASSES, "yes": CLASSES, "day": NUMBERS}
@@ -110,7 +110,7 @@ def test_some_columns(fill_table):
 def test_one_value_is_filled_with_it(fill_table):
     code, said, _ = fill_table("a,k,w\n1,5.0,x\n3,,x\n2,5.0,\n,5.0,x\n")
     assert code == 0
-    assert "k has one value wherever it is known" in said
+    assert "k has one observed value" in said
     found = pd.read_csv("data.filled.csv")
     assert (found["k_filled"] == 5).all()
     assert (found["w_filled"] == "x").all()
@@ -122,7 +122,7 @@ def test_one_value_is_filled_with_it(fill_table):
 def test_all_blank_is_left_and_said(fill_table):
     code, said, out = fill_table("a,b,none\n1,2,\n3,,\n2,4,\n")
     assert code == 0
-    assert "nothing is known of none: left blank" in said
+    assert "none: no value is observed, left missing" in said
     assert b"none_filled" not in out
 
 

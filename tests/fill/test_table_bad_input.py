@@ -23,8 +23,8 @@ pytestmark = pytest.mark.usefixtures("quick_tables")
 def test_nothing_missing_and_nothing_known(fill_table, tmp_path):
     for content, words in {
         "a,b\n1,x\n3,y\n2,x\n": "nothing is missing: nothing was done",
-        "a,b\n1,\n": "nothing is known of b: left blank.*nothing can be filled: nothing was done",
-        "a,b\n,\n,\n": "nothing is known of a, b: left blank.*nothing can be filled",
+        "a,b\n1,\n": "b: no value is observed, left missing.*nothing can be filled: nothing was done",
+        "a,b\n,\n,\n": "a, b: no value is observed, left missing.*nothing can be filled",
     }.items():
         code, said, out = fill_table(content, "--as", "table")
         assert code == 0, said
@@ -75,22 +75,22 @@ BAD = {
     "mixed types": (
         "a,b\n1,x\n3,y\nmany,z\n2,\n",
         [],
-        "data.csv, line 4, column 'a': 'many' is not a number.*--na many; .*say --class a",
+        "data.csv, line 4, column 'a': 'many' is not a number.*--na many; .*pass --class a",
     ),
-    "one row": ("a,b,c\n1,,x\n", [], "column 'b' is blank in the only row: nothing is known of it"),
+    "one row": ("a,b,c\n1,,x\n", [], "column 'b' is missing in the only row; leave it out"),
     "infinity": ("a,b\n1,x\n3,y\n-inf,z\n2,\n", [], "data.csv, line 4, column 'a': '-inf' is not finite"),
     "huge": ("a,b\n1,x\n3,y\n1e200,z\n2,\n", [], r"data.csv, line 4, column 'a': 1e\+200 is beyond 1e\+100"),
     "units": ("a,b\nm,kg\n1,2\n3,\n2,1\n", [], "line 2: 'm', 'kg' look like units"),
     "no such target": (TABLE, ["--target", "bb"], "unknown column of data.csv 'bb'; did you mean 'b'"),
-    "a target of which nothing is known": ("a,b\n1,\n3,\n2,\n", ["--target", "b"], "'b' is blank in all 3 rows"),
-    "a target and nothing else": ("b,k\n1,1\n,1\n2,1\n", ["--target", "b"], "no other column can tell 'b'.*--y b"),
-    "two ways to say it": (TABLE, ["--target", "b", "--y", "b"], "--target and --y both say"),
-    "a target of a series": (TABLE, ["--target", "b", "--as", "series"], "--target b is said of a table"),
+    "a target of which nothing is known": ("a,b\n1,\n3,\n2,\n", ["--target", "b"], "'b' is missing in all 3 rows"),
+    "a target and nothing else": ("b,k\n1,1\n,1\n2,1\n", ["--target", "b"], "no other column can predict 'b'.*--y b"),
+    "two ways to say it": (TABLE, ["--target", "b", "--y", "b"], "--target and --y both name"),
+    "a target of a series": (TABLE, ["--target", "b", "--as", "series"], "--target b applies to tables"),
     "bounds of no column": (TABLE, ["--bounds", "c=0:1"], "unknown column of data.csv 'c'"),
     "a model": (TABLE, ["--model", "curve"], "--model does not apply"),
     "places": (TABLE, ["--as", "table", "--x", "a"], "--x does not apply"),
-    "level": (TABLE, ["--level", "95"], "--level is the share inside the band"),
-    "seed": (TABLE, ["--seed", "-1"], "--seed must be a whole number from 0"),
+    "level": (TABLE, ["--level", "95"], "--level is the coverage of the interval"),
+    "seed": (TABLE, ["--seed", "-1"], "--seed must be an integer from 0"),
     "filled before": ("a,b,b_probability\n1,x,1\n3,,1\n2,y,1\n", [], "already has a column 'b_probability'"),
 }
 

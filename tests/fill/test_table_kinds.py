@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("quick_tables")
 def test_a_table_is_known_by_itself(fill_table):
     code, said, out = fill_table(unordered())
     assert code == 0, said
-    assert re.search("no column has times.*taken as a table. .*say which: --as series --x COLUMN", said)
+    assert re.search("no column contains dates.*read as a table. .*name it: --as series --x COLUMN", said)
     assert out is not None
     assert fill_table("t,y\n1,1\n3,\n2,2\n5,3\n", "--force")[0] == 0
     with pytest.warns(FillinWarning, match=r"'t' breaks in row 2\).*kind='series', x='t'"):
@@ -42,8 +42,8 @@ def test_numbers_of_rows_and_names_are_not_read(fill_table):
     table.loc[3, "name"] = None
     code, said, out = fill_table(table)
     assert code == 0, said
-    assert "PassengerId only numbers the rows: not read" in said
-    assert "name has 29 different words in 29 rows: taken for names, it is not read, and its blanks are left" in said
+    assert "PassengerId only numbers the rows: not used" in said
+    assert "name has 29 distinct words in 29 rows: read as names, not used, and its missing values are left" in said
     assert b"name_filled" not in out
     again = table.assign(name=table["name"].fillna("x")[::-1].to_numpy(), PassengerId=np.arange(30))
     left = fillin.fill(again, kind="table")
@@ -74,14 +74,14 @@ def test_a_filtered_frame_is_a_table():
     assert not [name for name in found.columns if name.startswith("index")]
     line, why, *_ = found.attrs["fillin"]
     assert re.match(r"the frame: a table: \d\d rows, 3 columns \(2 numbers, 1 class\)", line)
-    assert "'index' only names the rows, and no other column has times" in why
+    assert "'index' only identifies the rows, and no other column contains dates" in why
     assert why.endswith("kind='series', x='index'")
     renumbered = fillin.fill(some.reset_index(drop=True))
     assert np.array_equal(found["a_filled"], renumbered["a_filled"])
 
 
 def test_an_index_that_may_be_years_is_doubted():
-    with pytest.warns(FillinWarning, match="'index' only names the rows.*kind='series', x='index'"):
+    with pytest.warns(FillinWarning, match="'index' only identifies the rows.*kind='series', x='index'"):
         fillin.fill(years(1960))
     fillin.fill(years(0))
     fillin.fill(unordered(60)[30:])
@@ -112,8 +112,8 @@ def test_an_index_that_was_saved_is_no_place(fill_table, name):
     some = table[table["b"] > table["b"].median()]
     code, said, out = fill_table(some.to_csv(index_label=name))
     assert code == 0, said
-    assert f"'{name}' only names the rows" in said
-    assert f"{name} only names the rows: not read (--number" in said
+    assert f"'{name}' only identifies the rows" in said
+    assert f"{name} only identifies the rows: not used (--number" in said
     assert b"c_probability" in out
 
 
@@ -123,7 +123,7 @@ def test_an_index_that_pandas_keeps_in_parquet_is_no_place(tmp_path, capsys):
     table = unordered(60)
     table[table["b"] > table["b"].median()].to_parquet(tmp_path / "data.parquet")
     assert main(["fill", str(tmp_path / "data.parquet"), "--no-picture"]) == 0
-    assert "'__index_level_0__' only names the rows" in capsys.readouterr().out
+    assert "'__index_level_0__' only identifies the rows" in capsys.readouterr().out
 
 
 # Kinds that are said
@@ -137,7 +137,7 @@ def codes(n: int = 60) -> pd.DataFrame:
 
 def test_codes_are_classes_where_it_is_said(fill_table):
     table = codes()
-    with pytest.warns(FillinWarning, match=r"stage has few different values.*as a number;.*say classes=\['stage'\]"):
+    with pytest.warns(FillinWarning, match=r"stage has few distinct values.*as a number;.*pass classes=\['stage'\]"):
         number = fillin.fill(table, target="stage")
     assert set(number.columns) - set(table.columns) == {
         f"stage_{ending}" for ending in ("filled", "std", "low", "high")
@@ -174,8 +174,8 @@ def test_categories_are_classes_unless_they_are_numbers():
 def test_what_is_said_to_be_numbers_or_classes_is_read():
     table = unordered().assign(id=np.random.default_rng(0).permutation(30) + 7, name=[f"Mr {i}" for i in range(30)])
     plain, read, named = (fillin.fill(table, **said) for said in ({}, {"numbers": "id"}, {"classes": "name"}))
-    assert "id only names the rows: not read (numbers=['id'] reads it)" in plain.attrs["fillin"]
-    assert any("names, it is not read (classes=['name'] reads it)" in note for note in plain.attrs["fillin"])
+    assert "id only identifies the rows: not used (numbers=['id'] uses it)" in plain.attrs["fillin"]
+    assert any("names, not used (classes=['name'] uses it)" in note for note in plain.attrs["fillin"])
     assert not any(note.startswith("id ") for note in read.attrs["fillin"])
     assert not plain["a_filled"].equals(read["a_filled"])
     assert not plain["a_filled"].equals(named["a_filled"])
@@ -185,10 +185,10 @@ SAID = {
     "no such class": ({"classes": ["bb"]}, "unknown column of the frame 'bb'; did you mean 'b'"),
     "no such number": ({"numbers": "cc"}, "unknown column of the frame 'cc'; did you mean 'c'"),
     "both": ({"classes": "a", "numbers": ["a", "b"]}, "column 'a' is in both classes and numbers; leave one out"),
-    "of a series": ({"classes": "a", "kind": "series"}, r"classes=\['a'\] is said of a table; leave out kind='series'"),
+    "of a series": ({"classes": "a", "kind": "series"}, r"classes=\['a'\] applies to tables; leave out kind='series'"),
     "bounds of words": (
         {"bounds": {"c": (0, 1)}},
-        "column 'c' has no numbers, and bounds are of numbers; leave it out",
+        "column 'c' has no numbers, and bounds apply to numbers; leave it out",
     ),
     "bounds of no column": ({"bounds": {"bb": (0, 1)}}, "unknown column of the frame 'bb'; did you mean 'b'"),
     "bounds that are broken": (
@@ -250,9 +250,9 @@ DAYS = pd.Series(pd.date_range("2021-03-01", periods=40))
 @pytest.mark.parametrize(
     ("order", "said"),
     [
-        ({"sample": np.arange(1, 41)}, "'sample' only names the rows"),
-        ({"sown": DAYS.mask(DAYS.index == 7)}, "'sown' is not there in every row"),
-        ({"sown": DAYS.dt.floor("5D")}, "'sown' is not there in every row, or the same in some"),
+        ({"sample": np.arange(1, 41)}, "'sample' only identifies the rows"),
+        ({"sown": DAYS.mask(DAYS.index == 7)}, "'sown' is missing in some rows"),
+        ({"sown": DAYS.dt.floor("5D")}, "'sown' is missing in some rows, or repeats"),
     ],
 )
 def test_where_classes_are_missing_what_hardly_orders_the_rows_makes_no_series(order, said, fill_table):

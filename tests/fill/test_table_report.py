@@ -37,7 +37,7 @@ def test_what_is_hidden_is_not_seen(monkeypatch):
         return tell(plan, frame, asked, size)
 
     monkeypatch.setattr(learn, "tell", spy)
-    asked = plan.plan_table(read_frame(mixed(60)).sheet, kind="table")
+    asked = plan.plan_table(read_frame(mixed(60)).table, kind="table")
     verdicts = judge(asked)
     ((frame, hidden),) = seen
     assert [v.column for v in verdicts] == list(hidden) == ["a", "b", "c", "yes", "day"]

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from fillin.data.tables import Column, Schema, Table
 from fillin.errors import FillinWarning
+from fillin.tabular.schema import Column, Schema
 
 NAN = np.nan
 CELLS = {
@@ -51,6 +51,12 @@ FRAMES = {
 }
 
 
+def encoded(data, kinds=None) -> tuple[Schema, np.ndarray]:
+    """The schema of a table, and its values as numbers and codes."""
+    schema = Schema.infer(data, kinds)
+    return schema, schema.encode(data)
+
+
 def same(got, wanted):
     np.testing.assert_array_equal(got, wanted)  # NaN is NaN, and codes and days are exact
 
@@ -58,22 +64,18 @@ def same(got, wanted):
 @pytest.mark.parametrize("frame", FRAMES)
 def test_every_frame_is_the_same_table(frame):
     data = FRAMES[frame](CELLS)
-    table = Table.of(data)
+    schema, values = encoded(data)
     if frame != "NumPy":
-        assert table.schema.names == list(CELLS)
-    assert [column.kind for column in table.schema.columns] == list(KINDS.values())
-    same(table.values, np.array(list(ENCODED.values())).T)
-    same(table.known, ~np.isnan(table.values))
-    assert table.values.dtype == np.float64
-    assert len(table) == 3
-    same(Schema.infer(data).encode(data), table.values)
+        assert schema.names == list(CELLS)
+    assert [column.kind for column in schema.columns] == list(KINDS.values())
+    same(values, np.array(list(ENCODED.values())).T)
+    assert values.dtype == np.float64
 
 
 @pytest.mark.parametrize("frame", FRAMES)
 def test_decoding_undoes_encoding(frame):
-    table = Table.of(FRAMES[frame](CELLS))
-    back = {name: table.schema.decode(own, table.values[:, j])
-            for j, (name, own) in enumerate(zip(CELLS, table.schema.names, strict=True))}  # fmt: skip
+    schema, values = encoded(FRAMES[frame](CELLS))
+    back = {name: schema.columns[j].decode(values[:, j]) for j, name in enumerate(CELLS)}
     assert back["fruit"].tolist() == CELLS["fruit"]
     assert back["alive"].tolist() == CELLS["alive"]
     assert back["answer"].tolist() == CELLS["answer"]
@@ -154,14 +156,14 @@ def test_an_extra_column_that_cannot_be_read_is_no_matter():
 @pytest.mark.parametrize("cells", [np.array([[True], [False]]), np.array([["a"], ["b"]]), np.array([[1], [2]], "uint8"),
                                    np.array([["2000-01-01"], ["nat"]], "datetime64[D]")])  # fmt: skip
 def test_arrays_of_other_types(cells):
-    table = Table.of(cells)
-    assert table.schema.names == ["x0"]
+    schema, encodings = encoded(cells)
+    assert schema.names == ["x0"]
     wanted = {"b": ([1, 0], "boolean"), "U": ([0, 1], "class"), "u": ([1, 2], "number"), "M": ([10957, NAN], "date")}
     values, kind = wanted[cells.dtype.kind]
-    assert table.schema["x0"].kind == kind
-    same(table.values[:, 0], values)
+    assert schema["x0"].kind == kind
+    same(encodings[:, 0], values)
     assert (
-        table.schema.decode("x0", table.values[:, 0]).tolist()
+        schema.decode("x0", encodings[:, 0]).tolist()
         == cells[:, 0].astype({"u": float, "M": "datetime64[us]"}.get(cells.dtype.kind, cells.dtype)).tolist()
     )
 
@@ -179,10 +181,9 @@ def test_cells_of_every_sort_that_is_missing_or_a_number():
         np.int8(2),
         "n/a",
     ]
-    table = Table.of(np.array(cells, dtype=object)[:, None])
-    same(table.values[:, 0], [NAN] * 7 + [1.5, 2, NAN])
+    same(encoded(np.array(cells, dtype=object)[:, None])[1][:, 0], [NAN] * 7 + [1.5, 2, NAN])
     masked = np.ma.masked_array([[1.0, 2.0]], mask=[[False, True]])
-    same(Table.of(masked).values, [[1, NAN]])
+    same(encoded(masked)[1], [[1, NAN]])
 
 
 def test_a_blank_word_among_words_is_a_word():
@@ -214,14 +215,14 @@ def test_time_zones_are_told_in_utc():
     for data in (pandas.DataFrame({"a": [aware]}), polars.DataFrame({"a": [aware]}),
                  pandas.DataFrame({"a": pandas.Series([aware]).dt.tz_convert("Asia/Tokyo")}),
                  pandas.DataFrame({"a": ["2000-01-01T21:00+09:00"]})):  # fmt: skip
-        same(Table.of(data).values, [[10957.5]])
+        same(encoded(data)[1], [[10957.5]])
 
 
 @given(some.datetimes(datetime(1800, 1, 1), datetime(2140, 1, 1)))
 @settings(max_examples=100)
 def test_dates_come_back_to_the_microsecond(moment):
-    table = Table.of(pandas.DataFrame({"a": [moment]}, dtype=object))
-    assert table.schema.decode("a", table.values[:, 0]).tolist() == [moment]
+    schema, values = encoded(pandas.DataFrame({"a": [moment]}, dtype=object))
+    assert schema.decode("a", values[:, 0]).tolist() == [moment]
 
 
 def test_dates_beyond_the_calendar_stay_in_it():
@@ -238,18 +239,18 @@ CELL = some.text(max_size=3) | some.none() | some.integers() | some.floats(allow
 def test_any_cells_are_classes_that_come_back(cells):
     array = np.empty((len(cells), 1), dtype=object)
     array[:, 0] = cells
-    table = Table.of(array, {"x0": "class"})
-    back = table.schema.decode("x0", table.values[:, 0]).tolist()
+    schema, values = encoded(array, {"x0": "class"})
+    back = schema.decode("x0", values[:, 0]).tolist()
     missing = [cell is None or cell != cell or not str(cell).strip() for cell in cells]
     assert back == [None if gone else cell for gone, cell in zip(missing, cells, strict=True)]
-    same(table.known[:, 0], ~np.array(missing))
+    same(np.isnan(values[:, 0]), np.array(missing))
 
 
 def test_ten_thousand_categories():
     names = [f"name {i}" for i in range(10_000)]
-    table = Table.of(pandas.DataFrame({"a": names}))
-    assert table.schema["a"].classes == 10_001
-    assert table.schema.decode("a", table.values[:, 0]).tolist() == names
+    schema, values = encoded(pandas.DataFrame({"a": names}))
+    assert schema["a"].classes == 10_001
+    assert schema.decode("a", values[:, 0]).tolist() == names
 
 
 def test_schemas_go_through_json_and_pickle():
@@ -266,14 +267,11 @@ def test_schemas_go_through_json_and_pickle():
     assert [type(level) for level in again["mixed"].levels] == [type(level) for level in schema["mixed"].levels]
     same(again.encode(data), schema.encode(data))
     assert pickle.loads(pickle.dumps(schema)) == schema
-    table = pickle.loads(pickle.dumps(Table.of(data, {"mixed": "class", "dates": "class", "t": "class"})))
-    same(table.values, schema.encode(data))
 
 
 def test_the_data_is_never_touched_nor_shared():
     values = np.array([[1.0, NAN]])
-    table = Table.of(values)
-    table.values[:] = 0
+    encoded(values)[1][:] = 0
     same(values, [[1.0, NAN]])
 
 

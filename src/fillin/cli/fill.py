@@ -142,20 +142,20 @@ def refuse(arguments: argparse.Namespace, options: tuple[str, ...], what: str) -
 
 
 def _run_table(arguments: argparse.Namespace, path) -> None:
+    from fillin.filling.detect_index import is_table
     from fillin.filling.files import read_table
-    from fillin.filling.table.detect_kind import is_table
     from fillin.filling.write import Outputs
 
     say = speaker()
     table = read_table(path, arguments.na, arguments.date_format)
     new = arguments.at is not None or arguments.every is not None
     told = {name: getattr(arguments, name) for name in ("target", "classes", "numbers")}
-    if is_table(table.sheet, arguments.x, arguments.y, arguments.by, arguments.kind, told, new):
+    if is_table(table.table, arguments.x, arguments.y, arguments.by, arguments.kind, told, new):
         from fillin.cli.fill_table import run_table
 
         return run_table(arguments, path, table, say)
-    plan = _plan(arguments, table.sheet)
-    say(plan.seen.line + (f"; new places: {len(plan.new.x):,}" if len(plan.new.x) else ""))
+    plan = _plan(arguments, table.table)
+    say(plan.roles.summary + (f"; new places: {len(plan.new.x):,}" if len(plan.new.x) else ""))
     for note in [*table.notes, *(note.shell for note in plan.notes)]:
         say(f"note: {note}")
     if not plan.places:
@@ -166,15 +166,15 @@ def _run_table(arguments: argparse.Namespace, path) -> None:
     say("wrote " + " ".join(str(path) for path in outputs.paths))
 
 
-def _plan(arguments: argparse.Namespace, sheet):
+def _plan(arguments: argparse.Namespace, table):
     from pathlib import Path
 
     from fillin.filling.api import plan
     from fillin.filling.files import read_table
 
-    at = None if arguments.at is None else read_table(Path(arguments.at), arguments.na, arguments.date_format).sheet
+    at = None if arguments.at is None else read_table(Path(arguments.at), arguments.na, arguments.date_format).table
     return plan(
-        sheet, x=arguments.x, y=arguments.y, by=arguments.by, kind=arguments.kind, at=at, every=arguments.every,
+        table, x=arguments.x, y=arguments.y, by=arguments.by, kind=arguments.kind, at=at, every=arguments.every,
         until=arguments.until, bounds=bounds_of(arguments), y_err=arguments.y_err, period=_one_period(arguments.period),
         level=arguments.level,
     )  # fmt: skip
@@ -216,7 +216,7 @@ def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
     with threads(arguments.threads or torch.get_num_threads()), bar("fill", total) as tick:
         filled = fill_all(plan.series, model, plan.asked, tick)
         found = verdicts(judged, arguments.seed, tick)
-    table.write(outputs.table, plan.seen, plan.new, filled, outputs.force)
+    table.write(outputs.table, plan.roles, plan.new, filled, outputs.force)
 
     def picture():
         from fillin.filling.series.figure import draw

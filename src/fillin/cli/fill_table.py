@@ -13,16 +13,16 @@ def run_table(arguments: argparse.Namespace, path, table, say: Callable[[str], o
     from fillin.filling.table.plan import plan_table
     from fillin.filling.write import Outputs
 
-    refuse_series(table.sheet.name, {name: getattr(arguments, name) for name in SERIES})
+    refuse_series(table.table.name, {name: getattr(arguments, name) for name in SERIES})
     plan = plan_table(
-        table.sheet, y=arguments.y, target=arguments.target, kind=arguments.kind, classes=arguments.classes,
+        table.table, y=arguments.y, target=arguments.target, kind=arguments.kind, classes=arguments.classes,
         numbers=arguments.numbers, bounds=bounds_of(arguments), level=arguments.level, seed=arguments.seed,
     )  # fmt: skip
-    say(plan.line)
+    say(plan.summary)
     for note in [*table.notes, *(note.shell for note in plan.notes)]:
         say(f"note: {note}")
-    if not plan.places:
-        say(f"{'nothing can be filled' if plan.blanks else 'nothing is missing'}: nothing was done")
+    if not plan.n_to_fill:
+        say(f"{'nothing can be filled' if plan.n_missing else 'nothing is missing'}: nothing was done")
         return
     outputs = Outputs.of(path, arguments.out, arguments.picture, arguments.report, arguments.force)
     _fill(arguments, table, plan, outputs)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fillin.errors import InputError, argument
-from fillin.filling.diagnostics import Note, listed, warn
-from fillin.filling.series.infer_roles import Seen, understand
-from fillin.filling.series.new_rows import New, none, of_table, stepped
+from fillin.filling.diagnostics import Note, list_names, warn_doubtful
+from fillin.filling.series.infer_roles import SeriesRoles, infer_roles
+from fillin.filling.series.new_rows import NewRows, no_new_rows, rows_by_step, rows_from_table
 from fillin.filling.series.run import Asked, Series, check_values, fill_all, series_of
 from fillin.runtime import require
-from fillin.tabular.dates import SECOND, span
-from fillin.tabular.sheet import Sheet
+from fillin.tabular.dates import SECOND, parse_duration
+from fillin.tabular.table import TypedTable
 
 if TYPE_CHECKING:
     from fillin.filling.bounds import Bounds
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Plan:
     """A table understood, the places that are asked for, and how to fill them."""
 
-    seen: Seen
-    new: New
+    roles: SeriesRoles
+    new: NewRows
     asked: Asked
     series: list[Series]
 
@@ -37,22 +37,22 @@ class Plan:
         """What a user should know."""
         empty = [
             f"{column.name} of {group.name}"
-            for column in self.seen.y
-            for group in self.seen.groups
-            if column.blank[group.rows].all()
+            for column in self.roles.y
+            for group in self.roles.groups
+            if column.missing[group.rows].all()
         ]
-        unknown = Note(f"nothing is known of {listed(empty)}: left blank", doubtful=True)
-        return self.seen.notes + ([unknown] if empty else [])
+        unknown = Note(f"nothing is known of {list_names(empty)}: left blank", doubtful=True)
+        return self.roles.notes + ([unknown] if empty else [])
 
 
 def plan(
-    sheet: Sheet,
+    table: TypedTable,
     *,
     x: str | None = None,
     y: Sequence[str] = (),
     by: Sequence[str] = (),
     kind: str | None = None,
-    at: Sheet | None = None,
+    at: TypedTable | None = None,
     every: str | float | None = None,
     until: str | float | None = None,
     bounds: "Bounds | Mapping[str, Bounds] | None" = None,
@@ -67,28 +67,28 @@ def plan(
         raise InputError(argument("until") + " needs " + argument("every") + ": in what steps to go there")
     if at is not None and every is not None:
         raise InputError(argument("at") + " and " + argument("every") + " both say where; give one of them")
-    seen = understand(sheet, x, y, by, y_err, kind, new=at is not None or every is not None)
-    new = none(seen)
+    roles = infer_roles(table, x, y, by, y_err, kind, new=at is not None or every is not None)
+    new = no_new_rows(roles)
     if every is not None:
-        new = stepped(seen, str(every), None if until is None else str(until))
+        new = rows_by_step(roles, str(every), None if until is None else str(until))
     elif at is not None:
-        new = of_table(seen, at)
-    asked = Asked(level, bounds_of([column.name for column in seen.y], bounds), _period(period, seen))
-    check_values(seen, asked)
-    return Plan(seen, new, asked, series_of(seen, new))
+        new = rows_from_table(roles, at)
+    asked = Asked(level, bounds_of([column.name for column in roles.y], bounds), _period(period, roles))
+    check_values(roles, asked)
+    return Plan(roles, new, asked, series_of(roles, new))
 
 
-def _period(period: str | float | None, seen: Seen) -> float:
+def _period(period: str | float | None, roles: SeriesRoles) -> float:
     if period is None:
         return 0.0
-    if seen.x.clock is not None:
-        return span(str(period), argument("period")) / SECOND
+    if roles.x.clock is not None:
+        return parse_duration(str(period), argument("period")) / SECOND
     try:
         number = float(period)
     except ValueError:
         number = 0.0
     if not 0 < number < float("inf"):
-        why = f": {period!r} is not the length of a turn of '{seen.x.name}', such as 360"
+        why = f": {period!r} is not the length of a turn of '{roles.x.name}', such as 360"
         raise InputError(argument("period") + why)
     return number
 
@@ -149,9 +149,9 @@ def fill(
     >>> list(fillin.fill(frame, model=model).columns)
     ['day', 'level', 'level_filled', 'level_std', 'level_low', 'level_high']
     """
+    from fillin.filling.detect_index import is_table
     from fillin.filling.frames import read_frame
     from fillin.filling.table.api import fill_frame, refuse_series
-    from fillin.filling.table.detect_kind import is_table
     from fillin.inference.weights import default_weights, load_filler
 
     series = {"x": x, "by": by, "at": at, "every": every, "until": until, "y_err": y_err}
@@ -176,25 +176,25 @@ def fill(
     if isinstance(period, Mapping):
         raise InputError("period of a table is one number, the length of a turn of x, such as 360")
     frame = read_frame(data, na=na)
-    if is_table(frame.sheet, x, _names(y), _names(by), kind, told, at is not None or every is not None):
-        refuse_series(frame.sheet.name, {**series, "period": period, "model": model})
+    if is_table(frame.table, x, _names(y), _names(by), kind, told, at is not None or every is not None):
+        refuse_series(frame.table.name, {**series, "period": period, "model": model})
         return fill_frame(data, frame, y=_names(y), kind=kind, bounds=bounds, level=level, seed=seed, **told)
     places = None if at is None else _places(at, x)
     asked = plan(
-        frame.sheet, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,
+        frame.table, x=x, y=_names(y), by=_names(by), kind=kind, at=places, every=every, until=until, bounds=bounds,
         y_err=y_err, period=period, level=level,
     )  # fmt: skip
-    warn(asked.notes)
-    if not asked.seen.y:
+    warn_doubtful(asked.notes)
+    if not asked.roles.y:
         return data
     found = (
         fill_all(asked.series, load_filler(model or default_weights(1), 1, y_err is not None), asked.asked)
         if asked.places
         else {}
     )
-    filled = frame.filled(asked.seen, asked.new, found)
+    filled = frame.filled(asked.roles, asked.new, found)
     if hasattr(filled, "attrs"):  # of pandas: there is room for what was seen
-        filled.attrs = {**data.attrs, "fillin": [asked.seen.line, *map(str, asked.notes)]}
+        filled.attrs = {**data.attrs, "fillin": [asked.roles.summary, *map(str, asked.notes)]}
     return filled
 
 
@@ -214,11 +214,11 @@ def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     return () if names is None else (names,) if isinstance(names, str) else tuple(names)
 
 
-def _places(at: Any, x: str | None) -> Sheet:
+def _places(at: Any, x: str | None) -> TypedTable:
     """Places given as a frame, or as what numpy makes a list of."""
     from fillin.filling.frames import read_frame
 
     if hasattr(at, "columns") or hasattr(at, "schema"):
-        return read_frame(at, "at").sheet
+        return read_frame(at, "at").table
     pandas = require("pandas")
-    return read_frame(pandas.DataFrame({x or "at": pandas.Series(at)}), "at").sheet
+    return read_frame(pandas.DataFrame({x or "at": pandas.Series(at)}), "at").table

@@ -1,137 +1,211 @@
-"""Which column says where each row belongs, if any does."""
+"""Detection of the index: the column of dates or monotone numbers that orders the rows of a series.
+
+A table without an index is no series: its rows have no order.
+"""
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from fillin.errors import Words, option
-from fillin.filling.series.duplicate_index import distinct
-from fillin.tabular.sheet import NUMBER, TEXT, TIME, Column, Sheet
+from fillin.errors import InputError, Words, choose, option, render
+from fillin.filling.diagnostics import Note
+from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
-_ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$|^(Unnamed: \d+|__index_level_\d+__)?$")  # or as pandas saves an index
-_AGAIN = 4  # times that a class is there, on average
-_PLACES = ("time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat")
+TABLE_KINDS = ("series", "table")
+# names of row identifiers, among them those under which pandas saves an index
+_ROW_ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$|^(Unnamed: \d+|__index_level_\d+__)?$")
+_INDEX_WORDS = frozenset(
+    ["time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat"]
+)
+_MIN_CLASS_REPEATS = 4  # mean number of rows per class of a class column
+_MAX_BACKWARD_STEPS = 0.1  # share of the steps of a column that almost orders the rows
+_FIRST_YEAR, _LAST_YEAR = 1500, 2500  # integers that may be years
 
 
 @dataclass(frozen=True)
-class Group:
-    """Rows of one series, as they come in the table."""
+class RowGroup:
+    """Rows of one series, in the order of the table."""
 
     name: str
     rows: Int[ndarray, "n"]
 
 
-def groups_of(sheet: Sheet, by: Sequence[str]) -> list[Group]:
+def split_groups(table: TypedTable, by: Sequence[str]) -> list[RowGroup]:
+    """Split the rows by the values of the columns `by`; all rows are one group without them."""
     if not by:
-        return [Group("", np.arange(sheet.rows))]
+        return [RowGroup("", np.arange(table.n_rows))]
     rows: dict[tuple[str, ...], list[int]] = {}
-    for row, key in enumerate(zip(*(sheet.column(name).cells() for name in by), strict=True)):
+    for row, key in enumerate(zip(*(table.column(name).cells() for name in by), strict=True)):
         rows.setdefault(key, []).append(row)
-    return [Group(", ".join(key), np.array(own)) for key, own in rows.items()]
+    return [RowGroup(", ".join(key), np.array(members)) for key, members in rows.items()]
 
 
-def ordering(
-    sheet: Sheet, taken: Collection[str] = (), groups: list[Group] | None = None, ids: bool = False
-) -> Column | None:
-    """The column that says where each row belongs; None where the rows have no order: a table, not a series. What only
-    names the rows counts where `ids` may, or where there is but one more column."""
-    groups = groups_of(sheet, ()) if groups is None else groups
-    free = [column for column in sheet.columns.values() if column.name not in taken]
-    if not ids and any(_class_with_blanks(column) for column in free):  # which no series can fill
-        free = [column for column in free if not hardly_orders(column)]
-    times = [column for column in free if column.kind == TIME]
-    if times:  # a date tells more than a time of day
-        return min(times, key=lambda column: column.clock is not None and column.clock.hours)
-    ids = ids or sum(not names_rows(column) for column in sheet.columns.values()) < 2
-    complete = [column for column in _complete(free) if ids or not names_rows(column)]
-    ordered = [column for column in complete if _disorder(column, groups) is None]
-    best = min(ordered, key=_rank) if ordered else None
-    return _gappy(free, groups, best) or best
+def find_index(
+    table: TypedTable, taken: Collection[str] = (), groups: list[RowGroup] | None = None, allow_row_ids: bool = False
+) -> TypedColumn | None:
+    """Find the column that orders the rows; None for a table without order.
+
+    A row identifier counts only where `allow_row_ids`, or where there is only one other column.
+    """
+    groups = split_groups(table, ()) if groups is None else groups
+    free = [column for column in table.columns.values() if column.name not in taken]
+    if not allow_row_ids and any(_is_incomplete_class(column) for column in free):  # a series cannot fill classes
+        free = [column for column in free if not is_weak_index(column)]
+    dates = [column for column in free if column.kind == DATE]
+    if dates:  # a date comes before a time of day
+        return min(dates, key=lambda column: column.clock is not None and column.clock.time_of_day)
+    allow_row_ids = allow_row_ids or sum(not is_row_id(column) for column in table.columns.values()) < 2
+    complete = [column for column in _complete_numbers(free) if allow_row_ids or not is_row_id(column)]
+    monotone = [column for column in complete if _first_disorder(column, groups) is None]
+    best = min(monotone, key=_rank) if monotone else None
+    return _incomplete_index(free, groups, best) or best
 
 
-def _class_with_blanks(column: Column) -> bool:
-    """Words of which there are few, again and again, and not in every row; remarks differ, or are mostly blank."""
-    known = [cell for cell, blank in zip(column.cells(), column.blank, strict=True) if not blank]
-    return column.kind == TEXT and len(column.blank) > len(known) >= max(
-        _AGAIN * len(set(known)), len(column.blank) / 2
-    )
+def _is_incomplete_class(column: TypedColumn) -> bool:
+    """Whether these are classes, missing in some rows. Remarks, which rarely repeat or are mostly missing, are not."""
+    if column.kind != CLASS or not column.missing.any():
+        return False
+    observed = [cell for cell, missing in zip(column.cells(), column.missing, strict=True) if not missing]
+    return len(observed) >= max(_MIN_CLASS_REPEATS * len(set(observed)), len(column.missing) / 2)
 
 
-def hardly_orders(column: Column) -> bool:
-    """A time that rows lack or share, or what numbers them, by whatever name."""
-    if column.kind == TIME:
-        return bool(column.blank.any()) or len(np.unique(column.places)) < len(column.places)
-    return column.counts and not says_place(column)
+def is_weak_index(column: TypedColumn) -> bool:
+    """Whether these are dates that some rows lack or share, or mere row numbers under a name that means nothing."""
+    if column.kind == DATE:
+        return bool(column.missing.any()) or len(np.unique(column.exact_values)) < len(column.exact_values)
+    return column.numbers_rows and not has_index_name(column)
 
 
-def _complete(columns: Iterable[Column]) -> list[Column]:
-    return [column for column in columns if column.kind == NUMBER and not column.blank.any() and column.wrong is None]
+def _complete_numbers(columns: Iterable[TypedColumn]) -> list[TypedColumn]:
+    numbers = (column for column in columns if column.kind == NUMBER)
+    return [column for column in numbers if not column.missing.any() and column.invalid is None]
 
 
-def names_rows(column: Column) -> bool:
-    """It tells rows apart and no more: an index of whole numbers that has no name, as of a frame that was filtered, or
-    a column whose name says so: id, PassengerId, row_id."""
-    return (column.unnamed or _ID.search(column.name) is not None) and column.labels
+def is_row_id(column: TypedColumn) -> bool:
+    """Whether the column only identifies rows: an unnamed index of integers, as of a filtered frame, or unique integers
+    under a name such as id, PassengerId or row_id."""
+    return (column.unnamed_index or _ROW_ID.search(column.name) is not None) and column.has_unique_integers
 
 
-def _rank(column: Column) -> tuple[bool, bool]:
-    """First a name that says that it is a place, then anything that does more than number the rows."""
-    return not says_place(column), column.counts
+def _rank(column: TypedColumn) -> tuple[bool, bool]:
+    """Sort key: columns with a name of an index first, mere row numbers last."""
+    return not has_index_name(column), column.numbers_rows
 
 
-def says_place(column: Column) -> bool:
-    """By its name."""
-    words = column.name.lower().replace("_", " ").replace("(", " ").split()
-    return any(word in _PLACES for word in words)
+def has_index_name(column: TypedColumn) -> bool:
+    """Whether the name is that of an index: time, depth, lon …"""
+    return not _INDEX_WORDS.isdisjoint(column.name.lower().replace("_", " ").replace("(", " ").split())
 
 
-def _gappy(free: list[Column], groups: list[Group], best: Column | None) -> Column | None:
-    """A column that would order the rows but for blank cells or such as cannot be read, of which an error tells."""
+def _incomplete_index(free: list[TypedColumn], groups: list[RowGroup], best: TypedColumn | None) -> TypedColumn | None:
+    """A column that would order the rows but for missing or unreadable cells, which a later error reports."""
     for column in free:
-        known = ~np.isnan(column.values) if column.kind == NUMBER else np.zeros(1, dtype=bool)
-        if known.all() or 2 * known.sum() <= len(known) or _disorder(column, groups) is not None:
+        observed = ~np.isnan(column.values) if column.kind == NUMBER else np.zeros(1, dtype=bool)
+        if observed.all() or 2 * observed.sum() <= len(observed) or _first_disorder(column, groups) is not None:
             continue
-        first, named = column is free[0], not _rank(column)[0]
-        if (first and named and (best is None or _rank(best)[0])) or (best is None and (first or named)):
+        first, named = column is free[0], has_index_name(column)
+        if (first and named and (best is None or not has_index_name(best))) or (best is None and (first or named)):
             return column
     return None
 
 
-def nearly(sheet: Sheet, taken: Collection[str], groups: list[Group] | None = None) -> tuple[Column, int] | None:
-    """The column that comes nearest to ordering the rows, and the row where it fails."""
-    groups = groups_of(sheet, ()) if groups is None else groups
-    free = [column for column in _complete(sheet.columns.values()) if column.name not in taken]
-    enough = [column for column in free if 2 * distinct(column, [group.rows for group in groups]) > sheet.rows]
-    broken = [(column, row) for column in enough if (row := _disorder(column, groups)) is not None]
+def find_nearest_index(
+    table: TypedTable, taken: Collection[str], groups: list[RowGroup] | None = None
+) -> tuple[TypedColumn, int] | None:
+    """Find the column that almost orders the rows, and the first row where it fails."""
+    groups = split_groups(table, ()) if groups is None else groups
+    free = [column for column in _complete_numbers(table.columns.values()) if column.name not in taken]
+    varied = [column for column in free if 2 * count_locations(column, [g.rows for g in groups]) > table.n_rows]
+    broken = [(column, row) for column in varied if (row := _first_disorder(column, groups)) is not None]
     return min(broken, key=lambda pair: _rank(pair[0])) if broken else None
 
 
-def no_order(sheet: Sheet, near: tuple[Column, int] | None, names: Column | None = None) -> str:
-    """What is said of a table; of `names` that they only tell its rows apart."""
-    but = "no column"
-    if names is not None:
-        does = "is not there in every row, or the same in some" if names.kind == TIME else "only names the rows"
-        but = f"'{names.name}' {does}, and no other column"
-    breaks = f" (the order of '{near[0].name}' breaks in {sheet.line(near[1])})" if near else ""
-    return f"{but} has times, or numbers that only rise or only fall{breaks}"
+def count_locations(x: TypedColumn, groups: list[Int[ndarray, "_"]]) -> int:
+    """Number of different locations, counted in each group of rows."""
+    return sum(len(np.unique(x.exact_values[rows])) for rows in groups)
 
 
-def ordered_by(name: str) -> Words:
-    return option("kind", "series") + Words(" ", ", ") + option("x", name)
+def explain_no_index(
+    table: TypedTable, nearest: tuple[TypedColumn, int] | None, row_ids: TypedColumn | None = None
+) -> str:
+    """State that no column orders the rows; `row_ids` is a column that only identifies them."""
+    subject = "no column"
+    if row_ids is not None:
+        flaw = "is missing in some rows, or repeats" if row_ids.kind == DATE else "only identifies the rows"
+        subject = f"'{row_ids.name}' {flaw}, and no other column"
+    where = f" (the order of '{nearest[0].name}' breaks in {table.row_label(nearest[1])})" if nearest else ""
+    return f"{subject} contains dates, or numbers that only rise or only fall{where}"
 
 
-def _disorder(column: Column, groups: list[Group]) -> int | None:
-    """The first row whose value is not strictly between those that a monotone column may have; None if it is one."""
+def index_option(name: str) -> Words:
+    """The options that declare the index: --as series --x NAME, or kind='series', x='NAME'."""
+    return render("{kind}{comma} {x}", kind=option("kind", "series"), comma=Words("", ","), x=option("x", name))
+
+
+def _first_disorder(column: TypedColumn, groups: list[RowGroup]) -> int | None:
+    """The first row that breaks strict monotonicity within its group; None for a monotone column."""
     for group in groups:
         rows = group.rows[~np.isnan(column.values[group.rows])]
-        step = np.diff(column.places[rows])
+        step = np.diff(column.exact_values[rows])
         if not len(step):
             continue
-        wrong = step <= 0 if (step > 0).sum() >= (step < 0).sum() else step >= 0
-        if wrong.any():
-            return int(rows[1 + wrong.argmax()])
+        broken = step <= 0 if (step > 0).sum() >= (step < 0).sum() else step >= 0
+        if broken.any():
+            return int(rows[1 + broken.argmax()])
     return None
+
+
+def is_table(
+    table: TypedTable,
+    x: str | None,
+    y: Sequence[str],
+    by: Sequence[str],
+    kind: str | None,
+    table_options: Mapping[str, Any],
+    new: bool,
+) -> bool:
+    """Whether the rows have no order: as declared by `kind` or the options of tables, else as detected.
+
+    An index, groups and `new` rows belong to series only.
+    """
+    given = {name: value for name, value in table_options.items() if value}
+    if kind is not None:
+        choose("kind of table", kind, TABLE_KINDS)
+        for name, value in given.items() if kind != "table" else ():
+            message = "{option} applies to tables; leave out {kind}"
+            raise InputError(message, option=option(name, value), kind=option("kind", kind))
+        return kind == "table"
+    if given:
+        return True
+    return x is None and not by and not new and len(table.columns) > 1 and find_index(table, y) is None
+
+
+def note_no_index(table: TypedTable, y: Sequence[str]) -> Note:
+    """The reason why rows are read without order. It is doubtful where a column almost orders them or is named as if it
+    did, and where the integers that seem to identify them may be years."""
+    nearest = find_nearest_index(table, y)
+    if nearest is not None and not has_index_name(nearest[0]) and _backward_share(nearest[0]) > _MAX_BACKWARD_STEPS:
+        nearest = None
+    columns = table.columns.values()
+    sorted_ids = (column for column in columns if is_row_id(column) and _backward_share(column) == 0)
+    row_ids = next(sorted_ids, None) or next((column for column in columns if is_weak_index(column)), None)
+    text = "{reason}: read as a table. If a column orders the rows, name it: {index}"
+    name = nearest[0].name if nearest else row_ids.name if row_ids else "COLUMN"
+    note = render(text, reason=explain_no_index(table, nearest, row_ids), index=index_option(name))
+    return Note(note, doubtful=nearest is not None or (row_ids is not None and _may_be_years(row_ids)))
+
+
+def _backward_share(column: TypedColumn) -> float:
+    """The share of the steps against the prevailing direction."""
+    step = np.diff(column.exact_values)
+    return float(min((step <= 0).mean(), (step >= 0).mean())) if len(step) else 0.0
+
+
+def _may_be_years(column: TypedColumn) -> bool:
+    """Whether an unnamed index has only values of years, which the index of a filtered frame rarely has."""
+    return column.unnamed_index and bool(((column.values >= _FIRST_YEAR) & (column.values < _LAST_YEAR)).all())

@@ -13,13 +13,13 @@ from numpy import ndarray
 
 from fillin.errors import InputError, InputTypeError
 from fillin.filling.prediction import SUFFIXES, NumericPrediction, complete_column
-from fillin.filling.series.infer_roles import Seen
-from fillin.filling.series.new_rows import New
+from fillin.filling.series.infer_roles import SeriesRoles
+from fillin.filling.series.new_rows import NewRows
 from fillin.runtime import require
 from fillin.tabular.csv import read_bytes
 from fillin.tabular.dates import SECOND, Clock
-from fillin.tabular.parse import read_cells, stands_for_blank
-from fillin.tabular.sheet import NUMBER, TEXT, TIME, Column, Sheet, Wrong, too_large
+from fillin.tabular.parse import is_declared_missing, parse_cells
+from fillin.tabular.table import CLASS, DATE, NUMBER, InvalidCell, TypedColumn, TypedTable, exceeds_float64
 
 
 @dataclass(frozen=True)
@@ -27,25 +27,27 @@ class Frame:
     """A frame (narwhals' view of it), what fill sees in it, and the columns that were a pandas index."""
 
     data: Any
-    sheet: Sheet
+    table: TypedTable
     index: list[str]
-    unnamed: bool = False
+    unnamed_index: bool = False
 
-    def filled(self, seen: Seen, new: New, filled: dict[str, NumericPrediction]) -> Any:
+    def filled(self, roles: SeriesRoles, new: NewRows, filled: dict[str, NumericPrediction]) -> Any:
         """The frame of the kind that came, with new rows and columns."""
         nw, data = require("narwhals"), self.data
         if len(new.x):
-            data = nw.concat([_room(data, seen, new), _added(data, seen, new)], how="diagonal")
+            data = nw.concat([_room(data, roles, new), _added(data, roles, new)], how="diagonal")
         data = data.with_columns(
             as_series(f"{column.name}_{ending}", values, data)
-            for column in seen.y
+            for column in roles.y
             for ending, values in zip(
                 SUFFIXES, complete_column(column, filled.get(column.name), len(new.x)), strict=True
             )
         )
-        data = data[new.order(self.sheet.rows)] if len(new.x) else data
+        data = data[new.order(self.table.n_rows)] if len(new.x) else data
         native = back(self, data)
-        numbered = not self.index or (self.unnamed and seen.x.name not in self.index)  # new rows have no such number
+        numbered = not self.index or (
+            self.unnamed_index and roles.x.name not in self.index
+        )  # new rows have no such number
         if len(new.x) and numbered and data.implementation.is_pandas_like():
             native = native.reset_index(drop=True)
         return native
@@ -56,7 +58,7 @@ def back(frame: Frame, data: Any) -> Any:
     native = data.to_native()
     if frame.index:
         native = native.set_index(frame.index)
-        native.index.names = [None] if frame.unnamed else native.index.names
+        native.index.names = [None] if frame.unnamed_index else native.index.names
     return native
 
 
@@ -85,8 +87,8 @@ def read_frame(data: Any, name: str = "the frame", na: Collection[Any] = (), dat
         raise InputError(f"{name} has no rows: nothing is known, so nothing can be filled")
     columns = {column: _column(frame[column], na, date_format) for column in frame.columns}
     if unnamed:
-        columns["index"] = replace(columns["index"], unnamed=frame.schema["index"].is_integer())
-    return Frame(frame, Sheet(name, columns, len(frame), lambda row: f"row {row}"), index, unnamed)
+        columns["index"] = replace(columns["index"], unnamed_index=frame.schema["index"].is_integer())
+    return Frame(frame, TypedTable(name, columns, len(frame), lambda row: f"row {row}"), index, unnamed)
 
 
 def _check_names(names: list[Any], where: str) -> None:
@@ -112,7 +114,7 @@ def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None =
     return read_frame(table, path.name, na, date_format)
 
 
-def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column:
+def _column(series: Any, na: Collection[Any], date_format: str | None) -> TypedColumn:
     nw = require("narwhals")
     if _is_period(series):  # where it begins
         return _column(nw.from_native(series.to_native().dt.to_timestamp(), series_only=True), na, date_format)
@@ -121,25 +123,25 @@ def _column(series: Any, na: Collection[Any], date_format: str | None) -> Column
     words = lambda: ["" if none else str(v) for v, none in zip(series.to_list(), null, strict=True)]  # noqa: E731
     if dtype.is_numeric():
         values = np.array(series.cast(nw.Float64).to_numpy(), dtype=float)
-        blank = blank | np.isnan(values) | stands_for_blank(values, na)
+        blank = blank | np.isnan(values) | is_declared_missing(values, na)
         values[blank] = np.nan
         infinite = np.isinf(values)
         why = "not finite; correct it, or leave it blank"
-        wrong = Wrong(int(infinite.argmax()), f"{values[infinite.argmax()]} is {why}") if infinite.any() else None
+        wrong = InvalidCell(int(infinite.argmax()), f"{values[infinite.argmax()]} is {why}") if infinite.any() else None
         whole = np.asarray(series.to_numpy()) if dtype.is_integer() and not blank.any() else values
-        exact = whole if too_large(whole) else None
-        return Column(series.name, NUMBER, values, blank, words, wrong=wrong, exact=exact)
+        exact = whole if exceeds_float64(whole) else None
+        return TypedColumn(series.name, NUMBER, values, blank, words, invalid=wrong, exact=exact)
     if dtype in (nw.Datetime, nw.Date):
         zone = getattr(dtype, "time_zone", None)
         times = series.cast(nw.Datetime("us", zone)) if dtype != nw.Date else series.cast(nw.Datetime("us"))
         ticks = np.asarray(times.dt.timestamp("us").fill_null(0).to_numpy()).astype(np.int64)
         sample = "2000-01-01" if (ticks % (86400 * SECOND) == 0).all() else "2000-01-01 00:00:00"
         clock = Clock(sample=sample, zone=None if zone is None else _zone(zone))
-        return Column(series.name, TIME, ticks, blank, words, clock)
+        return TypedColumn(series.name, DATE, ticks, blank, words, clock)
     if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
-        read = read_cells(series.name, require("pandas").Series(words(), dtype="str"), na, False, date_format)
-        return replace(read, coded=dtype in (nw.Categorical, nw.Enum))
-    return Column(series.name, TEXT, np.empty(0), blank, words)
+        read = parse_cells(series.name, require("pandas").Series(words(), dtype="str"), na, False, date_format)
+        return replace(read, categorical=dtype in (nw.Categorical, nw.Enum))
+    return TypedColumn(series.name, CLASS, np.empty(0), blank, words)
 
 
 def _is_period(series: Any) -> bool:
@@ -173,30 +175,30 @@ def as_series(name: str, values: ndarray, like: Any) -> Any:
     return series.zip_with(~series.is_nan(), nothing)
 
 
-def _room(data: Any, seen: Seen, new: New) -> Any:
+def _room(data: Any, roles: SeriesRoles, new: NewRows) -> Any:
     """The frame with an x column that can hold the new places: halves among whole numbers, hours among days."""
-    nw, dtype = require("narwhals"), data.schema[seen.x.name]
-    if dtype.is_integer() and (new.x % 1 != 0).any() and not seen.x.origin:
-        return data.with_columns(nw.col(seen.x.name).cast(nw.Float64))
+    nw, dtype = require("narwhals"), data.schema[roles.x.name]
+    if dtype.is_integer() and (new.x % 1 != 0).any() and not roles.x.origin:
+        return data.with_columns(nw.col(roles.x.name).cast(nw.Float64))
     if dtype == nw.Date and (new.x % (86400 * SECOND) != 0).any():
-        return data.with_columns(nw.col(seen.x.name).cast(nw.Datetime("us")))
+        return data.with_columns(nw.col(roles.x.name).cast(nw.Datetime("us")))
     return data
 
 
-def _added(data: Any, seen: Seen, new: New) -> Any:
+def _added(data: Any, roles: SeriesRoles, new: NewRows) -> Any:
     """The new rows: their place and group, nothing else."""
-    nw, dtype = require("narwhals"), _room(data, seen, new).schema[seen.x.name]
-    clock, backend = seen.x.clock, data.implementation
-    first = np.array([group.rows[0] for group in seen.groups])[new.group]
-    if _is_period(data[seen.x.name]):
-        return _periods(data[seen.x.name], new.x).to_frame().with_columns(data[by][first] for by in seen.by)
+    nw, dtype = require("narwhals"), _room(data, roles, new).schema[roles.x.name]
+    clock, backend = roles.x.clock, data.implementation
+    first = np.array([group.rows[0] for group in roles.groups])[new.group]
+    if _is_period(data[roles.x.name]):
+        return _periods(data[roles.x.name], new.x).to_frame().with_columns(data[by][first] for by in roles.by)
     if clock is None or dtype not in (nw.Datetime, nw.Date):
-        values = seen.shown(new.x) if clock is not None else new.x
-        if seen.x.origin:
-            values = seen.x.origin + np.rint(new.x).astype(np.int64)
-        places = nw.new_series(seen.x.name, values, backend=backend)
+        values = roles.format_x(new.x) if clock is not None else new.x
+        if roles.x.origin:
+            values = roles.x.origin + np.rint(new.x).astype(np.int64)
+        places = nw.new_series(roles.x.name, values, backend=backend)
     else:
-        places = nw.new_series(seen.x.name, new.x.astype("datetime64[us]"), backend=backend)
+        places = nw.new_series(roles.x.name, new.x.astype("datetime64[us]"), backend=backend)
         zone = getattr(dtype, "time_zone", None)
         places = places if zone is None else places.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-    return places.cast(dtype).to_frame().with_columns(data[by][first] for by in seen.by)
+    return places.cast(dtype).to_frame().with_columns(data[by][first] for by in roles.by)

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.tabular.sheet import Column
+from fillin.tabular.table import TypedColumn
 
 SUFFIXES = ("filled", "std", "low", "high")  # of the columns, variables or arrays added for one filled with numbers
 
@@ -45,7 +45,9 @@ ColumnPrediction = NumericPrediction | ClassPrediction
 Prediction = dict[str, Any]  # a ColumnPrediction by the name of each filled column
 
 
-def complete_column(column: Column, prediction: NumericPrediction | None, new: int) -> tuple[Float[ndarray, "n"], ...]:
+def complete_column(
+    column: TypedColumn, prediction: NumericPrediction | None, new: int
+) -> tuple[Float[ndarray, "n"], ...]:
     """Return value, standard deviation and interval of all rows, the `new` ones last.
 
     An observed value is its own interval, with standard deviation 0. All are NaN where nothing could be predicted.

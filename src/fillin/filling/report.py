@@ -36,8 +36,8 @@ class Told:
 
 
 def of_table(plan: Plan, model: str) -> Told:
-    line = f"{plan.seen.line}; new places: {len(plan.new.x):,}"
-    return Told(plan.seen.sheet.name, line, [note.shell for note in plan.notes], assumptions(plan, model))
+    line = f"{plan.roles.summary}; new places: {len(plan.new.x):,}"
+    return Told(plan.roles.table.name, line, [note.shell for note in plan.notes], assumptions(plan, model))
 
 
 def page(told: Told, figure: "Figure", verdicts: list[Verdict], command: Sequence[str], seed: int) -> str:
@@ -77,18 +77,18 @@ def general(model: str, level: float, learnt: str) -> list[str]:
 
 def assumptions(plan: Plan, model: str) -> list[str]:
     """In words, one line each."""
-    seen, asked = plan.seen, plan.asked
+    roles, asked = plan.roles, plan.asked
     lines = [
-        f"'{seen.x.name}' says where each row belongs; distances in it count.",
+        f"'{roles.x.name}' says where each row belongs; distances in it count.",
         "Each filled column is filled from itself alone"
-        + (f", and each group ({' and '.join(seen.by)}) from itself alone." if seen.by else "."),
+        + (f", and each group ({' and '.join(roles.by)}) from itself alone." if roles.by else "."),
         *general(model, asked.level, "smooth, rough, seasonal, trending and noisy curves"),
     ]
     if asked.period:
-        lines.append(f"It goes round: {asked.period:g}{' s' * (seen.x.clock is not None)} further is the same place.")
+        lines.append(f"It goes round: {asked.period:g}{' s' * (roles.x.clock is not None)} further is the same place.")
     lines += [f"{column} lies in {in_words(*limits)}." for column, limits in asked.bounds.items()]
-    if seen.y_err is not None:
-        lines.append(f"'{seen.y_err.name}' has the standard deviations of known values' errors (blank or 0: unknown).")
+    if roles.y_err is not None:
+        lines.append(f"'{roles.y_err.name}' has the standard deviations of known values' errors (blank or 0: unknown).")
     return lines
 
 

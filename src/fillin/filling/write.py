@@ -8,8 +8,8 @@ from pathlib import Path
 from fillin.errors import InputError
 from fillin.filling.frames import Frame
 from fillin.filling.prediction import SUFFIXES, NumericPrediction, complete_column
-from fillin.filling.series.infer_roles import Seen
-from fillin.filling.series.new_rows import New
+from fillin.filling.series.infer_roles import SeriesRoles
+from fillin.filling.series.new_rows import NewRows
 from fillin.io import write_file
 from fillin.runtime import require
 from fillin.tabular.csv import CsvFile
@@ -79,39 +79,41 @@ def taken(path: Path) -> InputError:
 
 
 def write_csv(
-    path: Path, file: CsvFile, seen: Seen, new: New, filled: dict[str, NumericPrediction], force: bool
+    path: Path, file: CsvFile, roles: SeriesRoles, new: NewRows, filled: dict[str, NumericPrediction], force: bool
 ) -> None:
-    names = [f"{column.name}_{ending}" for column in seen.y for ending in SUFFIXES]
-    put(path, lambda beside: file.write(beside, names, _rows(file, seen, new, filled)), force)
+    names = [f"{column.name}_{ending}" for column in roles.y for ending in SUFFIXES]
+    put(path, lambda beside: file.write(beside, names, _rows(file, roles, new, filled)), force)
 
 
-def _rows(file: CsvFile, seen: Seen, new: New, filled: dict[str, NumericPrediction]) -> Iterator[str]:
-    rows = seen.sheet.rows
-    numbers = [complete_column(column, filled.get(column.name), len(new.x)) for column in seen.y]
+def _rows(file: CsvFile, roles: SeriesRoles, new: NewRows, filled: dict[str, NumericPrediction]) -> Iterator[str]:
+    rows = roles.table.n_rows
+    numbers = [complete_column(column, filled.get(column.name), len(new.x)) for column in roles.y]
     known = [
-        [None if blank else cell.strip() for cell, blank in zip(column.cells(), column.blank, strict=True)]
-        for column in seen.y
+        [None if blank else cell.strip() for cell, blank in zip(column.cells(), column.missing, strict=True)]
+        for column in roles.y
     ]
-    blanks = _blank_records(file, seen, new)
+    blanks = _blank_records(file, roles, new)
     for row in new.order(rows):
         cells: list[str] = []
-        for column, written, (mean, std, low, high) in zip(seen.y, known, numbers, strict=True):
+        for column, written, (mean, std, low, high) in zip(roles.y, known, numbers, strict=True):
             cell = written[row] if row < rows else None
             if cell is not None:
                 cells += [cell, "0", cell, cell]
             else:
-                cells += [written_as(float(v[row]), float(std[row]), column.comma) for v in (mean, std, low, high)]
+                cells += [
+                    written_as(float(v[row]), float(std[row]), column.decimal_comma) for v in (mean, std, low, high)
+                ]
         yield file.row(file.records[row] if row < rows else blanks[row - rows], cells)
 
 
-def _blank_records(file: CsvFile, seen: Seen, new: New) -> list[str]:
+def _blank_records(file: CsvFile, roles: SeriesRoles, new: NewRows) -> list[str]:
     """Rows for new places: x and group, all else blank."""
-    groups = {name: list(seen.sheet.column(name).cells()) for name in seen.by}
+    groups = {name: list(roles.table.column(name).cells()) for name in roles.by}
     records = []
-    for place, number in zip(seen.shown(new.x), new.group, strict=True):
-        first = seen.groups[number].rows[0]
-        cells = {seen.x.name: place, **{name: cells[first] for name, cells in groups.items()}}
-        records.append(file.separator.join(file.quoted(cells.get(name, "")) for name in seen.sheet.columns))
+    for place, number in zip(roles.format_x(new.x), new.group, strict=True):
+        first = roles.groups[number].rows[0]
+        cells = {roles.x.name: place, **{name: cells[first] for name, cells in groups.items()}}
+        records.append(file.separator.join(file.quoted(cells.get(name, "")) for name in roles.table.columns))
     return records
 
 
@@ -132,7 +134,7 @@ def written_as(value: float, std: float, comma: bool = False) -> str:
 
 
 def write_parquet(
-    path: Path, frame: Frame, seen: Seen, new: New, filled: dict[str, NumericPrediction], force: bool
+    path: Path, frame: Frame, roles: SeriesRoles, new: NewRows, filled: dict[str, NumericPrediction], force: bool
 ) -> None:
-    table = frame.filled(seen, new, filled)
+    table = frame.filled(roles, new, filled)
     put(path, lambda beside: require("pyarrow.parquet").write_table(table, beside), force)

@@ -157,7 +157,7 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     start = perf_counter()
     _check_lines(body)
     file = parse_csv(body, "the table")
-    rows, columns = file.sheet.rows, len(file.sheet.columns)
+    rows, columns = file.table.n_rows, len(file.table.columns)
     if rows > MAX_TABLE_ROWS or columns > MAX_TABLE_COLUMNS or rows * columns > MAX_TABLE_CELLS:
         raise InputError(
             f"the table has {rows:,} rows and {columns:,} columns; the limits are {MAX_TABLE_ROWS:,} rows, "
@@ -165,15 +165,15 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
         )
     size = Size(_MEMBERS, round(_STEPS * min(1, _FULL_STEPS_CELLS / max(1, rows * columns))))
     with warnings.catch_warnings(action="ignore"), progress_to(deadline):
-        plan = plan_table(file.sheet, kind="table")
+        plan = plan_table(file.table, kind="table")
         deadline()
         model = imputer(plan, size) if plan.fills else None  # ticks after each step
         deadline()
-        predictions = fill_table(plan, model) if plan.places else {}
+        predictions = fill_table(plan, model) if plan.n_to_fill else {}
     deadline()
     table_id = hashlib.sha256(body).hexdigest()[:16]
     cache.put(table_id, CachedTable(plan, model, predictions))
-    names = list(file.sheet.columns)
+    names = list(file.table.columns)
     filled = [
         cell
         for column in plan.all_fills
@@ -181,10 +181,9 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
             names.index(column.name), column, predictions[column.name], added_cells(column, predictions[column.name])
         )
     ]
-    kinds = {"number": "number", "time": "date", "text": "class"}
-    texts = [[str(text).strip() for text in column.cells()] for column in file.sheet.columns.values()]
+    texts = [[str(text).strip() for text in column.cells()] for column in file.table.columns.values()]
     return TableResponse(
-        id=table_id, columns=names, kinds=[kinds[c.kind] for c in file.sheet.columns.values()],  # type: ignore[misc]
+        id=table_id, columns=names, kinds=[c.kind for c in file.table.columns.values()],  # type: ignore[misc]
         cells=[list(row) for row in zip(*texts, strict=True)], filled=filled,
         notes=[*file.notes, *(note.shell for note in plan.notes)], seconds=round(perf_counter() - start, 2),
     )  # fmt: skip
@@ -201,12 +200,11 @@ def _check_lines(body: bytes) -> None:
 
 def _filled_cells(j: int, column: Any, prediction: "ColumnPrediction", texts: list[list[str]]) -> list[FilledCell]:
     from fillin.filling.prediction import ClassPrediction
-    from fillin.filling.table.plan import numbers_of
 
     if isinstance(prediction, ClassPrediction):
         confidences = prediction.probability
     else:
-        column_std = float(np.nanstd(numbers_of(column))) or 1.0
+        column_std = float(np.nanstd(column.features)) or 1.0
         confidences = np.maximum(0.0, 1 - prediction.std / column_std)
     cells = []
     for row, confidence in zip(prediction.rows.tolist(), confidences.tolist(), strict=True):
@@ -224,10 +222,10 @@ def _explain(cell: ExplanationRequest, table: CachedTable) -> ExplanationRespons
     from fillin.attention import record_weights
 
     plan, model = table.plan, table.model
-    names = list(plan.sheet.columns)
+    names = list(plan.table.columns)
     inputs = [column.name for column in plan.reads]
     name = names[cell.column] if cell.column < len(names) else ""
-    if cell.row >= plan.sheet.rows or name not in table.predictions or cell.row not in table.predictions[name].rows:
+    if cell.row >= plan.table.n_rows or name not in table.predictions or cell.row not in table.predictions[name].rows:
         raise InputError(f"row {cell.row}, column {cell.column} is not a filled cell; choose one that was filled")
     if model is None or name not in inputs:
         return ExplanationResponse(

@@ -18,8 +18,8 @@ from numpy import ndarray
 
 from fillin.errors import InputError
 from fillin.runtime import require
-from fillin.tabular.parse import read_cells
-from fillin.tabular.sheet import Column, Sheet
+from fillin.tabular.parse import parse_cells
+from fillin.tabular.table import CLASS, TypedColumn, TypedTable
 
 _SEPARATORS = (",", ";", "\t", "|")
 _AT_ONCE = 20_000  # rows
@@ -38,7 +38,7 @@ _OTHERS = {
 class CsvFile:
     """The text of a file: `above` are lines of comment, `records` the rows as they are, without the line ending."""
 
-    sheet: Sheet
+    table: TypedTable
     encoding: str
     separator: str
     ending: str
@@ -147,13 +147,13 @@ def _parse(lines, name, separator, ending, above, encoding, notes, na, date_form
         raise _quotes(name, lines, error) from error
     if not records:
         raise InputError(f"{name} has a header and no rows: nothing is known, so nothing can be filled")
-    columns: dict[str, Column] = {}
+    columns: dict[str, TypedColumn] = {}
     for column, part in zip(names, parts, strict=True):
         cells = pandas.concat(part, ignore_index=True)
         part.clear()
-        columns[column] = read_cells(column, cells, na, separator != ",", date_format)
-    sheet = Sheet(name, columns, len(records), _line_of(np.array(numbers)), text=True)
-    return CsvFile(sheet, encoding, separator, ending, above, header, records, notes)
+        columns[column] = parse_cells(column, cells, na, separator != ",", date_format)
+    table = TypedTable(name, columns, len(records), _line_of(np.array(numbers)), from_text=True)
+    return CsvFile(table, encoding, separator, ending, above, header, records, notes)
 
 
 def _quotes(name: str, lines: _Lines, error: csv.Error) -> InputError:
@@ -170,7 +170,7 @@ def _check_header(names: Sequence[str], file: str, line: int) -> None:
             raise InputError(f"{file}, line {line}: two columns are called {name!r}; give each a name of its own")
     pandas = require("pandas")
     words = pandas.Series([name for name in names if name], dtype="str")
-    if len(words) and all(read_cells("", words.iloc[[i]]).kind != "text" for i in range(len(words))):
+    if len(words) and all(parse_cells("", words.iloc[[i]]).kind != CLASS for i in range(len(words))):
         raise InputError(
             f"{file}, line {line}: {', '.join(words)} look like values; fill needs a first line with the columns' names"
         )

@@ -1,163 +1,213 @@
-"""A column of text as what it says: numbers (3.14 or 3,14), times in one format, or words."""
+"""Parsing of text columns: numbers (3.14 or 3,14), dates in one format, or classes."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from fillin.errors import Words, option
+from fillin.errors import InputError, Words, argument, option, render
 from fillin.runtime import require
 from fillin.tabular.dates import DIGITS, FORMATS, SECOND, Clock, seconds_east
-from fillin.tabular.sheet import NUMBER, TEXT, TIME, Column, Wrong, too_large
+from fillin.tabular.table import CLASS, DATE, NUMBER, InvalidCell, TypedColumn, TypedTable, exceeds_float64
 
-BLANK = frozenset(
+MISSING_WORDS = frozenset(
     ["", "na", "n/a", "nan", "null", "none", "nil", "-", "--", "?", ".", "#n/a", "<na>", "missing", "nat"]
 )
-_MOST = 0.5  # of the cells: what this share of them is, the column is meant to be
+_MAX_UNREAD = 0.5  # share of the cells that may be unreadable in a column of a kind
 _DATE_NAME = re.compile(r"date|time|day|month|datum|jahr", re.IGNORECASE)
 _ZONED = r"(:\d\d(?:[.,]\d+)?)(\s*(?:Z|[+-]\d\d(?::?\d\d)?))$"
 
 
-def read_cells(
-    name: str, cells: Any, na: Collection[Any] = (), comma: bool = False, date_format: str | None = None
-) -> Column:
-    """`cells` is a pandas Series of text; `na` are further spellings of a blank, `comma` allows 3,14 for 3.14."""
+def parse_cells(
+    name: str, cells: Any, na: Collection[Any] = (), decimal_comma: bool = False, date_format: str | None = None
+) -> TypedColumn:
+    """Type a pandas Series of text. `na` are further words for a missing value; `decimal_comma` allows 3,14.
+
+    A column is what most of its cells are: numbers, else dates, else classes. The first cell that is not is `invalid`.
+    """
     text = cells.str.strip()
-    blank = np.asarray(text.str.lower().isin([*BLANK, *(str(one).strip().lower() for one in na)]), dtype=bool)
-    there = text[~blank]
-    best: Column | None = None
-    for found in (
-        _numbers(name, cells, text, there, blank, na, comma),
-        _times(name, cells, there, blank, date_format),
-    ):
-        if found is not None and found.wrong is None:
-            return found
-        best = best or found
-    if best is not None:
-        return best
-    return Column(name, TEXT, np.empty(0), blank, lambda: cells)
+    missing = np.asarray(text.str.lower().isin([*MISSING_WORDS, *_lowered(na)]), dtype=bool)
+    observed = text[~missing]
+    numbers = _parse_numbers(name, cells, text, observed, missing, na, decimal_comma)
+    if numbers is not None and numbers.invalid is None:
+        return numbers
+    dates = _parse_dates(name, cells, observed, missing, date_format)
+    if dates is not None and (dates.invalid is None or numbers is None):
+        return dates
+    return numbers or TypedColumn(name, CLASS, np.empty(0), missing, lambda: cells)
 
 
-def stands_for_blank(values: Float[ndarray, "n"], na: Collection[Any]) -> Bool[ndarray, "n"]:
-    """Where a number is one of those of `na`, however it is written: −999.9 and −999.90 are one."""
-    numbers = require("pandas").to_numeric(
-        require("pandas").Series([str(one) for one in na], dtype="str"), errors="coerce"
-    )
+def _lowered(na: Collection[Any]) -> list[str]:
+    return [str(word).strip().lower() for word in na]
+
+
+def is_declared_missing(values: Float[ndarray, "n"], na: Collection[Any]) -> Bool[ndarray, "n"]:
+    """Where a number is one of `na`, however written: −999.9 and −999.90 are the same."""
+    pandas = require("pandas")
+    numbers = pandas.to_numeric(pandas.Series([str(word) for word in na], dtype="str"), errors="coerce")
     return np.isin(values, numbers.dropna())
 
 
-def _numbers(name: str, cells, text, there, blank: ndarray, na: Collection[Any], comma: bool) -> Column | None:
+def _parse_numbers(
+    name: str, cells, text, observed, missing: ndarray, na: Collection[Any], allow_comma: bool
+) -> TypedColumn | None:
     pandas = require("pandas")
-    if _digits(name, there) is not None:
+    if _digit_format(name, observed) is not None:
         return None
-    number = pandas.to_numeric(there, errors="coerce")
-    with_comma = False
-    if comma and number.isna().any():
-        other = pandas.to_numeric(
-            there.where(~there.str.contains(".", regex=False), "x").str.replace(",", "."), "coerce"
-        )
-        with_comma = bool(other.notna().sum() > number.notna().sum())
-        number = other if with_comma else number
-    whole = np.asarray(number)
-    known = np.asarray(number, dtype=float)
-    if len(known) and np.isnan(known).mean() > _MOST:
+    number = pandas.to_numeric(observed, errors="coerce")
+    decimal_comma = False
+    if allow_comma and number.isna().any():
+        pointed = observed.where(~observed.str.contains(".", regex=False), "x").str.replace(",", ".")
+        other = pandas.to_numeric(pointed, errors="coerce")
+        decimal_comma = bool(other.notna().sum() > number.notna().sum())
+        number = other if decimal_comma else number
+    integers, floats = np.asarray(number), np.asarray(number, dtype=float)
+    if len(floats) and np.isnan(floats).mean() > _MAX_UNREAD:
         return None
     values = np.full(len(text), np.nan)
-    values[~blank] = known
-    means_blank = stands_for_blank(values, na)
-    wrong = None
-    if np.isnan(known).any():
-        row = int(np.flatnonzero(~blank)[np.isnan(known).argmax()])
-        why = f"{text.iloc[row]!r} is not a number; correct it, leave it blank, or say that it means a blank: "
-        wrong = Wrong(row, why + option("na", [text.iloc[row]]))
-    elif np.isinf(known).any():
-        row = int(np.flatnonzero(~blank)[np.isinf(known).argmax()])
-        wrong = Wrong(row, f"{text.iloc[row]!r} is not finite; correct it, or leave it blank")
-    values[means_blank] = np.nan
-    exact = whole if too_large(whole) and not (blank | means_blank).any() else None
-    return Column(
-        name, NUMBER, values, blank | means_blank, lambda: cells, wrong=wrong, comma=with_comma, exact=exact,
-        spelled=_spelled(text[blank], na),
+    values[~missing] = floats
+    words = tuple(word for word in text[missing].unique() if word.lower() not in ("", *_lowered(na)))
+    declared = is_declared_missing(values, na)
+    invalid = None
+    if np.isnan(floats).any():
+        row = int(np.flatnonzero(~missing)[np.isnan(floats).argmax()])
+        message = "{cell!r} is not a number; correct it, leave it empty, or declare it as missing: {na}"
+        cell = text.iloc[row]
+        invalid = InvalidCell(row, render(message, cell=cell, na=option("na", [cell])))
+    elif np.isinf(floats).any():
+        row = int(np.flatnonzero(~missing)[np.isinf(floats).argmax()])
+        invalid = InvalidCell(row, f"{text.iloc[row]!r} is not finite; correct it, or leave it empty", False)
+    values[declared] = np.nan
+    missing = missing | declared
+    exact = integers if exceeds_float64(integers) and not missing.any() else None
+    return TypedColumn(
+        name, NUMBER, values, missing, lambda: cells, invalid=invalid, decimal_comma=decimal_comma, exact=exact,
+        missing_words=words,
     )  # fmt: skip
 
 
-def _spelled(blank, na: Collection[Any]) -> tuple[str, ...]:
-    """The words that stand for a blank, without those that were told."""
-    told = {"", *(str(one).strip().lower() for one in na)}
-    return tuple(word for word in blank.unique() if word.lower() not in told)
-
-
-def _times(name: str, cells, there, blank: ndarray, date_format: str | None) -> Column | None:
-    if not len(there) or not there.iloc[[0, len(there) // 2, -1]].str.contains(r"\d").any():
+def _parse_dates(name: str, cells, observed, missing: ndarray, date_format: str | None) -> TypedColumn | None:
+    if not len(observed) or not observed.iloc[[0, len(observed) // 2, -1]].str.contains(r"\d").any():
         return None
-    offsets = there.str.extract(_ZONED)[1] if there.str.contains(":", regex=False).any() else None
+    offsets = observed.str.extract(_ZONED)[1] if observed.str.contains(":", regex=False).any() else None
     zoned = None if offsets is None or offsets.isna().all() else offsets.fillna("")
-    body = there if zoned is None else there.str.replace(_ZONED, r"\1", regex=True)
-    form = date_format or _format(name, body)
-    parsed = _dates(body, form) if form else np.full(1, np.datetime64("nat"))
-    if form is None or np.isnat(parsed).mean() > _MOST:
+    body = observed if zoned is None else observed.str.replace(_ZONED, r"\1", regex=True)
+    form = date_format or _find_format(name, body)
+    parsed = _to_datetime(body, form) if form else np.full(1, np.datetime64("nat"))
+    if form is None or np.isnat(parsed).mean() > _MAX_UNREAD:
         return None
-    ticks = np.zeros(len(blank), dtype=np.int64)
-    ticks[~blank] = parsed.astype(np.int64)
+    ticks = np.zeros(len(missing), dtype=np.int64)
+    ticks[~missing] = parsed.astype(np.int64)
     offset, mixed = "" if zoned is None else zoned.mode().iloc[0], False
-    first = int((~np.isnat(parsed)).argmax())
-    where: int | None = None
-    why: str | Words = ""
+    sample = int((~np.isnat(parsed)).argmax())
+    at: int | None = None
+    message: str | Words = ""
     if np.isnat(parsed).any():
-        where = int(np.isnat(parsed).argmax())
-        why = f"is not written like {there.iloc[first]!r}, as most of the column is; write all times in one format, "
-        why += "for example 2027-01-31 12:00"
+        at, like = int(np.isnat(parsed).argmax()), observed.iloc[sample]
+        message = f"is not written like {like!r}, as most of the column is; write all dates in one format, for example "
+        message += "2027-01-31 12:00"
     elif zoned is not None and (zoned == "").any():
-        where = int(np.asarray(zoned == "").argmax())
-        why = f"has no time zone, and {there[zoned != ''].iloc[0]!r} has one; write all times with one, or all without"
-    elif zoned is not None and (zoned != offset).any():  # instants all the same: told in UTC
-        seconds = zoned.map({one: seconds_east(one) for one in zoned.unique()})
-        ticks[~blank] -= np.asarray(seconds, dtype=np.int64) * SECOND
+        at, like = int(np.asarray(zoned == "").argmax()), observed[zoned != ""].iloc[0]
+        message = f"has no time zone, and {like!r} has one; write all dates with one, or all without"
+    elif zoned is not None and (zoned != offset).any():  # instants all the same, converted to UTC
+        seconds = zoned.map({offset: seconds_east(offset) for offset in zoned.unique()})
+        ticks[~missing] -= np.asarray(seconds, dtype=np.int64) * SECOND
         offset, mixed = offset[: len(offset) - len(offset.lstrip())] + "+00:00", True
-    elif not date_format and (twin := _twin(form, body, parsed)) is not None:
-        where, other = twin
-        why = "may be day first or month first, and no date tells; " + Words(
-            f"say which: --date-format '{form}' or '{other}'",
-            f"read it with pandas.to_datetime, format='{form}' or '{other}'",
-        )
-    wrong = None if where is None else Wrong(int(np.flatnonzero(~blank)[where]), f"{there.iloc[where]!r} " + why)
-    return Column(name, TIME, ticks, blank, lambda: cells, Clock(form, offset, body.iloc[first], mixed=mixed), wrong)
+    elif not date_format and (twin := _find_twin(form, body, parsed)) is not None:
+        at, other = twin
+        shell = f"declare it: --date-format '{form}' or '{other}'"
+        python = f"read it with pandas.to_datetime, format='{form}' or '{other}'"
+        message = "may be day first or month first, and no date decides; " + Words(shell, python)
+    invalid = None
+    if at is not None:
+        invalid = InvalidCell(int(np.flatnonzero(~missing)[at]), f"{observed.iloc[at]!r} " + message)
+    clock = Clock(form, offset, body.iloc[sample], mixed=mixed)
+    return TypedColumn(name, DATE, ticks, missing, lambda: cells, clock, invalid)
 
 
-def _digits(name: str, there) -> str | None:
-    """20240131 and 202401 are dates where the column is called one and all of them can be."""
-    if not len(there) or not _DATE_NAME.search(name) or not there.str.isdigit().all():
+def _digit_format(name: str, observed) -> str | None:
+    """The format of dates such as 20240131 and 202401, where the name is that of a date and all cells can be dates."""
+    if not len(observed) or not _DATE_NAME.search(name) or not observed.str.isdigit().all():
         return None
     for form, length in DIGITS.items():
-        if (there.str.len() == length).all() and not np.isnat(_dates(there, form)).any():
+        if (observed.str.len() == length).all() and not np.isnat(_to_datetime(observed, form)).any():
             return form
     return None
 
 
-def _format(name: str, body) -> str | None:
+def _find_format(name: str, body) -> str | None:
     """The format that reads most of the cells."""
-    form = _digits(name, body)
+    form = _digit_format(name, body)
     if form is not None or not body.iloc[[0, len(body) // 2, -1]].str.contains(r"[-/.: ]").any():
         return form
     few = body.iloc[np.unique(np.linspace(0, len(body) - 1, 9).astype(int))]
-    likely = sorted(FORMATS, key=lambda form: np.isnat(_dates(few, form)).sum())[:4]
-    return min(likely, key=lambda form: (np.isnat(_dates(body, form)).sum(), FORMATS.index(form)))
+    likely = sorted(FORMATS, key=lambda form: np.isnat(_to_datetime(few, form)).sum())[:4]
+    return min(likely, key=lambda form: (np.isnat(_to_datetime(body, form)).sum(), FORMATS.index(form)))
 
 
-def _twin(form: str, body, parsed: ndarray) -> tuple[int, str] | None:
-    """A cell that says something else month first, where all cells could be read so; and that format."""
-    for one, other in (("%d/%m", "%m/%d"), ("%d-%m", "%m-%d")):
-        twin = form.replace(one, other)
+def _find_twin(form: str, body, parsed: ndarray) -> tuple[int, str] | None:
+    """A cell that is another date month first, where all cells could be read so; and that format."""
+    for day_first, month_first in (("%d/%m", "%m/%d"), ("%d-%m", "%m-%d")):
+        twin = form.replace(day_first, month_first)
         if twin != form:
-            found = _dates(body, twin)
-            differs = found != parsed
-            return (int(differs.argmax()), twin) if not np.isnat(found).any() and differs.any() else None
+            other = _to_datetime(body, twin)
+            differs = other != parsed
+            return (int(differs.argmax()), twin) if not np.isnat(other).any() and differs.any() else None
     return None
 
 
-def _dates(text, form: str) -> ndarray:
-    found = require("pandas").to_datetime(text, format=form, errors="coerce")
-    return np.asarray(found, dtype="datetime64[us]")
+def _to_datetime(text, form: str) -> ndarray:
+    return np.asarray(require("pandas").to_datetime(text, format=form, errors="coerce"), dtype="datetime64[us]")
+
+
+def declare_kinds(table: TypedTable, classes: Sequence[str] = (), numbers: Sequence[str] = ()) -> TypedTable:
+    """The table with columns of the declared kinds; categories of a frame are classes unless declared otherwise."""
+    both = [name for name in classes if name in numbers]
+    if both:
+        raise InputError(
+            "{table}: column '{column}' is in both {classes} and {numbers}; leave one out",
+            table=table.name, column=both[0], classes=argument("classes"), numbers=argument("numbers"),
+        )  # fmt: skip
+    for name in (*classes, *numbers):
+        table.column(name)
+    columns = dict(table.columns)
+    for name, column in table.columns.items():
+        if name in numbers:
+            columns[name] = _as_numbers(column)
+        elif name in classes or column.categorical:
+            columns[name] = _as_classes(column, table.from_text)
+    return replace(table, columns=columns)
+
+
+def _as_classes(column: TypedColumn, from_text: bool) -> TypedColumn:
+    """The cells as class labels. Of numbers 1 and 1.0 are one class; numbers of a frame have no .0."""
+    if column.kind == CLASS:
+        return column
+    words = [str(cell).strip() for cell in column.cells()]
+    if column.kind == NUMBER:
+        first: dict[float, str] = {}
+        values = column.exact_values.tolist()
+        words = [word if from_text else word.removesuffix(".0") for word in words]
+        words = [word if v != v else first.setdefault(v, word) for word, v in zip(words, values, strict=True)]
+    return TypedColumn(column.name, CLASS, np.empty(0), column.missing, lambda: words)
+
+
+def _as_numbers(column: TypedColumn) -> TypedColumn:
+    if column.kind == NUMBER:
+        return column
+    pandas = require("pandas")
+    text = pandas.Series([str(cell).strip() for cell in column.cells()], dtype="str")
+    values = np.array(pandas.to_numeric(text.where(~column.missing), errors="coerce"), dtype=float)
+    unread, invalid = ~np.isfinite(values) & ~column.missing, None
+    if unread.any():
+        cell = text.iloc[int(unread.argmax())]
+        message = (
+            "{cell!r} is not a number; correct it, leave it empty, declare it as missing: {na}, or leave out {numbers}"
+        )
+        fields = {"cell": cell, "na": option("na", [cell]), "numbers": option("numbers", [column.name])}
+        invalid = InvalidCell(int(unread.argmax()), render(message, **fields), False)
+    return TypedColumn(column.name, NUMBER, values, column.missing, column.cells, invalid=invalid)

@@ -1,54 +1,115 @@
-"""A table: its schema, and its values as numbers, NaN where they are missing."""
+"""Typed tables: columns of numbers, dates and classes that keep the original text and row numbers."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Int
 from numpy import ndarray
 
-from fillin.errors import InputError
-from fillin.tabular.reading import read
-from fillin.tabular.schema import Schema, infer
+from fillin.errors import InputError, UnknownName, Words, render
+from fillin.tabular.dates import DAY, Clock
+
+NUMBER, CLASS, BOOLEAN, DATE = KINDS = ("number", "class", "boolean", "date")
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Table:
+@dataclass(frozen=True)
+class InvalidCell:
+    """The first cell that cannot be read as the rest of its column, and the remedy."""
+
+    row: int
+    message: str | Words
+    may_be_class: bool = True  # the cell is text, and could be read as a class
+
+
+@dataclass(frozen=True, eq=False)
+class TypedColumn:
+    """One column of a table. `values` are float64 with NaN where missing; of dates, int64 in ticks of the `clock`;
+    of classes, empty.
+
+    `cells` gives the original text, to tell groups apart and to write observed values as they came.
     """
-    >>> table = Table.of(np.array([[1.0, np.nan], [2.0, 5.0]]))
-    >>> table, table.known.tolist()
-    (Table of 2 rows: x0 (number), x1 (number), [[True, False], [True, True]])
-    """
 
-    schema: Schema
-    values: Float[ndarray, "n d"]
-
-    def __post_init__(self):
-        d = len(self.schema.columns)
-        if self.values.ndim != 2 or self.values.shape[1] != d:
-            raise InputError(
-                f"values have shape {self.values.shape}, expected [rows {d}], a column for each of the schema; "
-                "Table.of(data, schema=schema) makes them"
-            )
-
-    @classmethod
-    def of(cls, data: Any, kinds: Mapping[str, str] | None = None, schema: Schema | None = None) -> "Table":
-        """From a frame or an array; the schema is learnt from it (with `kinds`, see `Schema.infer`), or given."""
-        if schema is not None:
-            if kinds is not None:
-                raise InputError("kinds are for a schema that is learnt: give either kinds or schema")
-            return cls(schema, schema.encode(data))
-        found = infer(read(data), kinds)
-        return cls(Schema(tuple(column for column, _ in found)), np.stack([values for _, values in found], axis=1))
+    name: str
+    kind: str
+    values: ndarray
+    missing: Bool[ndarray, "n"]
+    cells: Callable[[], Sequence[str]]
+    clock: Clock | None = None
+    invalid: InvalidCell | None = None
+    decimal_comma: bool = False  # 3,14
+    missing_words: tuple[str, ...] = ()  # words that were read as missing values
+    exact: Int[ndarray, "n"] | None = None  # integers that float64 would round, such as nanoseconds since 1970
+    origin: int = 0  # the offset subtracted from `values`
+    categorical: bool = False  # categories of a frame: classes, whatever they look like
+    unnamed_index: bool = False  # the index of a frame, without a name
 
     @property
-    def known(self) -> Bool[ndarray, "n d"]:
-        return ~np.isnan(self.values)
+    def numbers_rows(self) -> bool:
+        """Whether the column only counts the rows: 1, 2, 3 …"""
+        complete = self.kind == NUMBER and len(self.values) > 1 and not self.missing.any()
+        return complete and self.values[0] in (0, 1) and bool((np.diff(self.values) == 1).all())
 
-    def __len__(self) -> int:
-        return len(self.values)
+    @property
+    def has_unique_integers(self) -> bool:
+        """Whether the values may be names of rows: integers, each of them once."""
+        complete = self.kind == NUMBER and self.invalid is None and not self.missing.any()
+        return complete and bool((self.values % 1 == 0).all()) and len(np.unique(self.exact_values)) == len(self.values)
 
-    def __repr__(self) -> str:
-        columns = ", ".join(f"{column.name} ({column.kind})" for column in self.schema.columns[:8])
-        return f"Table of {len(self)} rows: {columns}{', …' if len(self.schema.columns) > 8 else ''}"
+    @property
+    def exact_values(self) -> ndarray:
+        """Values that can be compared without rounding."""
+        return self.values if self.exact is None else self.exact
+
+    def shifted(self, origin: int | None = None) -> "TypedColumn":
+        """Large integers minus the smallest (or `origin`), which keeps their differences exact."""
+        if self.exact is None:
+            return self if not origin else replace(self, values=self.values - origin, origin=origin)
+        origin = int(self.exact.min()) if origin is None else origin
+        return replace(self, values=(self.exact - origin).astype(float), origin=origin, exact=None)
+
+    @cached_property
+    def labels(self) -> ndarray:
+        """The cells as class labels; None where missing."""
+        cells = [None if gone else str(cell).strip() for cell, gone in zip(self.cells(), self.missing, strict=True)]
+        return np.array(cells, dtype=object)
+
+    @cached_property
+    def features(self) -> ndarray:
+        """Numbers, dates as days since 1970-01-01, or class labels; NaN or None where missing."""
+        if self.kind == CLASS:
+            return self.labels
+        return np.where(self.missing, np.nan, self.values / (DAY if self.kind == DATE else 1))
+
+    @cached_property
+    def n_distinct(self) -> int:
+        return len(set(self.features[~self.missing].tolist()))
+
+
+def exceeds_float64(integers: ndarray) -> bool:
+    """Whether these are integers, some of which float64 would round."""
+    return integers.dtype.kind == "i" and len(integers) > 0 and int(np.abs(integers).max()) > 2**53
+
+
+@dataclass(frozen=True)
+class TypedTable:
+    """The typed columns of one file or frame. `row_label(row)` locates a row in it: "line 7"."""
+
+    name: str
+    columns: dict[str, TypedColumn]
+    n_rows: int
+    row_label: Callable[[int], str]
+    from_text: bool = False  # read from a delimited text file
+
+    def column(self, name: str) -> TypedColumn:
+        if name not in self.columns:
+            raise UnknownName(f"column of {self.name}", name, self.columns)
+        return self.columns[name]
+
+    def location(self, row: int, column: str) -> str:
+        return f"{self.name}, {self.row_label(int(row))}, column '{column}'"
+
+    def error_at(self, row: int, column: str, message: str | Words, **fields: object) -> InputError:
+        """An error about one cell, to be raised. `message` and `fields` are those of `FillinError`."""
+        return InputError("{location}: {what}", location=self.location(row, column), what=render(message, **fields))

@@ -1,7 +1,5 @@
-"""Tables: rows of the same columns, of numbers and of classes, with cells missing anywhere."""
+"""The prior over tables that pretrained models are trained on."""
 
 from fillin.data.tables.prior import SyntheticTables
-from fillin.tabular.schema import Column, Schema
-from fillin.tabular.table import Table
 
-__all__ = ["Column", "Schema", "SyntheticTables", "Table"]
+__all__ = ["SyntheticTables"]

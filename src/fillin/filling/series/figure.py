@@ -7,7 +7,7 @@ from numpy import ndarray
 
 from fillin.filling.api import Plan
 from fillin.filling.prediction import NumericPrediction
-from fillin.filling.series.infer_roles import Seen
+from fillin.filling.series.infer_roles import SeriesRoles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,15 +22,15 @@ def draw(plan: Plan, filled: dict[str, NumericPrediction]) -> "Figure":
     """A panel for each column and group: known points, filled ones with the central half and the band."""
     from fillin.plots import panels, style
 
-    seen, chosen = plan.seen, _chosen(plan, filled)
+    roles, chosen = plan.roles, _chosen(plan, filled)
     with style():
         figure, axes = panels(len(chosen), 1, width=9.0, height=2.6 if len(chosen) > 1 else 3.4)
         for axis, (column, number) in zip(axes[:, 0], chosen, strict=True):
-            group = seen.groups[number]
+            group = roles.groups[number]
             _panel(axis, plan, column, number, filled[column])
             title = column if not group.name else f"{column}, {group.name}"
             axis.set_title(title)
-            axis.set_xlabel(seen.x.name if axis is axes[-1, 0] else "")
+            axis.set_xlabel(roles.x.name if axis is axes[-1, 0] else "")
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2)
         left_out = len({(one.column, one.group) for one in plan.series}) - len(chosen)
         if left_out:
@@ -40,7 +40,7 @@ def draw(plan: Plan, filled: dict[str, NumericPrediction]) -> "Figure":
 
 def _chosen(plan: Plan, filled: dict[str, NumericPrediction]) -> list[tuple[str, int]]:
     """The (column, group)s in which most was filled, in their order."""
-    number = {group.name: i for i, group in enumerate(plan.seen.groups)}
+    number = {group.name: i for i, group in enumerate(plan.roles.groups)}
     most = sorted(plan.series, key=lambda one: -len(one.at))[:_PANELS]
     return [(one.column, number[one.group]) for one in plan.series if one in most and one.column in filled]
 
@@ -48,10 +48,10 @@ def _chosen(plan: Plan, filled: dict[str, NumericPrediction]) -> list[tuple[str,
 def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: NumericPrediction) -> None:
     from fillin.plots import BLUE, INK
 
-    seen, rows = plan.seen, plan.seen.sheet.rows
-    column, group = seen.sheet.column(name), seen.groups[number]
-    x = _across(seen, plan.new.x)
-    known = group.rows[~column.blank[group.rows]]
+    roles, rows = plan.roles, plan.roles.table.n_rows
+    column, group = roles.table.column(name), roles.groups[number]
+    x = _across(roles, plan.new.x)
+    known = group.rows[~column.missing[group.rows]]
     mine = np.zeros(rows + len(plan.new.x), dtype=bool)
     mine[group.rows] = True
     mine[rows + np.flatnonzero(plan.new.group == number)] = True
@@ -70,10 +70,10 @@ def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: NumericPred
     _heights(axis, column.values[known], filled, own)
 
 
-def _across(seen: Seen, new: ndarray) -> ndarray:
+def _across(roles: SeriesRoles, new: ndarray) -> ndarray:
     """Places of all rows, those of the table first, as matplotlib draws them."""
-    both = np.concatenate([seen.x.values, new])
-    return both.astype("datetime64[us]") if seen.x.clock is not None else both
+    both = np.concatenate([roles.x.values, new])
+    return both.astype("datetime64[us]") if roles.x.clock is not None else both
 
 
 def _line(

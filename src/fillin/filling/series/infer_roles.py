@@ -1,244 +1,315 @@
-"""What a table is: which column orders its rows, which are to be filled, which groups are series of their own."""
+"""Roles of the columns of a series: which is the index x, which are filled, which tell several series apart."""
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, Words, choose, option
-from fillin.filling.detect_index import Group, groups_of, nearly, no_order, ordered_by, ordering
-from fillin.filling.diagnostics import Note, sentinels, spelled
-from fillin.filling.series.duplicate_index import check_shared, hours_beside, join
-from fillin.tabular.dates import SECOND
-from fillin.tabular.sheet import NUMBER, TEXT, TIME, Column, Sheet
-from fillin.tabular.unread import almost, check_units
+from fillin.errors import InputError, choose, option
+from fillin.filling.detect_index import (
+    TABLE_KINDS,
+    RowGroup,
+    count_locations,
+    explain_no_index,
+    find_index,
+    find_nearest_index,
+    index_option,
+    split_groups,
+)
+from fillin.filling.diagnostics import (
+    Note,
+    check_no_units_row,
+    find_number_like,
+    note_missing_words,
+    note_sentinels,
+)
+from fillin.tabular.dates import DAY, SECOND
+from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
-KINDS = ("series", "table")
+GroupRows = list[Int[ndarray, "_"]]
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A table understood as one series, or one for each group."""
+class SeriesRoles:
+    """A table read as one series, or as one for each group: `y` are filled over `x`."""
 
-    sheet: Sheet
-    x: Column
-    y: list[Column]
-    groups: list[Group]
+    table: TypedTable
+    x: TypedColumn
+    y: list[TypedColumn]
+    groups: list[RowGroup]
     by: tuple[str, ...]
-    y_err: Column | None
+    y_err: TypedColumn | None
     notes: list[Note]
 
-    def places(self, native: ndarray) -> Float[ndarray, "n"]:
-        """Values of the x column as numbers: times in seconds since the first."""
+    def coordinates(self, values: ndarray) -> Float[ndarray, "n"]:
+        """Values of the x column as numbers; dates as seconds since the first."""
         if self.x.clock is None:
-            return native
-        return (native - self.x.values[~self.x.blank].min()) / SECOND
+            return values
+        return (values - self.x.values[~self.x.missing].min()) / SECOND
 
     @property
-    def line(self) -> str:
-        """In one line."""
-        kind = "times" if self.x.kind == TIME else "numbers"
+    def summary(self) -> str:
+        """One line on what was read."""
+        kind = "dates" if self.x.kind == DATE else "numbers"
         groups = f", {len(self.groups):,} groups by {' and '.join(self.by)}" if self.by else ""
-        blanks = [f"{column.name} ({count:,} blank{'s' * (count != 1)})" for column, count in self._blanks()]
-        first, last = self.shown(np.array([self.x.values.min(), self.x.values.max()]))
+        missing = [f"{column.name} ({int(column.missing.sum()):,} missing)" for column in self.y]
+        first, last = self.format_x(np.array([self.x.values.min(), self.x.values.max()]))
         return (
-            f"{self.sheet.name}: a series over {self.x.name} ({kind}, {first} … {last}), {self.sheet.rows:,} rows"
-            f"{groups}; to fill: {', '.join(blanks) or 'nothing'}"
+            f"{self.table.name}: a series over {self.x.name} ({kind}, {first} … {last}), {self.table.n_rows:,} rows"
+            f"{groups}; to fill: {', '.join(missing) or 'nothing'}"
         )
 
-    def _blanks(self) -> list[tuple[Column, int]]:
-        return [(column, int(column.blank.sum())) for column in self.y]
-
     @property
-    def blanks(self) -> int:
-        return sum(count for _, count in self._blanks())
+    def n_missing(self) -> int:
+        return sum(int(column.missing.sum()) for column in self.y)
 
-    def shown(self, native: ndarray) -> list[str]:
-        """Values of the x column as text."""
+    def format_x(self, values: ndarray) -> list[str]:
+        """Values of the x column as text, in the format of the file."""
         if self.x.clock is not None:
-            return self.x.clock.show(native)
+            return self.x.clock.to_text(values)
         if self.x.origin:
-            return [f"{self.x.origin + Decimal(f'{value:.15g}'):f}" for value in native]
-        texts = [f"{value:.15g}" for value in native]
-        return [text.replace(".", ",") for text in texts] if self.x.comma else texts
+            return [f"{self.x.origin + Decimal(f'{value:.15g}'):f}" for value in values]
+        texts = [f"{value:.15g}" for value in values]
+        return [text.replace(".", ",") for text in texts] if self.x.decimal_comma else texts
 
 
-def understand(
-    sheet: Sheet,
+def infer_roles(
+    table: TypedTable,
     x: str | None = None,
     y: Sequence[str] = (),
     by: Sequence[str] = (),
     y_err: str | None = None,
     kind: str | None = None,
     new: bool = False,
-) -> Seen:
-    """`kind` is "series" or "table" where it is said and not guessed; `new` places are wanted, not only blanks."""
-    if len(sheet.columns) < 2:
-        remedy = "give it a column of places, or an index of them"
-        if sheet.text:
-            remedy = "if there are more, put a comma, a semicolon, a tab or | between cells"
+) -> SeriesRoles:
+    """Infer the roles that are not given. `kind` is "series" where the caller says so; `new`: rows are to be added."""
+    if len(table.columns) < 2:
+        remedy = "add a column of locations, or an index of them"
+        if table.from_text:
+            remedy = "if there are more, separate the cells by a comma, a semicolon, a tab or |"
         raise InputError(
-            f"{sheet.name} has only one column, '{''.join(sheet.columns)}', and a series needs a place and a value; "
+            f"{table.name} has only one column, '{''.join(table.columns)}', and a series needs a location and a value; "
             + remedy
         )
     if kind is not None:
-        choose("kind of table", kind, KINDS)
+        choose("kind of table", kind, TABLE_KINDS)
     for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else [])):
-        sheet.column(name)
-    check_units(sheet)
-    groups = groups_of(sheet, by)
-    taken = {*y, *by, *([y_err] if y_err else [])}
+        table.column(name)
+    check_no_units_row(table)
+    groups = split_groups(table, by)
+    others = {*by, *([y_err] if y_err else [])}
+    taken = {*y, *others}
     if x in taken:
-        why = f"{sheet.name}: column '{x}' cannot be x and something else at once; name another with "
-        raise InputError(why + option("x"))
-    place = _find_x(sheet, x, taken, groups)
-    _check_x(sheet, place)
-    place = place.from_origin()
+        raise InputError(
+            "{table}: column '{x}' cannot be x and have another role; name another column with {option}",
+            table=table.name, x=x, option=option("x"),
+        )  # fmt: skip
+    index = _find_x(table, x, taken, groups)
+    _check_x(table, index)
+    index = index.shifted()
     rows = [group.rows for group in groups]
-    hours, notes = hours_beside(sheet, place, rows, taken), []
+    times, notes = _find_time_of_day(table, index, rows, taken), []
     if not by and kind is None:
-        _check_one_series(sheet, place, hours)
-    if hours is not None:
-        place, notes = join(sheet, place, hours, new)
-    if new and place.clock is not None and place.clock.mixed:
-        notes.append(Note(f"{place.name} has times with several offsets: new ones are written in UTC"))
-    notes += check_shared(sheet, place, rows)
-    chosen = _find_y(sheet, y, {place.name, *by, *([y_err] if y_err else [])}, new)
-    if not chosen:  # a blank may be among words that were meant as numbers
-        whole = [column.name for column in sheet.columns.values() if not column.blank.any()]
-        unread = almost(sheet, {*whole, place.name, *by})
+        _check_one_series(table, index, times)
+    if times is not None:
+        index, notes = _join_times(table, index, times, new)
+    if new and index.clock is not None and index.clock.mixed:
+        notes.append(Note(f"{index.name} has dates with several UTC offsets: new ones are written in UTC"))
+    notes += _check_duplicates(table, index, rows)
+    others.add(index.name)
+    filled = _find_y(table, y, others, new)
+    if not filled:  # a missing value may be among words that were meant as numbers
+        complete = [column.name for column in table.columns.values() if not column.missing.any()]
+        unread = find_number_like(table, {*complete, index.name, *by})
         notes += [] if unread is None else [Note(str(unread), doubtful=True)]
-    looked_at = chosen if y else _numbers(sheet, {place.name, *by, *([y_err] if y_err else [])})
-    notes += [note for column in looked_at for note in (*sentinels(column), *spelled(column))]
-    errors = None if y_err is None else _check_errors(sheet, sheet.column(y_err), chosen)
-    return Seen(sheet, place, chosen, groups, tuple(by), errors, notes)
+    for column in filled if y else _numbers(table, others):
+        notes += [*note_sentinels(column), *note_missing_words(column)]
+    errors = None if y_err is None else _check_errors(table, table.column(y_err), filled)
+    return SeriesRoles(table, index, filled, groups, tuple(by), errors, notes)
 
 
-def _find_x(sheet: Sheet, x: str | None, taken: set[str], groups: list[Group]) -> Column:
-    found = sheet.column(x) if x is not None else ordering(sheet, taken, groups, ids=True)
-    if found is None:
-        raise InputError(_no_order(sheet, taken, groups))
-    return found
-
-
-def _no_order(sheet: Sheet, taken: Collection[str], groups: list[Group]) -> Words:
-    """Of a table whose rows should have an order."""
-    near = nearly(sheet, taken, groups)
-    return (
-        f"{sheet.name} looks like a table: {no_order(sheet, near)}. Groups, new places and series need one; if a "
-        "column orders the rows, say which: " + ordered_by(near[0].name if near else "COLUMN")
-        + "; if they are several series, say what tells them apart: " + option("by", "COLUMN")
+def _find_x(table: TypedTable, x: str | None, taken: set[str], groups: list[RowGroup]) -> TypedColumn:
+    index = table.column(x) if x is not None else find_index(table, taken, groups, allow_row_ids=True)
+    if index is not None:
+        return index
+    nearest = find_nearest_index(table, taken, groups)
+    raise InputError(
+        "{table} looks like a table: {reason}. Groups, new rows and series need an index; if a column orders the rows, "
+        "name it: {index}; if they are several series, name the column that tells them apart: {by}",
+        table=table.name, reason=explain_no_index(table, nearest), by=option("by", "COLUMN"),
+        index=index_option(nearest[0].name if nearest else "COLUMN"),
     )  # fmt: skip
 
 
-def _check_x(sheet: Sheet, x: Column) -> None:
-    if x.kind == TEXT:
-        why = f"{sheet.name}: column '{x.name}' has neither numbers nor times; name another with "
-        raise InputError(why + option("x"))
-    if x.wrong is not None:
-        raise sheet.refuse(x.wrong.row, x.name, x.wrong.why)
-    if x.blank.all():
-        raise InputError(f"{sheet.name}: column '{x.name}' is blank in every row; name another with " + option("x"))
-    if x.blank.any():
-        raise sheet.refuse(
-            int(x.blank.argmax()), x.name,
-            "blank, and a row without a place cannot be part of a series; fill it in, remove the row, or name another "
-            "column with " + option("x") + "; if the rows have no order, say " + option("kind", "table"),
+def _check_x(table: TypedTable, x: TypedColumn) -> None:
+    if x.kind == CLASS or x.missing.all():
+        flaw = "has neither numbers nor dates" if x.kind == CLASS else "is missing in every row"
+        raise InputError(
+            "{table}: column '{x}' {flaw}; name another with {option}",
+            table=table.name, x=x.name, flaw=flaw, option=option("x"),
+        )  # fmt: skip
+    check_valid(table, x)
+    if x.missing.any():
+        raise table.error_at(
+            int(x.missing.argmax()), x.name,
+            "missing, and a row without a location cannot be part of a series; fill it in, remove the row, or name "
+            "another column with {x}; if the rows have no order, pass {table}",
+            x=option("x"), table=option("kind", "table"),
         )  # fmt: skip
 
 
-def _check_one_series(sheet: Sheet, x: Column, hours: Column | None) -> None:
-    """Twice the same place may be two measurements, or two series that a column of words tells apart (or of numbers,
-    unless times of day do)."""
+def check_valid(table: TypedTable, column: TypedColumn) -> None:
+    """Raise the error of the first cell that cannot be read."""
+    if column.invalid is not None:
+        raise table.error_at(column.invalid.row, column.name, column.invalid.message)
+
+
+def _check_one_series(table: TypedTable, x: TypedColumn, times: TypedColumn | None) -> None:
+    """Refuse duplicate locations that a column of words tells apart (or of numbers, unless times of day do): these are
+    several series, not repeated measurements."""
     _, first, inverse, counts = np.unique(x.values, return_index=True, return_inverse=True, return_counts=True)
     if (counts == 1).all():
         return
-    for column in sheet.columns.values():
-        if column.name == x.name or not _may_name(column) or (hours is not None and column.kind == NUMBER):
+    for column in table.columns.values():
+        if column.name == x.name or not _may_name_groups(column) or (times is not None and column.kind == NUMBER):
             continue
         cells = np.unique(np.asarray(column.cells(), dtype=str), return_inverse=True)[1]
-        both = np.unique(np.stack([cells, inverse]), axis=1).shape[1]
-        if both == sheet.rows:
-            row = next(row for row in range(sheet.rows) if first[inverse[row]] != row)
-            raise sheet.refuse(
-                row, x.name,
-                f"the same place as in {sheet.line(int(first[inverse[row]]))}; are these several series? Then say what "
-                "tells them apart: " + option("by", column.name) + "; if it is part of the time, join the two into one "
-                "column; if they are one, say " + option("kind", "series"),
-            )  # fmt: skip
+        if np.unique(np.stack([cells, inverse]), axis=1).shape[1] < table.n_rows:
+            continue
+        row = next(row for row in range(table.n_rows) if first[inverse[row]] != row)
+        raise table.error_at(
+            row, x.name,
+            "the same location as in {first}; if these are several series, name the column that tells them apart: "
+            "{by}; if that is part of the time, join the two into one column; if they are one series, pass {series}",
+            first=table.row_label(int(first[inverse[row]])), by=option("by", column.name),
+            series=option("kind", "series"),
+        )  # fmt: skip
 
 
-def _may_name(column: Column) -> bool:
-    """Words, or whole numbers that come again and again: what may tell several series apart."""
+def _may_name_groups(column: TypedColumn) -> bool:
+    """Whether these are words, or integers that repeat."""
     if column.kind != NUMBER:
-        return column.kind == TEXT
-    whole = not column.blank.any() and column.wrong is None and bool((column.values % 1 == 0).all())
+        return column.kind == CLASS
+    whole = not column.missing.any() and column.invalid is None and bool((column.values % 1 == 0).all())
     return whole and 2 * len(np.unique(column.values)) <= len(column.values)
 
 
-def _numbers(sheet: Sheet, others: set[str]) -> list[Column]:
-    return [column for column in sheet.columns.values() if column.name not in others and column.kind == NUMBER]
+def _find_time_of_day(
+    table: TypedTable, x: TypedColumn, groups: GroupRows, taken: Collection[str]
+) -> TypedColumn | None:
+    """The column of times of day that tells rows of one date apart, where x has dates only."""
+    if x.kind != DATE or x.missing.any() or x.invalid is not None or (x.values % DAY).any():
+        return None
+    if count_locations(x, groups) == table.n_rows:
+        return None
+    for column in table.columns.values():
+        times = column.clock is not None and column.clock.time_of_day and column.name not in taken
+        usable = times and column is not x and not column.missing.any() and column.invalid is None
+        if usable and 2 * count_locations(_with_times(x, column), groups) > table.n_rows:
+            return column
+    return None
 
 
-def _find_y(sheet: Sheet, y: Sequence[str], others: set[str], new: bool) -> list[Column]:
+def _with_times(dates: TypedColumn, times: TypedColumn) -> TypedColumn:
+    return replace(dates, values=dates.values + times.values % DAY)
+
+
+def _join_times(table: TypedTable, dates: TypedColumn, times: TypedColumn, new: bool) -> tuple[TypedColumn, list[Note]]:
+    if new:
+        raise InputError(
+            f"{table.name}: '{dates.name}' and '{times.name}' are one time in two columns, and new rows can be written "
+            "to one only; join them into one column, such as 2027-01-31 12:00"
+        )
+    return _with_times(dates, times), [Note(f"{dates.name} and {times.name} are read together, as one time")]
+
+
+def _check_duplicates(table: TypedTable, x: TypedColumn, groups: GroupRows) -> list[Note]:
+    """A note where a few rows share their location, an error where most do: the column that tells them apart is not
+    known."""
+    n_locations = count_locations(x, groups)
+    if n_locations == table.n_rows:
+        return []
+    sharing, row, earlier = 0, -1, -1
+    for rows in groups:
+        _, first, inverse, counts = np.unique(
+            x.exact_values[rows], return_index=True, return_inverse=True, return_counts=True
+        )
+        sharing += int(counts[counts > 1].sum())
+        if row < 0 and (counts > 1).any():
+            second = int((first[inverse] != np.arange(len(rows))).argmax())
+            row, earlier = int(rows[second]), int(rows[first[inverse[second]]])
+    if 2 * n_locations > table.n_rows:
+        text = f"{sharing:,} rows share their location with another row: read as repeated measurements"
+        return [Note(text, doubtful=True)]
+    raise table.error_at(
+        row, x.name,
+        "the same location as in {earlier}: {rows:,} rows have only {locations:,} location{plural}. If a date and a "
+        "time of day are in two columns, join them into one; if they are several series, name the column that tells "
+        "them apart: {by}; if another column orders the rows, name it with {x}; average repeated measurements; "
+        "if the rows have no order, pass {table}",
+        earlier=table.row_label(earlier), rows=table.n_rows, locations=n_locations, plural="s" * (n_locations != 1),
+        by=option("by", "COLUMN"), x=option("x"), table=option("kind", "table"),
+    )  # fmt: skip
+
+
+def _numbers(table: TypedTable, others: set[str]) -> list[TypedColumn]:
+    return [column for column in table.columns.values() if column.name not in others and column.kind == NUMBER]
+
+
+def _find_y(table: TypedTable, y: Sequence[str], others: set[str], new: bool) -> list[TypedColumn]:
     if y:
-        chosen = [sheet.column(name) for name in dict.fromkeys(y)]
+        chosen = [table.column(name) for name in dict.fromkeys(y)]
     else:
-        numbers = _numbers(sheet, others)
+        numbers = _numbers(table, others)
         if not numbers:
-            raise almost(sheet, others) or InputError(
-                f"{sheet.name} has no number column to fill; its columns: {', '.join(sheet.columns)}; values must be "
+            raise find_number_like(table, others) or InputError(
+                f"{table.name} has no number column to fill; its columns: {', '.join(table.columns)}; values must be "
                 "written as 3.14"
             )
-        values = [column for column in numbers if not column.counts] or numbers
-        chosen = values if new else [column for column in numbers if column.blank.any()]
-        for column in numbers:  # a cell that cannot be read may hide a blank
-            if column.wrong is not None and column not in chosen:
+        values = [column for column in numbers if not column.numbers_rows] or numbers
+        chosen = values if new else [column for column in numbers if column.missing.any()]
+        for column in numbers:  # a cell that cannot be read may hide a missing value
+            if column.invalid is not None and column not in chosen:
                 chosen.append(column)
     for column in chosen:
         if column.kind != NUMBER:
-            raise almost(sheet, set(sheet.columns) - {column.name}) or InputError(
-                f"{sheet.name}: column '{column.name}' has no numbers; fill can fill numbers only"
+            raise find_number_like(table, set(table.columns) - {column.name}) or InputError(
+                f"{table.name}: column '{column.name}' has no numbers; a series can fill numbers only"
             )
-        if column.wrong is not None:
-            raise sheet.refuse(column.wrong.row, column.name, column.wrong.why)
-        if column.blank.all():
+        check_valid(table, column)
+        if column.missing.all():
             raise InputError(
-                f"{sheet.name}: column '{column.name}' is blank in "
-                f"{f'all {sheet.rows} rows' if sheet.rows > 1 else 'the only row'}: nothing is known of it; "
-                "leave it out by naming the others with " + option("y")
-            )
-        check_room(sheet, column, ("filled", "std", "low", "high"))
+                "{table}: column '{column}' is missing in {rows}; leave it out by naming the others with {y}",
+                table=table.name, column=column.name, y=option("y"),
+                rows=f"all {table.n_rows} rows" if table.n_rows > 1 else "the only row",
+            )  # fmt: skip
+        check_new_columns(table, column, ("filled", "std", "low", "high"))
     return chosen
 
 
-def check_room(sheet: Sheet, column: Column, endings: Iterable[str]) -> None:
-    """Columns that are added must not be there yet."""
-    for ending in endings:
-        if f"{column.name}_{ending}" in sheet.columns:
+def check_new_columns(table: TypedTable, column: TypedColumn, suffixes: Iterable[str]) -> None:
+    """Refuse to add a column that the table has already."""
+    for suffix in suffixes:
+        if f"{column.name}_{suffix}" in table.columns:
             raise InputError(
-                f"{sheet.name} already has a column '{column.name}_{ending}'; rename it, or fill the original file"
+                f"{table.name} already has a column '{column.name}_{suffix}'; rename it, or fill the original file"
             )
 
 
-def _check_errors(sheet: Sheet, errors: Column, y: list[Column]) -> Column:
+def _check_errors(table: TypedTable, errors: TypedColumn, y: list[TypedColumn]) -> TypedColumn:
     if len(y) != 1:
         raise InputError(
-            f"{sheet.name}: '{errors.name}' holds the errors of one column, and {len(y)} are to be filled; say which "
-            "with " + option("y")
-        )
+            "{table}: '{errors}' holds the errors of one column, and {count} are to be filled; name the one with {y}",
+            table=table.name, errors=errors.name, count=len(y), y=option("y"),
+        )  # fmt: skip
     if errors.kind != NUMBER:
-        raise InputError(f"{sheet.name}: column '{errors.name}' has no numbers; errors are standard deviations")
-    if errors.wrong is not None:
-        raise sheet.refuse(errors.wrong.row, errors.name, errors.wrong.why)
+        raise InputError(f"{table.name}: column '{errors.name}' has no numbers; errors are standard deviations")
+    check_valid(table, errors)
     negative = errors.values < 0
     if negative.any():
-        raise sheet.refuse(
-            int(negative.argmax()),
-            errors.name,
-            "an error is a standard deviation, at least 0; leave it blank if unknown",
-        )
+        message = "an error is a standard deviation, at least 0; leave it empty if unknown"
+        raise table.error_at(int(negative.argmax()), errors.name, message)
     return errors

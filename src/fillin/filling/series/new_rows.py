@@ -1,4 +1,4 @@
-"""New places that are asked for: from another table, or in even steps, between what is known or beyond its end."""
+"""Rows to add to a series: at the locations of another table, or in equal steps, between observations or beyond."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,128 +7,140 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, Words, argument, option
-from fillin.filling.detect_index import Group
-from fillin.filling.series.infer_roles import Seen
-from fillin.tabular.dates import MOST
-from fillin.tabular.sheet import NUMBER, TIME, Sheet
+from fillin.errors import InputError, Words, argument, option, render
+from fillin.filling.detect_index import RowGroup
+from fillin.filling.series.infer_roles import SeriesRoles, check_valid
+from fillin.tabular.dates import MAX_STEPS
+from fillin.tabular.table import DATE, NUMBER, TypedTable
 
-_SAME = 1e-3  # of a step: numbers that differ by less are one place, as 1949.0833 and 1949.08333333 are
+_SAME_LOCATION = 1e-3  # of a step: closer numbers are one location, as 1949.0833 and 1949.08333333 are
 
 
 @dataclass(frozen=True)
-class New:
-    """Rows to add: where (as the x column has it), in which group, and before or after which row of the table."""
+class NewRows:
+    """Rows to add: x in the units of its column, the group, and the position among the rows of the table."""
 
     x: ndarray
     group: Int[ndarray, "m"]
-    key: Float[ndarray, "m"]
+    position: Float[ndarray, "m"]  # k + 0.5: between rows k and k + 1
 
-    def order(self, rows: int) -> Int[ndarray, "n"]:
-        """All rows as they are written: those of the table as they come, new ones (n, n + 1 …) where they belong."""
-        return np.argsort(np.concatenate([np.arange(rows), self.key]), kind="stable")
-
-
-def none(seen: Seen) -> New:
-    return New(seen.x.values[:0], np.empty(0, dtype=int), np.empty(0))
+    def order(self, n_rows: int) -> Int[ndarray, "n"]:
+        """All rows in the order of writing; new ones are numbered from `n_rows`."""
+        return np.argsort(np.concatenate([np.arange(n_rows), self.position]), kind="stable")
 
 
-def stepped(seen: Seen, every: str, until: str | None = None) -> New:
-    """first, first + every … of each group, up to `until` (default: its last place), without those that are there."""
-    clock = seen.x.clock
+def no_new_rows(roles: SeriesRoles) -> NewRows:
+    return NewRows(roles.x.values[:0], np.empty(0, dtype=int), np.empty(0))
+
+
+def rows_by_step(roles: SeriesRoles, every: str, until: str | None = None) -> NewRows:
+    """Rows at first, first + every … of each group up to `until` (default: its last), where the table has none."""
+    clock = roles.x.clock
     if clock is not None:
-        last = None if until is None else clock.read(str(until), argument("until"))
-        _not_before(seen, until, last)
-        what = argument("every")
-        return _new(
-            seen, lambda first, end: clock.steps(int(first), int(end) if last is None else last, every, what), 0
-        )
-    step = _number(every, "every", "a step of the x column, which has numbers: " + option("every", 0.5))
-    end_at = None if until is None else _number(until, "until", "a number, as the x column has", seen.x.origin)
-    _not_before(seen, until, end_at)
+        last = None if until is None else clock.parse(str(until), argument("until"))
+        _check_until(roles, until, last)
+
+        def walk_dates(first, end) -> ndarray:
+            return clock.steps(int(first), int(end) if last is None else last, every, argument("every"))
+
+        return _collect(roles, walk_dates, 0)
+    expected = render("a step of the x column, which has numbers: {example}", example=option("every", 0.5))
+    step = _parse_number(every, "every", expected)
+    stop = None if until is None else _parse_number(until, "until", "a number, as in the x column", roles.x.origin)
+    _check_until(roles, until, stop)
     if step <= 0:
-        raise InputError(argument("every") + f": a step must be more than 0, got {every}")
+        raise InputError("{every}: a step must be more than 0, got {value}", every=argument("every"), value=every)
 
     def walk(first: float, end: float) -> ndarray:
-        count = ((end if end_at is None else end_at) - first) / step
-        if count > MOST:
-            number = f"{count:,.0f}" if count < 1e15 else f"{count:g}"
-            raise InputError(argument("every") + f": {every} asks for {number} places; ask for larger steps")
-        return first + step * np.arange(max(0, int(count + _SAME)) + 1) if count > -_SAME else np.empty(0)
+        count = ((end if stop is None else stop) - first) / step
+        if count > MAX_STEPS:
+            raise InputError(
+                "{every}: {value} gives {count} rows; choose larger steps",
+                every=argument("every"), value=every, count=f"{count:,.0f}" if count < 1e15 else f"{count:g}",
+            )  # fmt: skip
+        return (
+            first + step * np.arange(max(0, int(count + _SAME_LOCATION)) + 1)
+            if count > -_SAME_LOCATION
+            else np.empty(0)
+        )
 
-    return _new(seen, walk, _SAME * step)
+    return _collect(roles, walk, _SAME_LOCATION * step)
 
 
-def _not_before(seen: Seen, until: str | None, end: float | None) -> None:
-    if end is not None and end < seen.x.values.min():
-        first = seen.shown(seen.x.values.min()[None])[0]
-        where = f" {until} lies before the first place of {seen.sheet.name}, {first}; name a later one"
-        raise InputError(argument("until") + where)
+def _check_until(roles: SeriesRoles, until: str | None, end: float | None) -> None:
+    if end is not None and end < roles.x.values.min():
+        raise InputError(
+            "{until} {value} lies before the first location of {table}, {first}; choose a later one",
+            until=argument("until"), value=until, table=roles.table.name,
+            first=roles.format_x(roles.x.values.min()[None])[0],
+        )  # fmt: skip
 
 
-def of_table(seen: Seen, at: Sheet) -> New:
-    """The places of another table: its column named as x is (or its only one), in the groups that it names."""
-    name = seen.x.name if len(at.columns) > 1 or seen.x.name in at.columns else next(iter(at.columns))
+def rows_from_table(roles: SeriesRoles, at: TypedTable) -> NewRows:
+    """Rows at the locations of another table: its column named as x (or its only one), in the groups that it names."""
+    name = roles.x.name if len(at.columns) > 1 or roles.x.name in at.columns else next(iter(at.columns))
     column = at.column(name)
-    if column.wrong is not None:
-        raise at.refuse(column.wrong.row, name, column.wrong.why)
-    if column.blank.any():
-        raise at.refuse(int(column.blank.argmax()), name, "blank; every row must name a place")
-    if column.kind != seen.x.kind:
-        what = {NUMBER: "numbers", TIME: "times"}[seen.x.kind]
-        raise InputError(f"{at.name}: column '{name}' must have {what}, as column '{seen.x.name}' of {seen.sheet.name}")
-    values = column.from_origin(seen.x.origin).values
-    if seen.x.clock is not None and column.clock is not None:
-        values = seen.x.clock.from_other(column.clock, values, f"{at.name}, column '{name}'")
-    if not seen.by or not all(by in at.columns for by in seen.by):
-        return _new(seen, lambda first, end: values, 0)
-    keys = [", ".join(key) for key in zip(*(at.column(by).cells() for by in seen.by), strict=True)]
-    known = {group.name for group in seen.groups}
+    check_valid(at, column)
+    if column.missing.any():
+        raise at.error_at(int(column.missing.argmax()), name, "missing; every row must have a location")
+    if column.kind != roles.x.kind:
+        expected = {NUMBER: "numbers", DATE: "dates"}[roles.x.kind]
+        raise InputError(
+            f"{at.name}: column '{name}' must have {expected}, as column '{roles.x.name}' of {roles.table.name}"
+        )
+    values = column.shifted(roles.x.origin).values
+    if roles.x.clock is not None and column.clock is not None:
+        values = roles.x.clock.convert(column.clock, values, f"{at.name}, column '{name}'")
+    if not roles.by or not all(by in at.columns for by in roles.by):
+        return _collect(roles, lambda first, end: values, 0)
+    keys = [", ".join(key) for key in zip(*(at.column(by).cells() for by in roles.by), strict=True)]
+    names = {group.name for group in roles.groups}
     for row, key in enumerate(keys):
-        if key not in known:
-            raise at.refuse(row, seen.by[0], f"{seen.sheet.name} knows no group '{key}'; nothing is known of it")
-    own = {group: values[[key == group for key in keys]] for group in known}
-    return _new(seen, lambda first, end: values, 0, lambda group: own[group.name])
+        if key not in names:
+            message = "{table} has no group '{group}'; remove the row, or add observations of the group"
+            raise at.error_at(row, roles.by[0], message, table=roles.table.name, group=key)
+    of_group = {group: values[[key == group for key in keys]] for group in names}
+    return _collect(roles, lambda first, end: values, 0, lambda group: of_group[group.name])
 
 
-def _new(seen: Seen, walk: Callable, same: float, of_group: Callable[[Group], ndarray] | None = None) -> New:
-    """What is asked of each group, less what is there, at its place among the rows."""
-    x, group, key = [], [], []
-    for number, one in enumerate(seen.groups):
-        own = seen.x.values[one.rows]
-        asked = np.unique(of_group(one) if of_group else walk(own.min(), own.max())).astype(own.dtype)
-        asked = asked[_far(asked, np.sort(own), same)]
-        x.append(asked)
-        group.append(np.full(len(asked), number))
-        key.append(_keys(asked, own, one.rows, seen.sheet.rows))
-    if sum(map(len, x)) > MOST:
-        raise InputError(f"{sum(map(len, x)):,} new places are asked for; ask for fewer")
-    return New(np.concatenate(x), np.concatenate(group), np.concatenate(key))
+def _collect(
+    roles: SeriesRoles, walk: Callable, tolerance: float, of_group: Callable[[RowGroup], ndarray] | None = None
+) -> NewRows:
+    """The locations of each group that the table does not have, and their positions among its rows."""
+    x, groups, positions = [], [], []
+    for number, group in enumerate(roles.groups):
+        present = roles.x.values[group.rows]
+        added = np.unique(of_group(group) if of_group else walk(present.min(), present.max())).astype(present.dtype)
+        added = added[_distance(added, np.sort(present)) > tolerance]
+        x.append(added)
+        groups.append(np.full(len(added), number))
+        positions.append(_positions(added, present, group.rows, roles.table.n_rows))
+    if sum(map(len, x)) > MAX_STEPS:
+        raise InputError(f"{sum(map(len, x)):,} new rows are requested, the limit is {MAX_STEPS:,}; request fewer")
+    return NewRows(np.concatenate(x), np.concatenate(groups), np.concatenate(positions))
 
 
-def _far(asked: ndarray, own: ndarray, same: float) -> ndarray:
-    """Which are no places that are there."""
-    after = np.searchsorted(own, asked)
-    near = np.minimum(
-        np.abs(own[np.minimum(after, len(own) - 1)] - asked), np.abs(own[np.maximum(after - 1, 0)] - asked)
-    )
-    return near > same
+def _distance(added: ndarray, present: ndarray) -> ndarray:
+    """The distance to the nearest of the sorted locations `present`."""
+    after = np.searchsorted(present, added)
+    above, below = present[np.minimum(after, len(present) - 1)], present[np.maximum(after - 1, 0)]
+    return np.minimum(np.abs(above - added), np.abs(below - added))
 
 
-def _keys(asked: ndarray, own: ndarray, rows: ndarray, total: int) -> Float[ndarray, "m"]:
-    """In order where the rows of the group are one block in order, else after all rows."""
+def _positions(added: ndarray, present: ndarray, rows: ndarray, n_rows: int) -> Float[ndarray, "m"]:
+    """In order where the rows of the group are one sorted block, else after all rows."""
     if rows[-1] - rows[0] != len(rows) - 1:
-        return np.full(len(asked), float(total))
-    step = np.diff(own)
+        return np.full(len(added), float(n_rows))
+    step = np.diff(present)
     if (step >= 0).all():
-        return rows[0] + np.searchsorted(own, asked, side="right") - 0.5
+        return rows[0] + np.searchsorted(present, added, side="right") - 0.5
     if (step <= 0).all():  # of two new ones in one gap the later is written first
-        behind = np.searchsorted(-own, -asked, side="right")
-        return rows[0] + behind - 0.5 - 0.25 * np.linspace(0, 1, len(asked))
-    return np.full(len(asked), float(total))
+        behind = np.searchsorted(-present, -added, side="right")
+        return rows[0] + behind - 0.5 - 0.25 * np.linspace(0, 1, len(added))
+    return np.full(len(added), float(n_rows))
 
 
-def _number(text: str | float, name: str, expected: str | Words, origin: int = 0) -> float:
+def _parse_number(text: str | float, name: str, expected: str | Words, origin: int = 0) -> float:
     if origin and str(text).strip().lstrip("-").isdecimal():
         return float(int(text) - origin)
     try:
@@ -136,5 +148,5 @@ def _number(text: str | float, name: str, expected: str | Words, origin: int = 0
     except ValueError:
         number = np.nan
     if not np.isfinite(number):
-        raise InputError(argument(name) + f": {text!r} is not " + expected)
+        raise InputError("{name}: {text!r} is not {expected}", name=argument(name), text=text, expected=expected)
     return number

@@ -10,9 +10,9 @@ from numpy import ndarray
 
 from fillin.errors import InputError, argument
 from fillin.filling.prediction import NumericPrediction
-from fillin.filling.series.infer_roles import Seen
-from fillin.filling.series.new_rows import New
-from fillin.tabular.sheet import Column, Sheet
+from fillin.filling.series.infer_roles import SeriesRoles
+from fillin.filling.series.new_rows import NewRows
+from fillin.tabular.table import TypedColumn, TypedTable
 
 if TYPE_CHECKING:
     from fillin.models import Process
@@ -81,38 +81,38 @@ class Series:
         return NumericPrediction.concatenate(parts)
 
 
-def series_of(seen: Seen, new: New) -> list[Series]:
+def series_of(roles: SeriesRoles, new: NewRows) -> list[Series]:
     """Each column and group that has something known and something to fill."""
-    x, added = seen.places(seen.x.values), seen.places(new.x)
+    x, added = roles.coordinates(roles.x.values), roles.coordinates(new.x)
     found = []
-    for column in seen.y:
-        for number, group in enumerate(seen.groups):
-            blank = column.blank[group.rows]
+    for column in roles.y:
+        for number, group in enumerate(roles.groups):
+            blank = column.missing[group.rows]
             known, missing = group.rows[~blank], group.rows[blank]
             extra = np.flatnonzero(new.group == number)
             if not len(known) or not len(missing) + len(extra):
                 continue
-            error = None if seen.y_err is None else np.nan_to_num(seen.y_err.values[known])
-            at, rows = np.concatenate([x[missing], added[extra]]), np.concatenate([missing, seen.sheet.rows + extra])
+            error = None if roles.y_err is None else np.nan_to_num(roles.y_err.values[known])
+            at, rows = np.concatenate([x[missing], added[extra]]), np.concatenate([missing, roles.table.n_rows + extra])
             found.append(Series(column.name, group.name, x[known], column.values[known], error, at, rows))
     return found
 
 
-def check_values(seen: Seen, asked: Asked) -> None:
+def check_values(roles: SeriesRoles, asked: Asked) -> None:
     """Numbers that leave room to reckon in, and values within their bounds."""
     from fillin.predictive import LARGEST
 
-    for column in [*([] if seen.x.clock else [seen.x]), *seen.y, *([] if seen.y_err is None else [seen.y_err])]:
+    for column in [*([] if roles.x.clock else [roles.x]), *roles.y, *([] if roles.y_err is None else [roles.y_err])]:
         large = np.abs(column.values) > LARGEST
         if large.any():
             row = int(large.argmax())
             why = f"{column.values[row]:g} is beyond {LARGEST:g}, which leaves no room to reckon in; correct it, "
-            raise seen.sheet.refuse(row, column.name, why + "or give the column in other units")
-    for column in seen.y:
-        check_bounds(seen.sheet, column, asked.bounds.get(column.name, (None, None)))
+            raise roles.table.error_at(row, column.name, why + "or give the column in other units")
+    for column in roles.y:
+        check_bounds(roles.table, column, asked.bounds.get(column.name, (None, None)))
 
 
-def check_bounds(sheet: Sheet, column: Column, bounds: "Bounds") -> None:
+def check_bounds(table: TypedTable, column: TypedColumn, bounds: "Bounds") -> None:
     """What is known must lie within."""
     low, high = bounds
     below = column.values < (-np.inf if low is None else low)
@@ -121,7 +121,7 @@ def check_bounds(sheet: Sheet, column: Column, bounds: "Bounds") -> None:
         row = int(outside.argmax())
         shown = f"{'' if low is None else f'{low:g}'}:{'' if high is None else f'{high:g}'}"
         why = f"{column.values[row]:g} lies outside " + argument("bounds")
-        raise sheet.refuse(row, column.name, why + f" {shown}; correct it, or widen the bounds")
+        raise table.error_at(row, column.name, why + f" {shown}; correct it, or widen the bounds")
 
 
 def fill_all(

@@ -7,8 +7,8 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
-from fillin.filling.table.plan import TablePlan, numbers_of, words_of
-from fillin.tabular.sheet import TEXT, TIME, Column
+from fillin.filling.table.plan import TablePlan
+from fillin.tabular.table import CLASS, DATE, TypedColumn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,7 +21,7 @@ def draw_table(plan: TablePlan, found: dict[str, ColumnPrediction]) -> "Figure":
     """A panel for each of the columns in which most was filled."""
     from fillin.plots import panels, style
 
-    most = sorted(plan.all_fills, key=lambda column: -int(column.blank.sum()))[:_PANELS]
+    most = sorted(plan.all_fills, key=lambda column: -int(column.missing.sum()))[:_PANELS]
     chosen = [column for column in plan.all_fills if column in most]
     across = 1 if len(chosen) == 1 else 2
     with style():
@@ -41,16 +41,16 @@ def draw_table(plan: TablePlan, found: dict[str, ColumnPrediction]) -> "Figure":
 
 
 def _any_numbers(plan: TablePlan) -> bool:
-    return any(column.kind != TEXT for column in plan.all_fills)
+    return any(column.kind != CLASS for column in plan.all_fills)
 
 
-def _numbers(axis: "Axes", column: Column, found: NumericPrediction) -> None:
+def _numbers(axis: "Axes", column: TypedColumn, found: NumericPrediction) -> None:
     """How many values are known and, upon those, how many are filled; below, every filled one, darker the surer."""
     from fillin.plots import BLUE, FAINT
 
-    known = numbers_of(column)[~column.blank]
+    known = column.features[~column.missing]
     edges = np.histogram_bin_edges(np.concatenate([known, found.mean]), min(40, 5 + int(len(known) ** 0.5)))
-    places = _moments(edges) if column.kind == TIME else edges
+    places = _moments(edges) if column.kind == DATE else edges
     below, above = (np.histogram(values, edges)[0] for values in (known, found.mean))
     axis.stairs(below, places, fill=True, color=FAINT, alpha=0.45, label="known")
     axis.stairs(below + above, places, baseline=below, fill=True, color=BLUE, alpha=0.6, label="filled")
@@ -60,10 +60,10 @@ def _numbers(axis: "Axes", column: Column, found: NumericPrediction) -> None:
     sure = np.clip(1 - np.nan_to_num(found.std[few], nan=0.0) / spread, 0, 1)
     low = -0.08 * float((below + above).max())
     colours = [(*_rgb(BLUE), 0.15 + 0.85 * float(one)) for one in sure]
-    axis.vlines(_moments(at) if column.kind == TIME else at, 1.6 * low, 0.6 * low, colors=colours, linewidth=1.0)
+    axis.vlines(_moments(at) if column.kind == DATE else at, 1.6 * low, 0.6 * low, colors=colours, linewidth=1.0)
     axis.set_ylim(bottom=2 * low)
     axis.set_ylabel("rows")
-    if column.kind == TIME:
+    if column.kind == DATE:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
         few_dates = AutoDateLocator(maxticks=5)  # or their words run into each other
@@ -71,11 +71,11 @@ def _numbers(axis: "Axes", column: Column, found: NumericPrediction) -> None:
         axis.xaxis.set_major_formatter(ConciseDateFormatter(few_dates))
 
 
-def _classes(axis: "Axes", column: Column, found: ClassPrediction) -> None:
+def _classes(axis: "Axes", column: TypedColumn, found: ClassPrediction) -> None:
     """How often the commonest words are known and, upon that, filled: lighter where that is less sure."""
     from fillin.plots import BLUE, FAINT
 
-    known, filled = Counter(words_of(column)[~column.blank].tolist()), Counter(found.labels.tolist())
+    known, filled = Counter(column.labels[~column.missing].tolist()), Counter(found.labels.tolist())
     words = [word for word, _ in known.most_common(_BARS)]
     at = np.arange(len(words))
     below = [known[word] for word in words]

@@ -9,7 +9,7 @@ from numpy import ndarray
 from fillin.filling.table import impute as learn
 from fillin.filling.table.plan import TablePlan
 from fillin.predictive import Categorical
-from fillin.tabular.sheet import Column
+from fillin.tabular.table import TypedColumn
 
 SHARE = 0.1  # of the known cells of a column, hidden all at once
 FEWEST = 10  # known cells of a column of which some are hidden
@@ -40,7 +40,7 @@ class ClassVerdict:
 def judge(plan: TablePlan) -> list[NumberVerdict | ClassVerdict]:
     """Of each column that is filled and has enough known cells; trained anew, for a shorter time than to fill."""
     random = np.random.default_rng(plan.seed)
-    hidden = {column.name: _hide(column, random) for column in plan.fills if (~column.blank).sum() >= FEWEST}
+    hidden = {column.name: _hide(column, random) for column in plan.fills if (~column.missing).sum() >= FEWEST}
     hidden = {name: cells for name, cells in hidden.items() if _enough(plan, name, cells)}
     if not hidden:
         return []
@@ -51,9 +51,9 @@ def judge(plan: TablePlan) -> list[NumberVerdict | ClassVerdict]:
     return [_verdict(plan, name, cells, told[name]) for name, cells in hidden.items()]
 
 
-def _hide(column: Column, random: np.random.Generator) -> Bool[ndarray, "n"]:
-    known = np.flatnonzero(~column.blank)
-    hidden = np.zeros(len(column.blank), dtype=bool)
+def _hide(column: TypedColumn, random: np.random.Generator) -> Bool[ndarray, "n"]:
+    known = np.flatnonzero(~column.missing)
+    hidden = np.zeros(len(column.missing), dtype=bool)
     hidden[random.permutation(known)[: max(1, round(SHARE * len(known)))]] = True
     return hidden
 

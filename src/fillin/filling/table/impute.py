@@ -8,10 +8,10 @@ from jaxtyping import Bool
 from numpy import ndarray
 
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
-from fillin.filling.table.plan import TablePlan, numbers_of
+from fillin.filling.table.plan import TablePlan
 from fillin.predictive import Categorical, GaussianMixture
 from fillin.runtime import require
-from fillin.tabular.sheet import TEXT, Column
+from fillin.tabular.table import CLASS, TypedColumn
 from fillin.warp import Bounds, BoundsWarp
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str
     one."""
     found: dict[str, ColumnPrediction] = {column.name: _fixed(column) for column in plan.fixed}
     if plan.fills:
-        asked = {column.name: column.blank for column in plan.fills}
+        asked = {column.name: column.missing for column in plan.fills}
         told = tell(plan, plan.frame, asked, FULL, model)
         found |= {column.name: _found(plan, column, told[column.name]) for column in plan.fills}
     return found
@@ -49,7 +49,7 @@ def imputer(plan: TablePlan, size: Size, frame: Any = None) -> "TableImputer":
 
 
 def _options(plan: TablePlan, size: Size) -> dict[str, Any]:
-    kinds = {column.name: "class" for column in plan.reads if column.kind == TEXT}
+    kinds = {column.name: "class" for column in plan.reads if column.kind == CLASS}
     return {**vars(size), "random_state": plan.seed, "kinds": kinds}
 
 
@@ -78,11 +78,11 @@ def tell(
     return found
 
 
-def _tell_target(goal: Column, frame: Any, reads: Any, rows: ndarray, options: dict[str, Any]) -> Any:
+def _tell_target(goal: TypedColumn, frame: Any, reads: Any, rows: ndarray, options: dict[str, Any]) -> Any:
     from fillin.estimators import TableClassifier, TableRegressor
 
     y, asked = frame[goal.name].to_numpy(), reads.iloc[rows]
-    if goal.kind == TEXT:
+    if goal.kind == CLASS:
         classifier = TableClassifier(**options).fit(reads, y)
         return Categorical(classifier.predict_proba(asked), tuple(classifier.classes_.tolist()))
     model = TableRegressor(**options).fit(reads, y)
@@ -105,18 +105,18 @@ def _words(column: Any, told: Categorical) -> Categorical:
     return Categorical(chances[:, :-1], column.levels[: chances.shape[1] - 1])
 
 
-def _found(plan: TablePlan, column: Column, told: Any) -> ColumnPrediction:
-    rows = np.flatnonzero(column.blank)
+def _found(plan: TablePlan, column: TypedColumn, told: Any) -> ColumnPrediction:
+    rows = np.flatnonzero(column.missing)
     if isinstance(told, Categorical):
         return ClassPrediction(rows, np.array(told.labels, dtype=object)[told.mode], told.confidence)
     low, high, quarter, other = (told.quantile(q) for q in (0.5 - plan.level / 2, 0.5 + plan.level / 2, 0.25, 0.75))
     return NumericPrediction(rows, told.mean, told.std, low, high, quarter, other)
 
 
-def _fixed(column: Column) -> ColumnPrediction:
+def _fixed(column: TypedColumn) -> ColumnPrediction:
     """The one value that is known; nothing tells how surely."""
-    rows, value = np.flatnonzero(column.blank), numbers_of(column)[~column.blank][0]
+    rows, value = np.flatnonzero(column.missing), column.features[~column.missing][0]
     nothing = np.full(len(rows), np.nan)
-    if column.kind == TEXT:
+    if column.kind == CLASS:
         return ClassPrediction(rows, np.full(len(rows), value, dtype=object), nothing)
     return NumericPrediction(rows, np.full(len(rows), float(value)), *[nothing] * 5)

@@ -1,4 +1,4 @@
-"""A table understood: what is read of it, what is to be filled, and what to say of it."""
+"""The plan of filling a table: which columns are features, which are filled, and notes for the user."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -7,39 +7,43 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy import ndarray
 
-from fillin.errors import InputError, argument, option
-from fillin.filling.detect_index import names_rows
-from fillin.filling.diagnostics import Note, listed, sentinels, spelled
-from fillin.filling.series.infer_roles import check_room
+from fillin.errors import InputError, argument, option, render
+from fillin.filling.detect_index import is_row_id, note_no_index
+from fillin.filling.diagnostics import (
+    Note,
+    check_no_units_row,
+    list_names,
+    note_codes,
+    note_formatted_numbers,
+    note_missing_words,
+    note_sentinels,
+)
+from fillin.filling.series.infer_roles import check_new_columns
 from fillin.filling.series.run import check_bounds
-from fillin.filling.table.declared_types import as_said, codes, unread
-from fillin.filling.table.detect_kind import guessed
 from fillin.predictive import MOST_CLASSES
 from fillin.runtime import require
-from fillin.tabular.sheet import NUMBER, TEXT, TIME, Column, Sheet
-from fillin.tabular.unread import check_units
+from fillin.tabular.parse import declare_kinds
+from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
 if TYPE_CHECKING:
     from fillin.filling.bounds import Bounds
 
-DAY = 86_400_000_000  # ticks of a clock
-NUMBERS, CLASSES = ("filled", "std", "low", "high"), ("filled", "probability")  # what is added for a column
-_LARGEST = 1e100  # squares of numbers must not overflow
-_NAMES = 20  # different words, of a column that may be nothing but names of its rows
+NUMBERS, CLASSES = ("filled", "std", "low", "high"), ("filled", "probability")  # suffixes of the columns that are added
+_MAX_NUMBER = 1e100  # squares must not overflow
+_MIN_NAMES = 20  # distinct words of a column that may hold names of its rows
 
 
 @dataclass(frozen=True, eq=False)
 class TablePlan:
-    """`reads` are the columns that teach, `fills` those whose blanks are filled: among `reads`, or the target alone.
-    What has one value wherever it is known, `fixed`, is filled with that."""
+    """`reads` are the feature columns; `fills` those whose missing values are predicted: among `reads`, or the target
+    alone. `fixed` have a single observed value, which fills them."""
 
-    sheet: Sheet
-    reads: list[Column]
-    fills: list[Column]
-    fixed: list[Column]
-    target: Column | None
+    table: TypedTable
+    reads: list[TypedColumn]
+    fills: list[TypedColumn]
+    fixed: list[TypedColumn]
+    target: TypedColumn | None
     notes: list[Note]
     level: float = 0.95
     seed: int = 0
@@ -47,132 +51,138 @@ class TablePlan:
     index: Collection[str] = ()
 
     @property
-    def line(self) -> str:
-        """What was seen, in one line."""
-        columns = [column for column in self.sheet.columns.values() if column.name not in self.index]
-        kinds = Counter(column.kind for column in columns if not column.blank.all())
-        words = (("number", NUMBER), ("class", TEXT), ("date", TIME))
-        told = [_counted(kinds[kind], word) for word, kind in words if kinds[kind]]
-        gaps = [int(column.blank.sum()) for column in columns if column.blank.any()]
+    def summary(self) -> str:
+        """One line on what was read."""
+        columns = [column for column in self.table.columns.values() if column.name not in self.index]
+        kinds = Counter(column.kind for column in columns if not column.missing.all())
+        counts = [_counted(kinds[kind], kind) for kind in (NUMBER, CLASS, DATE) if kinds[kind]]
+        gaps = [int(column.missing.sum()) for column in columns if column.missing.any()]
         return (
-            f"{self.sheet.name}: a table: {_counted(self.sheet.rows, 'row')}, {_counted(len(columns), 'column')} "
-            f"({', '.join(told) or 'all blank'}), {_counted(sum(gaps), 'blank')}"
+            f"{self.table.name}: a table: {_counted(self.table.n_rows, 'row')}, {_counted(len(columns), 'column')} "
+            f"({', '.join(counts) or 'all missing'}), {_counted(sum(gaps), 'missing value')}"
             + (f" in {_counted(len(gaps), 'column')}" if gaps else "")
         )
 
     @property
-    def all_fills(self) -> list[Column]:
-        """As they come in the table."""
-        own = {column.name for column in (*self.fills, *self.fixed)}
-        return [column for name, column in self.sheet.columns.items() if name in own]
+    def all_fills(self) -> list[TypedColumn]:
+        """Columns that are filled, in the order of the table."""
+        names = {column.name for column in (*self.fills, *self.fixed)}
+        return [column for name, column in self.table.columns.items() if name in names]
 
     @property
-    def places(self) -> int:
-        """How many cells are to be filled."""
-        return sum(int(column.blank.sum()) for column in self.all_fills)
+    def n_to_fill(self) -> int:
+        """Number of cells that are filled."""
+        return sum(int(column.missing.sum()) for column in self.all_fills)
 
     @property
-    def blanks(self) -> int:
-        """How many cells of the columns that were asked for are blank."""
-        asked = [self.target] if self.target else self.sheet.columns.values()
-        return sum(int(column.blank.sum()) for column in asked)
+    def n_missing(self) -> int:
+        """Number of missing cells in the requested columns."""
+        columns = [self.target] if self.target else self.table.columns.values()
+        return sum(int(column.missing.sum()) for column in columns)
 
     @cached_property
     def frame(self) -> Any:
-        """Everything that is read, and the target, as a frame of pandas: numbers (dates in days), and words."""
-        every = [*self.reads, *([self.target] if self.target else [])]
-        return require("pandas").DataFrame({column.name: numbers_of(column) for column in every})
+        """Features and target as a pandas frame: numbers (dates in days) and class labels."""
+        columns = [*self.reads, *([self.target] if self.target else [])]
+        return require("pandas").DataFrame({column.name: column.features for column in columns})
 
 
 def plan_table(
-    sheet: Sheet, *, y: Sequence[str] = (), target: str | None = None, kind: str | None = None,
+    table: TypedTable, *, y: Sequence[str] = (), target: str | None = None, kind: str | None = None,
     classes: Sequence[str] = (), numbers: Sequence[str] = (), bounds: "Bounds | Mapping[str, Bounds] | None" = None,
     level: float = 0.95, seed: int = 0, index: Collection[str] = (),
 ) -> TablePlan:  # fmt: skip
-    """What there is to do; whatever cannot be read is an error with its place. An index only names rows."""
+    """Plan what to fill. A cell that cannot be read is an error with its location; an index only identifies rows."""
     if not 0 < level < 1:
-        raise InputError(argument("level") + f" is the share inside the band, between 0 and 1, got {level}")
+        raise InputError(
+            "{level} is the coverage of the interval, between 0 and 1, got {value}",
+            level=argument("level"), value=level,
+        )  # fmt: skip
     if not 0 <= seed < 2**32:
-        raise InputError(argument("seed") + f" must be a whole number from 0 to 4294967295, got {seed}")
+        raise InputError(
+            "{seed} must be an integer from 0 to 4294967295, got {value}", seed=argument("seed"), value=seed
+        )
     if target is not None and y:
-        raise InputError(argument("target") + " and " + argument("y") + " both say what to fill; give one of them")
-    said = {*classes, *numbers}
-    notes = [guessed(sheet, y)] if kind is None and target is None and not said else []
-    sheet = as_said(sheet, classes, numbers)
-    check_units(sheet)
-    named = [sheet.column(name) for name in dict.fromkeys(y)] if target is None else [sheet.column(target)]
-    for column in sheet.columns.values():
-        _check(sheet, column)
-        notes += [*sentinels(column), *spelled(column)] if column.kind == NUMBER else _spelled(column)
-    wanted = named or list(sheet.columns.values())
-    gaps = [column for column in wanted if column.blank.any()]
-    reads, dropped = _read(sheet, named, said, index, notes)
+        raise InputError(
+            "{target} and {y} both name what to fill; give one of them", target=argument("target"), y=argument("y")
+        )
+    declared = {*classes, *numbers}
+    notes = [note_no_index(table, y)] if kind is None and target is None and not declared else []
+    table = declare_kinds(table, classes, numbers)
+    check_no_units_row(table)
+    named = [table.column(name) for name in dict.fromkeys(y)] if target is None else [table.column(target)]
+    for column in table.columns.values():
+        _check_values(table, column)
+        notes += note_sentinels(column) if column.kind == NUMBER else []
+        notes += note_missing_words(column)
+    reads, dropped = _select_features(table, named, declared, index, notes)
     fills, fixed = [], []
-    for column in gaps:
-        if column in dropped:
+    for column in named or list(table.columns.values()):
+        if not column.missing.any() or column in dropped:
             continue
-        if different(column) == 1:
+        if column.n_distinct == 1:
             fixed.append(column)
-            notes.append(
-                Note(f"{column.name} has one value wherever it is known: filled with that, how surely is open")
-            )
+            notes.append(Note(f"{column.name} has one observed value: filled with that, without an uncertainty"))
         else:
             fills.append(column)
-        check_room(sheet, column, endings(column))
-    goal = sheet.column(target) if target is not None else None
-    reads = [column for column in reads if column is not goal and different(column) > 1]
+        check_new_columns(table, column, endings(column))
+    goal = table.column(target) if target is not None else None
+    reads = [column for column in reads if column is not goal and column.n_distinct > 1]
     if goal is not None and fills:
-        _check_target(sheet, goal, reads)
-    notes += [*unread(reads, said), *codes(fills, said, goal)]
-    limits = _bounds(sheet, bounds, [*fills, *fixed])
-    return TablePlan(sheet, reads, fills, fixed, goal, notes, level, seed, limits, index)
+        _check_target(table, goal, reads)
+    notes += [*note_formatted_numbers(reads, declared), *note_codes(fills, declared, goal)]
+    limits = _column_bounds(table, bounds, [*fills, *fixed])
+    return TablePlan(table, reads, fills, fixed, goal, notes, level, seed, limits, index)
 
 
-def _read(
-    sheet: Sheet, named: list[Column], said: Collection[str], index: Collection[str], notes: list[Note]
-) -> tuple[list[Column], list[Column]]:
-    """Columns that can be read, and those that cannot; named ones must be. What was said of kinds is believed."""
-    reads, dropped, empty = [], [], []
-    for column in sheet.columns.values():
+def _select_features(
+    table: TypedTable, named: list[TypedColumn], declared: Collection[str], index: Collection[str], notes: list[Note]
+) -> tuple[list[TypedColumn], list[TypedColumn]]:
+    """Columns that serve as features, and those that do not; columns with a declared kind serve always."""
+    features, dropped, empty = [], [], []
+    for column in table.columns.values():
         why = ""
         if column.name in index:
             why = "is the index"
-            notes += [] if column.unnamed else [Note(f"{column.name} {why}: not read")]
-        elif column.blank.all():
+            notes += [] if column.unnamed_index else [Note(f"{column.name} {why}: not used")]
+        elif column.missing.all():
             empty.append(column.name)
-            why = f"is blank in all {sheet.rows:,} rows: nothing is known of it"
-        elif column.name in said:
+            why = f"is missing in {f'all {table.n_rows:,} rows' if table.n_rows > 1 else 'the only row'}"
+        elif column.name in declared:
             pass
-        elif column.counts or names_rows(column):
-            why = "only numbers the rows" if column.counts else "only names the rows"
-            notes.append(Note(f"{column.name} {why}: not read (" + option("numbers", [column.name]) + " reads it)"))
-        elif _names(column):
-            why = f"has {different(column):,} different words in {int((~column.blank).sum()):,} rows"
-            left = ", and its blanks are left" if column.blank.any() else ""
-            words = f"{column.name} {why}: taken for names, it is not read{left} ("
-            notes.append(Note(words + option("classes", [column.name]) + " reads it)", doubtful=bool(left)))
-        if why and column in named and column.blank.any():
-            raise InputError(f"{sheet.name}: column '{column.name}' {why}; it cannot be filled, leave it out")
-        (dropped if why else reads).append(column)
+        elif column.numbers_rows or is_row_id(column):
+            why = "only numbers the rows" if column.numbers_rows else "only identifies the rows"
+            text = "{name} {why}: not used ({numbers} uses it)"
+            notes.append(Note(render(text, name=column.name, why=why, numbers=option("numbers", [column.name]))))
+        elif _has_names(column):
+            why = f"has {column.n_distinct:,} distinct words in {int((~column.missing).sum()):,} rows"
+            gaps = ", and its missing values are left" if column.missing.any() else ""
+            text = "{name} {why}: read as names, not used{gaps} ({classes} uses it)"
+            fields = {"name": column.name, "why": why, "gaps": gaps, "classes": option("classes", [column.name])}
+            notes.append(Note(render(text, **fields), doubtful=bool(gaps)))
+        if why and column in named and column.missing.any():
+            raise InputError(f"{table.name}: column '{column.name}' {why}; it cannot be filled, leave it out")
+        (dropped if why else features).append(column)
     if empty:
-        notes.append(Note(f"nothing is known of {listed(empty)}: left blank", doubtful=True))
-    return reads, dropped
+        notes.append(Note(f"{list_names(empty)}: no value is observed, left missing", doubtful=True))
+    return features, dropped
 
 
-def _check(sheet: Sheet, column: Column) -> None:
-    if column.wrong is not None:
-        why = column.wrong.why
-        if "not finite" not in str(why) and option("numbers").python not in str(why):
-            why = why + "; if the column has codes or words, say " + option("classes", [column.name])
-        raise sheet.refuse(column.wrong.row, column.name, why)
-    if column.kind == NUMBER and (large := np.abs(column.values) > _LARGEST).any():
+def _check_values(table: TypedTable, column: TypedColumn) -> None:
+    if (cell := column.invalid) is not None:
+        text = "{reason}; if the column has codes or words, pass {classes}" if cell.may_be_class else "{reason}"
+        what = render(text, reason=cell.message, classes=option("classes", [column.name]))
+        raise table.error_at(cell.row, column.name, what)
+    if column.kind == NUMBER and (large := np.abs(column.values) > _MAX_NUMBER).any():
         row = int(large.argmax())
-        why = f"{column.values[row]:g} is beyond {_LARGEST:g}, where squares overflow; use other units"
-        raise sheet.refuse(row, column.name, why)
+        message = f"{column.values[row]:g} is beyond {_MAX_NUMBER:g}, where squares overflow; rescale the column"
+        raise table.error_at(row, column.name, message)
 
 
-def _bounds(sheet: Sheet, bounds: "Bounds | Mapping[str, Bounds] | None", fills: list[Column]) -> "dict[str, Bounds]":
-    """Of each column of numbers that is filled, or named; what is known of it lies within."""
+def _column_bounds(
+    table: TypedTable, bounds: "Bounds | Mapping[str, Bounds] | None", fills: list[TypedColumn]
+) -> "dict[str, Bounds]":
+    """The bounds of each number column that is filled or named; observed values must lie within."""
     if bounds is None:
         return {}
     require("scipy")
@@ -180,65 +190,41 @@ def _bounds(sheet: Sheet, bounds: "Bounds | Mapping[str, Bounds] | None", fills:
 
     named = [name for name in bounds if name] if isinstance(bounds, Mapping) else []
     for name in named:
-        if sheet.column(name).kind != NUMBER:
-            why = f"{sheet.name}: column '{name}' has no numbers, and " + argument("bounds")
-            raise InputError(why + " are of numbers; leave it out")
-    wanted = [c for c in sheet.columns.values() if c.kind == NUMBER and (c in fills or c.name in named)]
-    found = bounds_of([column.name for column in wanted], bounds)
-    for column in wanted:
-        check_bounds(sheet, column, found.get(column.name, (None, None)))
-    return found
+        if table.column(name).kind != NUMBER:
+            raise InputError(
+                "{table}: column '{name}' has no numbers, and {bounds} apply to numbers; leave it out",
+                table=table.name, name=name, bounds=argument("bounds"),
+            )  # fmt: skip
+    columns = [c for c in table.columns.values() if c.kind == NUMBER and (c in fills or c.name in named)]
+    limits = bounds_of([column.name for column in columns], bounds)
+    for column in columns:
+        check_bounds(table, column, limits.get(column.name, (None, None)))
+    return limits
 
 
-def _check_target(sheet: Sheet, goal: Column, reads: list[Column]) -> None:
-    if not reads:
+def _check_target(table: TypedTable, target: TypedColumn, features: list[TypedColumn]) -> None:
+    if not features:
         raise InputError(
-            f"{sheet.name}: no other column can tell '{goal.name}'; add columns, or fill all with "
-            + option("y", goal.name)
-        )
-    if goal.kind == TEXT and different(goal) > MOST_CLASSES:
+            "{table}: no other column can predict '{target}'; add columns, or fill all with {y}",
+            table=table.name, target=target.name, y=option("y", target.name),
+        )  # fmt: skip
+    if target.kind == CLASS and target.n_distinct > MOST_CLASSES:
         raise InputError(
-            f"{sheet.name}: column '{goal.name}' has {different(goal):,} classes, and at most {MOST_CLASSES} can be "
-            "told apart; join rare ones, or fill the commonest with " + option("y", goal.name)
+            "{table}: column '{target}' has {count:,} classes, and at most {limit} are supported; join rare ones, or "
+            "fill the most frequent with {y}",
+            table=table.name, target=target.name, count=target.n_distinct, limit=MOST_CLASSES,
+            y=option("y", target.name),
         )  # fmt: skip
 
 
-def _spelled(column: Column) -> list[Note]:
-    """Words that were taken for blanks, and may have been meant as words."""
-    cells, rows = column.cells(), np.flatnonzero(column.blank)
-    words = sorted({str(cells[row]).strip() for row in rows.tolist()} - {""}) if column.kind == TEXT else []
-    if not words or column.blank.all():
-        return []
-    return [Note(f"{column.name} has {listed([repr(word) for word in words])}: read as blank", doubtful=True)]
+def _has_names(column: TypedColumn) -> bool:
+    """Whether the words rarely repeat, as names do, and so predict nothing of other rows."""
+    observed = int((~column.missing).sum())
+    return column.kind == CLASS and column.n_distinct > _MIN_NAMES and 2 * column.n_distinct > observed
 
 
-def _names(column: Column) -> bool:
-    """Words that hardly ever come again, such as names, tell nothing of other rows."""
-    known = int((~column.blank).sum())
-    return column.kind == TEXT and different(column) > _NAMES and 2 * different(column) > known
-
-
-def endings(column: Column) -> tuple[str, ...]:
-    return CLASSES if column.kind == TEXT else NUMBERS
-
-
-def words_of(column: Column) -> ndarray:
-    """The cells of a column of classes; None where blank."""
-    cells = [None if blank else str(cell).strip() for cell, blank in zip(column.cells(), column.blank, strict=True)]
-    return np.array(cells, dtype=object)
-
-
-def numbers_of(column: Column) -> ndarray:
-    """Numbers as they are, times in days since 1970, classes as words."""
-    if column.kind == TEXT:
-        return words_of(column)
-    return np.where(column.blank, np.nan, column.values / (DAY if column.kind == TIME else 1))
-
-
-def different(column: Column) -> int:
-    """How many values are known."""
-    values = numbers_of(column)[~column.blank]
-    return len(set(values.tolist()))
+def endings(column: TypedColumn) -> tuple[str, ...]:
+    return CLASSES if column.kind == CLASS else NUMBERS
 
 
 def _counted(count: int, word: str) -> str:

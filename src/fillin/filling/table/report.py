@@ -17,8 +17,8 @@ Verdict = NumberVerdict | ClassVerdict
 
 
 def page_of(plan: TablePlan, figure: "Figure", verdicts: Sequence[Verdict], command: Sequence[str]) -> str:
-    line = f"{plan.line}; filled: {', '.join(f'{c.name} ({int(c.blank.sum()):,})' for c in plan.all_fills)}"
-    told = Told(plan.sheet.name, line, [note.shell for note in plan.notes], assumptions(plan))
+    line = f"{plan.summary}; filled: {', '.join(f'{c.name} ({int(c.missing.sum()):,})' for c in plan.all_fills)}"
+    told = Told(plan.table.name, line, [note.shell for note in plan.notes], assumptions(plan))
     return compose(told, figure, "cells hidden on purpose", _judged(verdicts, plan.seed), command)
 
 

@@ -9,11 +9,12 @@ from numpy import ndarray
 
 from fillin.filling.frames import Frame, as_series, back
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
-from fillin.filling.table.plan import DAY, TablePlan, endings, numbers_of
+from fillin.filling.table.plan import TablePlan, endings
 from fillin.filling.write import put, written_as
 from fillin.runtime import require
 from fillin.tabular.csv import CsvFile
-from fillin.tabular.sheet import TIME, Column
+from fillin.tabular.dates import DAY
+from fillin.tabular.table import DATE, TypedColumn
 
 
 def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, ColumnPrediction], force: bool) -> None:
@@ -27,13 +28,13 @@ def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, Colum
 
 
 def _rows(file: CsvFile, plan: TablePlan, found: dict[str, ColumnPrediction]) -> Iterator[str]:
-    comma = any(column.comma for column in plan.sheet.columns.values())
+    comma = any(column.decimal_comma for column in plan.table.columns.values())
     added = [added_cells(column, found[column.name], comma) for column in plan.all_fills]
     for record, *parts in zip(file.records, *added, strict=True):
         yield file.row(record, [cell for part in parts for cell in part])
 
 
-def added_cells(column: Column, found: ColumnPrediction, comma: bool = False) -> list[list[str]]:
+def added_cells(column: TypedColumn, found: ColumnPrediction, comma: bool = False) -> list[list[str]]:
     """Of each row what is added for the column; what was known as it was written."""
     texts = [str(cell).strip() for cell in column.cells()]
     if isinstance(found, ClassPrediction):
@@ -42,29 +43,29 @@ def added_cells(column: Column, found: ColumnPrediction, comma: bool = False) ->
             rows[row] = [str(label), written_as(float(chance), 0.0, comma)]
         return rows
     rows = [[text, "0", text, text] for text in texts]
-    times = [_shown(column, part) for part in (found.mean, found.low, found.high)] if column.kind == TIME else None
+    times = [_shown(column, part) for part in (found.mean, found.low, found.high)] if column.kind == DATE else None
     for i, row in enumerate(found.rows):
         std = float(found.std[i])
         of = lambda part: written_as(float(part[i]), std if std == std else 0.0, comma)  # noqa: B023, E731
         if times is not None:
             rows[row] = [times[0][i], of(found.std), times[1][i], times[2][i]]
         elif std != std:  # the one value that is known
-            rows[row] = [texts[int((~column.blank).argmax())], "", "", ""]
+            rows[row] = [texts[int((~column.missing).argmax())], "", "", ""]
         else:
             rows[row] = [of(found.mean), of(found.std), of(found.low), of(found.high)]
     return rows
 
 
-def ticks(column: Column, days: ndarray) -> ndarray:
+def ticks(column: TypedColumn, days: ndarray) -> ndarray:
     """Days as ticks of the clock, whole days where all that is known are; a band ends with the calendar."""
-    whole = not (column.values[~column.blank] % DAY).any()
+    whole = not (column.values[~column.missing] % DAY).any()
     days = np.clip(np.rint(days) if whole else days, -719_162, 2_932_896)
     return np.rint(np.nan_to_num(days) * DAY / 1e6).astype(np.int64) * 1_000_000
 
 
-def _shown(column: Column, days: ndarray) -> list[str]:
+def _shown(column: TypedColumn, days: ndarray) -> list[str]:
     assert column.clock is not None
-    shown = column.clock.show(ticks(column, days))
+    shown = column.clock.to_text(ticks(column, days))
     return ["" if day != day else text for day, text in zip(days, shown, strict=True)]
 
 
@@ -76,30 +77,30 @@ def filled_frame(frame: Frame, plan: TablePlan, found: dict[str, ColumnPredictio
     return back(frame, data)
 
 
-def _columns(data: Any, column: Column, found: ColumnPrediction) -> Iterator[Any]:
+def _columns(data: Any, column: TypedColumn, found: ColumnPrediction) -> Iterator[Any]:
     if isinstance(found, ClassPrediction):
-        chance = np.ones(len(column.blank))
+        chance = np.ones(len(column.missing))
         chance[found.rows] = found.probability
         yield _labels(data, column, found)
         yield as_series(f"{column.name}_probability", chance, data)
         return
-    value = numbers_of(column)
+    value = column.features
     parts = {name: value.copy() for name in ("mean", "low", "high")} | {"std": np.zeros(len(value))}
     for name, part in parts.items():
         part[found.rows] = getattr(found, name)
     for ending, name in (("filled", "mean"), ("std", "std"), ("low", "low"), ("high", "high")):
-        if column.kind == TIME and ending != "std":
+        if column.kind == DATE and ending != "std":
             yield _times(data, column, f"{column.name}_{ending}", found, getattr(found, name))
         else:
             yield as_series(f"{column.name}_{ending}", parts[name], data)
 
 
-def _labels(data: Any, column: Column, found: ClassPrediction) -> Any:
+def _labels(data: Any, column: TypedColumn, found: ClassPrediction) -> Any:
     """Values of the column's own type: a word is the value that is written so."""
     nw, own = require("narwhals"), data[column.name]
     values = own.to_list()
     cells = column.cells()
-    native = {str(cell).strip(): v for cell, v, blank in zip(cells, values, column.blank, strict=True) if not blank}
+    native = {str(cell).strip(): v for cell, v, blank in zip(cells, values, column.missing, strict=True) if not blank}
     for row, label in zip(found.rows, found.labels, strict=True):
         values[row] = native[label]
     dtype = own.dtype if own.dtype in (nw.String, nw.Boolean) else None
@@ -108,7 +109,7 @@ def _labels(data: Any, column: Column, found: ClassPrediction) -> Any:
     return nw.new_series(f"{column.name}_filled", values, dtype, backend=data.implementation)
 
 
-def _times(data: Any, column: Column, name: str, found: NumericPrediction, days: ndarray) -> Any:
+def _times(data: Any, column: TypedColumn, name: str, found: NumericPrediction, days: ndarray) -> Any:
     """Dates of the column's own type; text where it is text."""
     nw, own = require("narwhals"), data[column.name]
     if own.dtype not in (nw.Datetime, nw.Date):
