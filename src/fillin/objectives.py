@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fillin.data.cells import Cells
 from fillin.data.images import Episode, LabelledBatch
-from fillin.data.task import Task
+from fillin.data.task import TableBatch, Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, ObservedMixture, joint_log_prob
 from fillin.models.base import LatentProcess, Process
@@ -55,11 +54,11 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
     return total / _entries(task).clamp_min(1)
 
 
-def masked_reconstruction(model: NPT, cells: Cells, features: float = 0.3) -> Float[Tensor, "b"]:
+def masked_reconstruction(model: NPT, cells: TableBatch, features: float = 0.3) -> Float[Tensor, "b"]:
     """(1 − λ) ln p(targets) + λ ln p(features), each per cell that is asked for (Kossen et al. 2021). λ is what
     `features` says; where there is nothing of a kind to tell, all of it goes to the other."""
     each = model.fill(cells).log_prob(cells.values).clamp_min(-_DEAREST)
-    each, asked = torch.where(cells.asked, each, 0), cells.asked.to(each.dtype)
+    each, asked = torch.where(cells.queried, each, 0), cells.queried.to(each.dtype)
     first = each.shape[2] - cells.targets
     sums = [(part[:, :, first:].sum((1, 2)), part[:, :, :first].sum((1, 2))) for part in (each, asked)]
     (target, feature), (targets, some) = sums
@@ -85,7 +84,7 @@ def classification(
 def by_example(model: InContextClassifier, lesson: Episode, smoothing: float = 0.0) -> Float[Tensor, "b"]:
     """(1 − s) ln p(label | images and labels that are shown) + s · mean over classes of ln p, per image asked about."""
     each = model(*lesson.inputs).log_softmax(-1)
-    found = (1 - smoothing) * each.gather(2, lesson.answers[..., None])[..., 0] + smoothing * each.mean(2)
+    found = (1 - smoothing) * each.gather(2, lesson.query_labels[..., None])[..., 0] + smoothing * each.mean(2)
     return found.mean(1)
 
 
@@ -143,7 +142,7 @@ OBJECTIVES = {
     "elbo": Aim(elbo, judge=log_likelihood, options={"samples": 4}),
     "importance-weighted": Aim(importance_weighted, judge=log_likelihood, options={"samples": 4}),
     "observed-and-clean": Aim(observed_and_clean),
-    "masked-reconstruction": Aim(masked_reconstruction, Cells),
+    "masked-reconstruction": Aim(masked_reconstruction, TableBatch),
     "classification": Aim(classification, LabelledBatch, options={"smoothing": 0.0, "span_penalty": 0.0}),
     "by-example": Aim(by_example, Episode, options={"smoothing": 0.0}),
 }

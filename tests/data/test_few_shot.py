@@ -46,7 +46,7 @@ def model(**options):
 def test_tasks_hold_what_they_say(part):
     stream = FewShot(ways=3, shots=2, queries=4, batch=5, seed=1, part=part)
     lesson, of = stream.task(3), classes()
-    assert (lesson.images.shape, lesson.shown) == ((5, 18, 8, 8, 1), 6)
+    assert (lesson.images.shape, lesson.support) == ((5, 18, 8, 8, 1), 6)
     allowed = {6, 7, 8, 9} if part == "held-out" else set(range(6))
     for images, labels in zip(lesson.images, lesson.labels, strict=True):
         pixels = [one.tobytes() for one in ((images + 0.5) * 255).round().byte().numpy()]
@@ -59,7 +59,7 @@ def test_tasks_hold_what_they_say(part):
         assert set.union(*names.values()) <= allowed
         assert len(set(pixels)) == 18  # no image twice, none both shown and asked about
     assert lesson.labels[0, :6].bincount().tolist() == [2, 2, 2]
-    assert lesson.answers[0].bincount().tolist() == [4, 4, 4]
+    assert lesson.query_labels[0].bincount().tolist() == [4, 4, 4]
 
 
 def test_names_are_dealt_out_anew():
@@ -150,11 +150,11 @@ def test_classes_held_out_are_told_beside_the_nearest_centroid(run):
     for step in range(6):
         lesson = about.stream.task(step)
         with torch.no_grad():
-            right.append((about.model.eval()(*lesson.inputs).argmax(-1) == lesson.answers).double().mean(1))
+            right.append((about.model.eval()(*lesson.inputs).argmax(-1) == lesson.query_labels).double().mean(1))
         x = lesson.images.flatten(2)
         centres = x[:, :6].view(4, 3, 2, -1).mean(2)
         nearest = (x[:, 6:, None] - centres[:, None]).square().sum(-1).argmin(-1)
-        means.append((nearest == lesson.answers).double().mean())
+        means.append((nearest == lesson.query_labels).double().mean())
     right = torch.cat(right)
     assert scores.found.accuracy == pytest.approx(right.mean().item())
     assert scores.found.accuracy_error == pytest.approx(right.std(unbiased=False).item() / 24**0.5)
@@ -174,14 +174,14 @@ def test_the_command_line_tells_how_good_it_is(run, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"ways": 5}, "ways is 5, and digits has 4 classes that are held out"),
+    [({"ways": 5}, "ways is 5, but digits has 4 classes that are held out"),
      ({"ways": 7, "held_out": (9,)}, "has 1 classes that are held out"),
      ({"held_out": (10,)}, "no images of the class 10"),
      ({"held_out": tuple(range(10))}, "0 classes that are not held"),
-     ({"shots": 170}, "images of class 0 in the part 'train', and a task takes 170 shots and 5 queries"),
+     ({"shots": 170}, "images of class 0 in the part 'train', but a task takes 170 shots and 5 queries"),
      ({"queries": 12}, "10 images of class 1 in the part 'test'"), ({"ways": 1}, "ways"), ({"shots": 0}, "shots"),
-     ({"laid": 2}, "laid is a share"), ({"turned": 1}, "turned must be"), ({"held_out": ()}, "held_out is a list"),
-     ({"held_out": 6}, "held_out is a list"), ({"batch": 0}, "batch")],
+     ({"laid": 2}, "laid must be a share"), ({"turned": 1}, "turned must be"), ({"held_out": ()}, "held_out must be"),
+     ({"held_out": 6}, "held_out must be a list"), ({"batch": 0}, "batch")],
 )  # fmt: skip
 def test_tasks_that_cannot_be_drawn(options, message, unchecked):
     with pytest.raises(FillinError, match=message):

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from fillin.cli import main
-from fillin.data.images import PATTERNS, Images, Pattern, colours, pixels, places, read_images
+from fillin.data.images import PATTERNS, Images, Pattern, pixel_locations, read_images, to_colours, to_pixels
 from fillin.errors import FillinError, InputError
 from fillin.evaluate.image_completion import KINDS
 
@@ -24,18 +24,20 @@ def batch():
 
 
 def test_a_finer_picture_is_around_the_same_places():
-    fine, small = places(24, 16).view(12, 2, 8, 2, 2), places(12, 8).view(12, 8, 2)
+    fine, small = pixel_locations(24, 16).view(12, 2, 8, 2, 2), pixel_locations(12, 8).view(12, 8, 2)
     torch.testing.assert_close(fine.mean((1, 3)), small)
-    torch.testing.assert_close(places(12, 8, of=(24, 16)), small.view(-1, 2))
-    assert float(places(100, 50).abs().max()) == pytest.approx(2 - 2 / 100)  # a pixel in from the edge at 2, by half
-    steps = places(5, 9).view(5, 9, 2)
+    torch.testing.assert_close(pixel_locations(12, 8, shape=(24, 16)), small.view(-1, 2))
+    assert float(pixel_locations(100, 50).abs().max()) == pytest.approx(
+        2 - 2 / 100
+    )  # a pixel in from the edge at 2, by half
+    steps = pixel_locations(5, 9).view(5, 9, 2)
     torch.testing.assert_close(steps[1, 0] - steps[0, 0], (steps[0, 1] - steps[0, 0]).flip(0))  # pixels are square
 
 
 def test_colours_there_and_back():
     every = np.arange(256, dtype=np.uint8)[:, None]
-    assert (pixels(colours(every)) == every).all()
-    assert pixels(torch.tensor([[-9.0], [9.0]])).ravel().tolist() == [0, 255]
+    assert (to_pixels(to_colours(every)) == every).all()
+    assert to_pixels(torch.tensor([[-9.0], [9.0]])).ravel().tolist() == [0, 255]
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -43,11 +45,11 @@ def test_what_is_known_is_what_the_image_has_there(name, batch):
     x, y = Pattern.read(name)(batch, numbers())
     if name == "coarse":
         torch.testing.assert_close(y[:, 0], batch[:, :4, :4].mean((1, 2)))
-        torch.testing.assert_close(x[0, 0], places(12, 8).view(12, 8, 2)[:4, :4].mean((0, 1)))
+        torch.testing.assert_close(x[0, 0], pixel_locations(12, 8).view(12, 8, 2)[:4, :4].mean((0, 1)))
         assert x.shape == (3, 6, 2)
         return
-    at = (x[:, :, None] - places(12, 8)).abs().sum(-1).argmin(-1)
-    torch.testing.assert_close(places(12, 8)[at], x)
+    at = (x[:, :, None] - pixel_locations(12, 8)).abs().sum(-1).argmin(-1)
+    torch.testing.assert_close(pixel_locations(12, 8)[at], x)
     torch.testing.assert_close(torch.stack([image.flatten(0, 1)[i] for image, i in zip(batch, at, strict=True)]), y)
     assert all(len(set(row.tolist())) == len(row) for row in at)
 

@@ -35,7 +35,7 @@ def points(b: int, n: int, dim_x: int) -> torch.Tensor:
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
 def test_a_kernel_is_symmetric_positive_definite_and_its_formula(name, dim_x):
     kernel, x = KERNELS[name](), points(4, 20, dim_x)
-    theta = kernel.hyper(torch.rand(4, kernel.size, dtype=torch.float64))
+    theta = kernel.from_uniform(torch.rand(4, kernel.size, dtype=torch.float64))
     gram = kernel(x, x, theta)
     assert distance(gram, gram.mT) < 1e-15
     assert torch.linalg.eigvalsh(gram).min() > -1e-10 * gram.max()
@@ -51,12 +51,12 @@ def test_a_kernel_is_symmetric_positive_definite_and_its_formula(name, dim_x):
 def test_sums_and_products_of_kernels(dim_x):
     a, b, c = RBFKernel(), PeriodicKernel(), LinearKernel()
     both, x = (a + b) * c, points(3, 9, dim_x)
-    theta = both.hyper(torch.rand(3, both.size, dtype=torch.float64))
+    theta = both.from_uniform(torch.rand(3, both.size, dtype=torch.float64))
     of_a, of_b, of_c = theta.split([a.size, b.size, c.size], -1)
     wanted = (a(x, x, of_a) + b(x, x, of_b)) * c(x, x, of_c)
     assert distance(both(x, x, theta), wanted) < 1e-12
     words = curves("rbf + periodic * linear").function.kernel  # * binds more tightly
-    split = words.hyper(torch.rand(3, words.size, dtype=torch.float64))
+    split = words.from_uniform(torch.rand(3, words.size, dtype=torch.float64))
     of_a, of_b, of_c = split.split([a.size, b.size, c.size], -1)
     assert distance(words(x, x, split), a(x, x, of_a) + b(x, x, of_b) * c(x, x, of_c)) < 1e-12
 
@@ -65,7 +65,7 @@ def test_sums_and_products_of_kernels(dim_x):
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_hyperparameters_fill_their_ranges(name, logarithmic):
     kernel = KERNELS[name](length=(0.2, 5.0), scale=(0.5, 2.0), logarithmic=logarithmic)
-    theta = kernel.hyper(torch.rand(4000, kernel.size, dtype=torch.float64))
+    theta = kernel.from_uniform(torch.rand(4000, kernel.size, dtype=torch.float64))
     for column, hyper in zip(theta.T, kernel.hyperparameters, strict=True):
         low, high = getattr(kernel, hyper)
         assert low <= column.min() < low + 0.02 * (high - low)

@@ -177,7 +177,7 @@ def test_a_penalty_narrows_windows():
 
 def test_batches_are_a_function_of_seed_and_step():
     one, again, other = (LabelledImages(batch=4, seed=seed, shift=1, flip=True) for seed in (3, 3, 4))
-    assert all(torch.equal(a, b) for a, b in zip(one.task(500), again.task(500), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(one.task(500).parts, again.task(500).parts, strict=True))
     assert not torch.equal(one.task(500).images, other.task(500).images)
     held = one.validation_stream(9)
     assert held.part == "test"
@@ -319,7 +319,7 @@ def test_sources_that_will_not_do(tmp_path, unchecked):
     pixels = np.zeros((12, 4, 4), np.uint8)
     for arrays, message in (
         ({"x": pixels}, "has no labels; give a folder with a subfolder for each class"),
-        ({"x_train": pixels, "y_train": [0] * 12, "x_test": pixels, "y_test": [0] * 12}, "one class alone"),
+        ({"x_train": pixels, "y_train": [0] * 12, "x_test": pixels, "y_test": [0] * 12}, "has a single class"),
         ({"x_train": pixels, "y_train": [0, 1] * 6, "x_test": pixels, "y_test": [0, 2] * 6}, "the label 2"),
         ({"x_train": pixels, "y_train": [-1, 1] * 6, "x_test": pixels, "y_test": [0, 1] * 6}, "the label -1"),
     ):

@@ -170,8 +170,8 @@ def test_plain_tasks_are_those_of_the_protocol():
 def test_the_part_of_the_prior_that_has_an_answer():
     """On its tasks that answer beats the one for whom nearly all tasks are plain."""
     stream = Curves(gaussian_part(), TaskLayout(context=(12, 12), targets=(5, 5), points=None), batch=8, seed=3)
-    best = stream.function.settings(stream.task(0), 64)
-    other = gaussian_part(plain=1 - 1e-9).settings(stream.task(0), 64)
+    best = stream.function.hypotheses(stream.task(0), 64)
+    other = gaussian_part(plain=1 - 1e-9).hypotheses(stream.task(0), 64)
     best, other = (
         (found.evidence.log_softmax(0) + found.joint).logsumexp(0).mean() for found in (best, other) if found
     )

@@ -8,8 +8,8 @@ from support.helpers import random_cells, random_task, tiny
 from torch.testing import assert_close
 
 from fillin.attention import record_weights
-from fillin.data.cells import Cells
-from fillin.data.tables import SyntheticTables
+from fillin.data.table_prior import SyntheticTables
+from fillin.data.task import TableBatch
 from fillin.errors import InputError
 from fillin.models import create
 from fillin.models.cell_embedding import CLASSES, ColumnStatistics
@@ -24,8 +24,9 @@ def npt(between="columns", **options) -> NPT:
     return model
 
 
-def both(cells: Cells, order) -> Cells:
-    return replace(cells, values=cells.values[:, order], seen=cells.seen[:, order], asked=cells.asked[:, order])
+def both(cells: TableBatch, order) -> TableBatch:
+    values, observed, queried = (part[:, order] for part in (cells.values, cells.observed, cells.queried))
+    return replace(cells, values=values, observed=observed, queried=queried)
 
 
 def kinds_of_attention(test):
@@ -55,7 +56,7 @@ def test_rows_that_ask_do_not_see_one_another(between, pseudo):
 @kinds_of_attention
 def test_what_is_masked_is_not_read(between, pseudo):
     cells, model = random_cells(), npt(between, pseudo=pseudo)
-    other = replace(cells, values=torch.where(cells.seen, cells.values, 1.0))
+    other = replace(cells, values=torch.where(cells.observed, cells.values, 1.0))
     assert_close(model.fill(other).numbers.mean, model.fill(cells).numbers.mean)
     assert_close(model.fill(other).logits, model.fill(cells).logits)
 
@@ -66,7 +67,7 @@ def test_another_row_matters(between, pseudo):
     cells, model = random_cells(context=6), npt(between, pseudo=pseudo)
     changed = cells.values.clone()
     changed[:, 0, 0] += 3
-    other = replace(cells, values=changed, seen=cells.seen | (torch.arange(9) == 0)[:, None])
+    other = replace(cells, values=changed, observed=cells.observed | (torch.arange(9) == 0)[:, None])
     assert (model.fill(other).numbers.mean - model.fill(cells).numbers.mean)[:, 7].abs().max() > 1e-4
 
 
@@ -76,7 +77,7 @@ def test_rows_that_are_padding_are_not_seen(between, pseudo):
     rows, real = both(cells, [0, 1, 2, 3, 4, 5, 5, 5, 6, 7, 8]), torch.ones(2, 11, dtype=torch.bool)
     real[:, 6:8] = False
     values = torch.where(real[..., None], rows.values, 99.0)
-    rows = replace(rows, values=values, seen=rows.seen & real[..., None], context=8, real=real)
+    rows = replace(rows, values=values, observed=rows.observed & real[..., None], context=8, valid=real)
     here, there = model.fill(cells), model.fill(rows)
     assert_close(there.numbers.mean[:, 8:], here.numbers.mean[:, 6:])
     assert_close(there.logits[:, 8:], here.logits[:, 6:])
@@ -136,21 +137,21 @@ def test_the_objective_is_that_of_the_paper():
     cells, model = random_cells(), npt()
     log = model.fill(cells).log_prob(cells.values).clamp_min(-100)  # the most that one cell may cost
     for i, value in enumerate(masked_reconstruction(model, cells, features=0.3)):
-        asked = cells.asked[i]
+        asked = cells.queried[i]
         target, feature = log[i, asked[:, -1], -1].mean(), log[i, :, :-1][asked[:, :-1]].mean()
         assert_close(value, 0.7 * target + 0.3 * feature)
-    only = cells.asked.clone()
+    only = cells.queried.clone()
     only[:, :, :-1] = False
-    alone = masked_reconstruction(model, replace(cells, asked=only))
+    alone = masked_reconstruction(model, replace(cells, queried=only))
     assert_close(alone, torch.stack([log[i, only[i, :, -1], -1].mean() for i in range(2)]))
     for targets in (0, 2):  # none: all are features
         first = log.shape[2] - targets
         found = masked_reconstruction(model, replace(cells, targets=targets), features=0.3)
-        feature = torch.stack([log[i, :, :first][cells.asked[i, :, :first]].mean() for i in range(2)])
+        feature = torch.stack([log[i, :, :first][cells.queried[i, :, :first]].mean() for i in range(2)])
         if not targets:
             assert_close(found, feature)
             continue
-        target = torch.stack([log[i, :, first:][cells.asked[i, :, first:]].mean() for i in range(2)])
+        target = torch.stack([log[i, :, first:][cells.queried[i, :, first:]].mean() for i in range(2)])
         assert_close(found, 0.7 * target + 0.3 * feature)
 
 
@@ -181,7 +182,7 @@ def test_ranks_are_those_of_the_context():
     values = torch.tensor([3.0, 1.0, 2.0, 2.0, 9.0, -5.0]).double().view(1, -1, 1)
     seen = torch.ones_like(values, dtype=torch.bool)
     seen[0, 5] = False
-    units = ColumnStatistics.of(Cells(values, seen, ~seen, torch.zeros(1, 1, dtype=torch.long), 4))
+    units = ColumnStatistics.of(TableBatch(values, seen, ~seen, torch.zeros(1, 1, dtype=torch.long), 4))
     rank = torch.special.ndtr(units.rank(values))[0, :, 0] * 5 - 0.5
     assert_close(rank, torch.tensor([3.5, 0.5, 2.0, 2.0, 4.0, 0.0]).double())
     assert units.mean.item() == 2.0
@@ -196,8 +197,8 @@ def test_the_synthetic_prior_is_a_stream():
         assert 12 <= n <= 40
         assert 2 <= d <= 6
         assert cells.values.isfinite().all()
-        assert not (cells.seen & cells.asked).any()
-        assert not cells.seen[:, cells.context :, -1].any()
+        assert not (cells.observed & cells.queried).any()
+        assert not cells.observed[:, cells.context :, -1].any()
         coded = (cells.classes > 0)[:, None].expand(b, n, d)
         codes = cells.values[coded]
         assert (codes == codes.round()).all()

@@ -84,10 +84,10 @@ def test_the_objective_is_that_of_what_is_asked():
 
 def test_batches_are_a_function_of_seed_and_step():
     one, again, other = (LabelledSets(context=3, asked=4, batch=2, seed=seed, shift=1) for seed in (3, 3, 4))
-    assert all(torch.equal(a, b) for a, b in zip(one.task(9)[:2], again.task(9)[:2], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(one.task(9).parts[:2], again.task(9).parts[:2], strict=True))
     assert not torch.equal(one.task(9).images, other.task(9).images)
     assert not torch.equal(one.task(8).images, one.task(9).images)
-    assert (one.task(0).images.shape, one.task(0).shown) == ((2, 7, 8, 8, 1), 3)
+    assert (one.task(0).images.shape, one.task(0).support) == ((2, 7, 8, 8, 1), 3)
 
 
 def test_in_testing_images_for_training_are_shown():
@@ -101,7 +101,7 @@ def test_in_testing_images_for_training_are_shown():
     truth = LabelledImages(part="test").images
     assert truth.labels is not None
     of = {image.tobytes(): int(label) for image, label in zip(truth.pixels, truth.labels, strict=True)}
-    assert lesson.answers[0].tolist() == [of[image.tobytes()] for image in pixels[30:]]
+    assert lesson.query_labels[0].tolist() == [of[image.tobytes()] for image in pixels[30:]]
 
 
 # ---- training
@@ -130,8 +130,8 @@ def test_what_only_others_can_tell_is_learnt_from_them(tmp_path):
         optimiser.step()
     told = lesson(10**6)
     with torch.no_grad():
-        assert (made(*told.inputs).argmax(-1) == told.answers).double().mean() > 0.95
-        assert (made(told.images, 1 - told.inputs[1]).argmax(-1) == told.answers).double().mean() < 0.05
+        assert (made(*told.inputs).argmax(-1) == told.query_labels).double().mean() > 0.95
+        assert (made(told.images, 1 - told.inputs[1]).argmax(-1) == told.query_labels).double().mean() < 0.05
 
 
 def test_a_run_is_resumed_saved_and_evaluated(run, tmp_path, capsys):
@@ -156,7 +156,7 @@ def test_scores_are_what_they_say(run):
     scores, stream = judge(about), about.stream
     lesson = stream.task(0)
     with torch.no_grad():
-        right = about.model.eval()(*lesson.inputs).argmax(-1) == lesson.answers
+        right = about.model.eval()(*lesson.inputs).argmax(-1) == lesson.query_labels
     assert scores.found.accuracy == pytest.approx(right.double().mean().item())
     x, y = lesson.images[0].flatten(1), lesson.labels[0]
     means = torch.stack([x[:1024][y[:1024] == k].mean(0) for k in range(10)])
@@ -186,7 +186,7 @@ def test_what_will_not_do(tmp_path, unchecked):
         with pytest.raises(FillinError, match=message):
             fillin.create("npt-images", 1, 3, **{**TINY, **options})
     for said, message in (
-        (["--data.context=5000"], "context is 5,000, and digits has 1,618"), (["--data.asked=0"], "asked"),
+        (["--data.context=5000"], "context is 5,000, but digits has 1,618"), (["--data.asked=0"], "asked"),
         (["--model.name=classifier"], "go together|unknown setting"),
         (["--objective.name=classification"], "go together"), (["--data.source=nowhere"], "no such file"),
     ):  # fmt: skip

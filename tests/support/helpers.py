@@ -7,8 +7,8 @@ import torch
 from torch.distributions import Normal
 
 from fillin.data import GaussianProcessPrior, Task
-from fillin.data.cells import Cells
 from fillin.data.kernels import RBFKernel
+from fillin.data.task import TableBatch
 from fillin.models import Process, create, list_options
 
 TINY = {"width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3}
@@ -52,14 +52,14 @@ def random_task(b=2, nc=5, nt=4, dim_x=1, dim_y=1, dtype=torch.float64, places=6
     return Task(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
 
 
-def random_cells(b=2, n=9, numbers=3, dtype=torch.float64, context: int | None = 6) -> Cells:
+def random_cells(b=2, n=9, numbers=3, dtype=torch.float64, context: int | None = 6) -> TableBatch:
     """Tables of numbers and one column of three classes, a fifth of the cells missing and asked for."""
     values = torch.cat([torch.randn(b, n, numbers, dtype=dtype), torch.randint(0, 3, (b, n, 1)).to(dtype)], -1)
     values = torch.cat([values, torch.randn(b, n, 1, dtype=dtype)], -1)  # the target is the last
     seen = torch.rand(values.shape) > 0.2
     seen[:, context:, -1] = False
     classes = torch.tensor([[0] * numbers + [3, 0]]).expand(b, -1)
-    return Cells(values, seen, ~seen, classes, context)
+    return TableBatch(values, seen, ~seen, classes, context)
 
 
 def wave(n: int = 48) -> tuple[np.ndarray, np.ndarray]:

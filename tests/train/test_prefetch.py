@@ -7,7 +7,7 @@ import torch
 from support.helpers import SMALL, feeders
 
 from fillin.data import Task, curves
-from fillin.data.curves import make_generator
+from fillin.data.task import make_generator
 from fillin.train import read
 from fillin.train.loop import HELD_OUT, seed_step
 from fillin.train.prefetch import prefetch

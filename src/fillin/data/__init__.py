@@ -1,26 +1,13 @@
-"""Where tasks come from."""
+"""Training data: generators of tasks, their exact predictions, images and tables."""
 
 from fillin.data.curves import FUNCTIONS, PROTOCOLS, Curves, TaskLayout, curves
 from fillin.data.function_prior import BroadPrior
 from fillin.data.functions import FunctionPrior, GaussianProcessPrior, MixturePrior
 from fillin.data.kernels import KERNELS
 from fillin.data.limits import Limit, bayes_limit, oracle_limit
-from fillin.data.task import Stream, Task
+from fillin.data.task import Batch, Stream, TableBatch, Task
 
 __all__ = [
-    "FUNCTIONS",
-    "KERNELS",
-    "PROTOCOLS",
-    "BroadPrior",
-    "Curves",
-    "FunctionPrior",
-    "GaussianProcessPrior",
-    "Limit",
-    "MixturePrior",
-    "Stream",
-    "Task",
-    "TaskLayout",
-    "bayes_limit",
-    "curves",
-    "oracle_limit",
-]
+    "FUNCTIONS", "KERNELS", "PROTOCOLS", "Batch", "BroadPrior", "Curves", "FunctionPrior", "GaussianProcessPrior",
+    "Limit", "MixturePrior", "Stream", "TableBatch", "Task", "TaskLayout", "bayes_limit", "curves", "oracle_limit",
+]  # fmt: skip

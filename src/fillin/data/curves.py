@@ -1,4 +1,4 @@
-"""Streams of curves: which functions, at which places, how many points. Batch s is a function of (seed, s) alone.
+"""Streams of tasks on random curves. Batch s is a function of (seed, s) alone.
 
 >>> stream = curves("rbf", batch=4)
 >>> stream.task(0).xc.shape[0]
@@ -12,7 +12,6 @@ import re
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,18 +25,18 @@ from fillin.data.functions import (
     uniform,
 )
 from fillin.data.kernels import KERNELS, Kernel, ProductKernel, SumKernel, is_number, is_pair
-from fillin.data.task import Task
+from fillin.data.task import Task, check_counts, make_generator
 from fillin.errors import InputError, UnknownName, choose
 
-Counts = tuple[int, int]  # both ends included
+Counts = tuple[int, int]  # smallest and largest, both included
 
 
 @dataclass(frozen=True)
 class TaskLayout:
-    """Where the points of a task are: uniform in [low, high]^dim_x, both moved by `shift`.
+    """Numbers and locations of the points of a task: uniform in [low, high]^dim_x, shifted by `shift`.
 
-    Nc is uniform in `context` and Nt in `targets`, alike for the tasks of a batch; where `points` is given, Nc + Nt
-    stays below it. Targets may have a range of their own.
+    Nc is uniform in `context` and Nt in `targets`, equal for all tasks of a batch. Where `points` is given, Nc + Nt
+    stays below it. `target_range` is a separate range for targets.
     """
 
     context: Counts = (3, 46)
@@ -55,37 +54,38 @@ class TaskLayout:
                 raise InputError(f"curves: {name} must be two whole numbers, {least} ≤ first ≤ second, got {value!r}")
         if self.points is not None:
             if type(self.points) is not int:
-                raise InputError(f"curves: points must be a whole number, or None for any, got {self.points!r}")
+                raise InputError(f"curves: points must be a whole number, or None for no limit, got {self.points!r}")
             if self.points <= self.context[0] + self.targets[0]:
-                least = f"{self.context[0]} + {self.targets[0]}"
-                raise InputError(f"curves: points={self.points} leaves no room for {least}: points stay below it")
+                raise InputError(
+                    f"curves: points={self.points} must exceed the fewest context points plus the fewest targets, "
+                    f"{self.context[0]} + {self.targets[0]}"
+                )
         for name in ("range", "target_range"):
             value = getattr(self, name)
             if not (is_pair(value) and value[0] < value[1]) and (name, value) != ("target_range", None):
-                raise InputError(f"curves: {name} must be places (low, high) with low < high, got {value!r}")
+                raise InputError(f"curves: {name} must be two locations (low, high) with low < high, got {value!r}")
         if not is_number(self.shift):
             raise InputError(f"curves: shift must be a number, got {self.shift!r}")
-        if type(self.dim_x) is not int or self.dim_x < 1:
-            raise InputError(f"curves: dim_x must be a whole number of at least 1, got {self.dim_x!r}")
+        check_counts(self, "curves", dim_x=1)
 
     def draw(self, batch: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Places of context [b nc dx] and targets [b nt dx], in float64."""
-        most = math.inf if self.points is None else self.points - 1
-        nc = _between(self.context[0], min(self.context[1], most - self.targets[0]), random)
-        nt = _between(self.targets[0], min(self.targets[1], most - nc), random)
-        places = []
+        """Draw locations of the context [b nc dx] and of the targets [b nt dx], in float64."""
+        max_points = math.inf if self.points is None else self.points - 1
+        nc = _draw_count(self.context[0], min(self.context[1], max_points - self.targets[0]), random)
+        nt = _draw_count(self.targets[0], min(self.targets[1], max_points - nc), random)
+        locations = []
         for number, (low, high) in ((nc, self.range), (nt, self.target_range or self.range)):
-            places.append(self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x))
-        return places[0], places[1]
+            locations.append(self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x))
+        return locations[0], locations[1]
 
 
-def _between(low: int, high: float, random: torch.Generator) -> int:
+def _draw_count(low: int, high: float, random: torch.Generator) -> int:
     return int(torch.randint(low, int(high) + 1, (), generator=random))
 
 
 @dataclass(frozen=True)
 class Curves:
-    """A stream of tasks: `task(s)` is the same whoever asks, and whenever."""
+    """Stream of tasks on functions of one prior; `task(s)` depends on the seed and s alone."""
 
     function: FunctionPrior = field(default_factory=GaussianProcessPrior)
     layout: TaskLayout = field(default_factory=TaskLayout)
@@ -93,10 +93,7 @@ class Curves:
     seed: int = 0
 
     def __post_init__(self):
-        for name, least in (("batch", 1), ("seed", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(f"curves: {name} must be a whole number of at least {least}, got {value!r}")
+        check_counts(self, "curves", batch=1, seed=0)
         if self.function.dim_x not in (None, self.dim_x):
             raise InputError(f"curves: this function has {self.function.dim_x} input dimension, got dim_x={self.dim_x}")
 
@@ -109,31 +106,26 @@ class Curves:
         return self.function.dim_y
 
     def task(self, step: int) -> Task:
-        """Batch `step`."""
+        """Return batch `step`."""
         return self.draw(step)[0]
 
     def draw(self, step: int) -> tuple[Task, Any]:
-        """Batch `step`, and the unknowns that made it: `function.given(unknowns, task)` is the answer."""
+        """Return batch `step` and the parameters of its functions (see `FunctionPrior.true_hypothesis`)."""
         random = make_generator(self.seed, step)
         xc, xt = self.layout.draw(self.batch, random)
-        y, unknowns = self.function.draw(torch.cat([xc, xt], 1), random)
+        y, parameters = self.function.draw(torch.cat([xc, xt], 1), random)
         nc = xc.shape[1]
-        return Task(xc.float(), y[:, :nc].float(), xt.float(), y[:, nc:].float()), unknowns
+        return Task(xc.float(), y[:, :nc].float(), xt.float(), y[:, nc:].float()), parameters
 
     def validation_stream(self, seed: int) -> "Curves":
         return replace(self, seed=seed, batch=4)
 
     def at(self, **layout: Any) -> "Curves":
-        """The same functions at other places: `stream.at(shift=4.0)`."""
+        """Return the same functions with other locations: `stream.at(shift=4.0)`."""
         return replace(self, layout=replace(self.layout, **layout))
 
 
-def make_generator(*seeds: int) -> torch.Generator:
-    """Random numbers that depend on all of `seeds`. torch keeps 32 bits of a seed, so they are mixed into those."""
-    return torch.Generator().manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
-
-
-# What is known of a protocol: where points are, and what hyperparameters are.
+# Layout and ranges of hyperparameters of each protocol.
 _HYPER = {"length": (0.1, 0.6), "scale": (0.1, 1.0), "noise": 0.02}
 PROTOCOLS: dict[str, tuple[TaskLayout, dict[str, Any]]] = {
     # Nguyen & Grover 2022, and with it LBANP and CMANP: Nc ~ U[3, 47), Nt ~ U[3, 50 − Nc)
@@ -155,20 +147,20 @@ FUNCTIONS: dict[str, type] = {
 
 
 def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: int = 0, **options: Any) -> Curves:
-    """A stream from words.
+    """Return a stream described in words.
 
-    `function` is a kernel or another function by name; `+` and `*` combine kernels, `|` mixes functions, and a number
-    before one is its weight: "2 rbf | matern-5/2 | rbf * periodic | sawtooth". `protocol` sets places, counts and
-    hyperparameters as a paper does; `options` override them: every field of `TaskLayout`, and what the function has of
-    `noise`, `logarithmic` and ranges of hyperparameters ("length", "scale", "period", "drift", "mix", "frequency").
+    `function` is the name of a kernel or of another function. `+` and `*` combine kernels, `|` mixes functions, and a
+    number before a function is its weight: "2 rbf | matern-5/2 | rbf * periodic | sawtooth". `protocol` sets locations,
+    counts and hyperparameters as in a paper. `options` override it: every field of `TaskLayout`, and those of `noise`,
+    `logarithmic` and the ranges "length", "scale", "period", "drift", "mix", "frequency" that the function has.
     """
     settings = defaults(protocol, function)
     for option in options:
         if option not in settings:
             raise UnknownName(f"option of {function!r}", option, settings)
     settings |= {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
-    places = {f.name: settings.pop(f.name) for f in fields(TaskLayout)}
-    return Curves(parse_function(function, settings), TaskLayout(**places), batch, seed)
+    layout = TaskLayout(**{f.name: settings.pop(f.name) for f in fields(TaskLayout)})
+    return Curves(parse_function(function, settings), layout, batch, seed)
 
 
 def defaults(protocol: str, function: str = "rbf") -> dict[str, Any]:
@@ -176,53 +168,53 @@ def defaults(protocol: str, function: str = "rbf") -> dict[str, Any]:
     layout, hyper = PROTOCOLS[choose("protocol", protocol, PROTOCOLS)]
     words = {word for part in re.split(r"[|+*]", str(function)) for word in part.split()}
     kinds = [kind for name, kind in FUNCTIONS.items() if name in words]
-    own = {f.name: hyper.get(f.name, f.default) for kind in kinds for f in fields(kind) if f.name != "dim_y"}
+    options = {f.name: hyper.get(f.name, f.default) for kind in kinds for f in fields(kind) if f.name != "dim_y"}
     if words & set(KERNELS):
-        own["noise"] = hyper["noise"]
-    return {**{f.name: getattr(layout, f.name) for f in fields(TaskLayout)}, **own}
+        options["noise"] = hyper["noise"]
+    return {**{f.name: getattr(layout, f.name) for f in fields(TaskLayout)}, **options}
 
 
 def parse_function(text: str, hyper: dict[str, Any]) -> FunctionPrior:
-    """The function that is written in words, as in `curves`, with these ranges of hyperparameters."""
+    """Return the function described in words, as in `curves`, with these ranges of hyperparameters."""
     members, weights = [], []
     for part in str(text).split("|"):
         words = part.strip().split(maxsplit=1)
-        weight = _number(words[0]) if len(words) == 2 else None
+        weight = _parse_number(words[0]) if len(words) == 2 else None
         if weight is not None and not 0 < weight < math.inf:
             raise InputError(f"curves: a weight must be a positive number, got {words[0]} before {words[1]!r}")
         weights.append(1.0 if weight is None else weight)
-        members.append(_function(part.strip() if weight is None else words[1], hyper))
+        members.append(_parse_member(part.strip() if weight is None else words[1], hyper))
     return members[0] if len(members) == 1 else MixturePrior(tuple(members), tuple(weights))
 
 
-def _number(word: str) -> float | None:
+def _parse_number(word: str) -> float | None:
     try:
         return float(word)
     except ValueError:
         return None
 
 
-def _function(text: str, hyper: dict[str, Any]) -> FunctionPrior:
+def _parse_member(text: str, hyper: dict[str, Any]) -> FunctionPrior:
     if text in FUNCTIONS and text not in KERNELS:
         kind = FUNCTIONS[text]
         return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
-    return GaussianProcessPrior(_kernel(text, hyper), hyper["noise"], bool(hyper.get("logarithmic", False)))
+    return GaussianProcessPrior(_parse_kernel(text, hyper), hyper["noise"], bool(hyper.get("logarithmic", False)))
 
 
-def _kernel(text: str, hyper: dict[str, Any]) -> Kernel:
-    """Sums of products: * binds more tightly than +."""
+def _parse_kernel(text: str, hyper: dict[str, Any]) -> Kernel:
+    """Parse sums of products: * binds more tightly than +."""
     sums = []
     for term in text.split("+"):
-        factors = [_basic(name.strip(), hyper) for name in term.split("*")]
+        factors = [_make_kernel(name.strip(), hyper) for name in term.split("*")]
         sums.append(factors[0] if len(factors) == 1 else ProductKernel(tuple(factors)))
     return sums[0] if len(sums) == 1 else SumKernel(tuple(sums))
 
 
-def _basic(name: str, hyper: dict[str, Any]) -> Kernel:
+def _make_kernel(name: str, hyper: dict[str, Any]) -> Kernel:
     if not name:
         raise InputError("curves: a function is missing; write for example 'rbf + periodic | 0.5 sawtooth'")
     if name in FUNCTIONS and name not in KERNELS:
-        raise InputError(f"curves: {name} is no kernel, so it cannot be added or multiplied; mix it with |")
+        raise InputError(f"curves: {name} is not a kernel, so it cannot be added or multiplied; mix it with |")
     kind = KERNELS.get(name)
     if kind is None:
         raise UnknownName("function", name, FUNCTIONS)

@@ -1,9 +1,9 @@
-"""The broad prior that pretrained models learn from: what curves and fields of the world may look like.
+"""Broad prior over curves and fields, on which the pretrained fillers are trained.
 
-A task draws where its points are (evenly, scattered, in clusters), which of them are hidden (anywhere, in blocks, at an
-end), a function (Gaussian processes of many kernels, their sums and products, waves, warped, with changes of regime),
-and how it is observed (noise of any size, uneven, with heavy tails and outliers, sometimes with known errors). Some
-tasks are plain: those of the protocol by which papers compare models.
+A task draws its locations (regular, scattered, clustered), its targets among them (anywhere, in blocks, at an end), a
+function (Gaussian processes of many kernels, their sums and products, waves, warped, with changes of regime), and how
+the function is observed (noise of any size, heteroscedastic, with heavy tails and outliers, sometimes with known
+errors). A share of the tasks follows the protocol by which papers compare models.
 """
 
 import math
@@ -14,21 +14,23 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.data.curves import PROTOCOLS, make_generator, parse_function
+from fillin.data.curves import PROTOCOLS, parse_function
 from fillin.data.functions import FunctionPrior, MixturePrior, uniform
 from fillin.data.kernels import Range, is_number, is_pair, within
-from fillin.data.task import Task
+from fillin.data.task import Task, make_generator
 from fillin.errors import InputError
 
-# Kernels and waves, with their shares. Lengths are in quarters of the width of all points.
+# Kernels and waves with their weights. Lengths are in quarters of the width of all points.
 FUNCTIONS = (
     "3 rbf | 2 matern-5/2 | 2 matern-3/2 | 1.5 matern-1/2 | 1 rational-quadratic | 2 periodic | 2 weakly-periodic | "
     "1.5 rbf + rbf | 1 rbf + matern-1/2 | 1 rbf + linear | 1.5 periodic + rbf | 2 weakly-periodic + rbf | "
     "2 weakly-periodic + linear + matern-3/2 | 1 rbf * linear | 1 periodic * linear + linear | 0.5 linear | "
     "1 weakly-periodic + weakly-periodic | 1 periodic + periodic + rbf"
 )
-FLAT = "2 rbf | 2 matern-5/2 | 2 matern-3/2 | 1.5 matern-1/2 | 1 rational-quadratic | 2 rbf + rbf | 1 rbf + linear"
-PLAIN = "2 rbf | 2 matern-5/2 | periodic"
+FUNCTIONS_ND = (
+    "2 rbf | 2 matern-5/2 | 2 matern-3/2 | 1.5 matern-1/2 | 1 rational-quadratic | 2 rbf + rbf | 1 rbf + linear"
+)
+PROTOCOL_FUNCTIONS = "2 rbf | 2 matern-5/2 | periodic"
 WAVES = " | 0.5 sawtooth | 0.5 square-wave"
 HYPER: dict[str, Any] = {
     "length": (0.05, 4.0), "scale": (0.05, 1.0), "period": (0.04, 3.0), "drift": (0.5, 20.0), "mix": (0.2, 3.0),
@@ -38,10 +40,10 @@ HYPER: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class BroadPrior:
-    """A stream of tasks of `points` each (log-uniform), as many in a batch as have about so many `pairs`.
+    """Stream of tasks with a log-uniform number of `points`, in batches of about `pairs` pairs of points.
 
-    The share `plain` has the kernels, places and noise of the protocol `tnp`. With `columns` a batch has 1 to dim_x of
-    them, some of more weight than others: what a radial model is to learn from.
+    A share `plain` of the tasks has the kernels, locations and noise of the protocol `tnp`. With `columns` a batch has
+    1 to dim_x input columns, some with more weight than others, as training data of radial models.
     """
 
     dim_x: int = 1
@@ -57,14 +59,14 @@ class BroadPrior:
         if not (is_pair(self.points) and 4 <= self.points[0] <= self.points[1]):
             raise InputError(f"broad: points must be two whole numbers of at least 4, got {self.points!r}")
         if not (is_number(self.plain) and 0 <= self.plain <= 1):
-            raise InputError(f"broad: plain is a share of tasks, from 0 to 1, got {self.plain!r}")
+            raise InputError(f"broad: plain must be a share of tasks from 0 to 1, got {self.plain!r}")
 
     @property
     def batch(self) -> int:
-        """Of a task of middling size."""
-        return self._batch(round(math.sqrt(self.points[0] * self.points[1])))
+        """Batch size for the geometric mean of the numbers of points."""
+        return self._batch_size(round(math.sqrt(self.points[0] * self.points[1])))
 
-    def _batch(self, points: int) -> int:
+    def _batch_size(self, points: int) -> int:
         return max(2, min(64, self.pairs // (points * (points + 100))))
 
     def validation_stream(self, seed: int) -> "BroadPrior":
@@ -73,68 +75,72 @@ class BroadPrior:
     def task(self, step: int) -> Task:
         random = make_generator(self.seed, step)
         total = round(float(within(uniform(random, 1), self.points, logarithmic=True)))
-        batch = self._batch(total)
+        batch = self._batch_size(total)
         nc = min(total - 1, int(total * float(uniform(random, 1))))
         dim_x = int(torch.randint(1, self.dim_x + 1, (), generator=random)) if self.columns else self.dim_x
         plain = uniform(random, batch) < self.plain
-        x = places(batch, total, dim_x, random)
+        x = draw_locations(batch, total, dim_x, random)
         x = torch.where(plain[:, None, None], 4 * uniform(random, *x.shape) - 2, x)
         order = torch.where(
             plain[:, None], uniform(random, batch, total).argsort(1), order_context_first(x, nc, random)
         )
         x = x.gather(1, order[..., None].expand(x.shape))
         if self.columns:
-            x = x * _weights(batch, dim_x, random)
-        clean = values(x, random)
-        y, error = observe(x, clean, self.noise, random)
+            x = x * _column_weights(batch, dim_x, random)
+        f = draw_functions(x, random)
+        y, error = observe(x, f, self.noise, random)
         if plain.any():
-            clean[plain] = _plain(noise=0.0).draw(x[plain], random)[0]
-            y[plain] = clean[plain] + _TNP["noise"] * torch.randn(clean[plain].shape, generator=random, dtype=y.dtype)
+            f[plain] = _protocol_prior(noise=0.0).draw(x[plain], random)[0]
+            y[plain] = f[plain] + _TNP["noise"] * torch.randn(f[plain].shape, generator=random, dtype=y.dtype)
             error[plain] = 0
         parts = [part.float() for part in (x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])]
-        return Task(*parts, error_c=error[:, :nc].float(), noise_free_t=clean[:, nc:].float())
+        return Task(*parts, error_c=error[:, :nc].float(), noise_free_t=f[:, nc:].float())
 
 
 _TNP = PROTOCOLS["tnp"][1]
 
 
-def _plain(**options) -> FunctionPrior:
-    return parse_function(PLAIN, {**_TNP, **options})
+def _protocol_prior(**options) -> FunctionPrior:
+    return parse_function(PROTOCOL_FUNCTIONS, {**_TNP, **options})
 
 
 def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> FunctionPrior:
-    """What of this prior has a closed form: its Gaussian processes in one dimension under Gaussian noise, neither
-    warped nor broken. `fillin.data.limits.bayes_limit` tells how well anyone could do there."""
+    """Return the part of this prior with closed-form predictions: Gaussian processes in one dimension, Gaussian noise.
+
+    `fillin.data.limits.bayes_limit` evaluates the best possible likelihood on it.
+    """
     rest = parse_function(FUNCTIONS, {**HYPER, "scale": (0.3, 1.0), "noise": noise})
-    return MixturePrior((_plain(), rest), (plain, 1 - plain))
+    return MixturePrior((_protocol_prior(), rest), (plain, 1 - plain))
 
 
-def _weights(batch: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b 1 dx"]:
-    """How much a column matters. Their squares add up to one, so that the diagonal of [−2, 2]^dx becomes 4 long."""
+def _column_weights(batch: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b 1 dx"]:
+    """Draw the relevance of each column. Squares add up to 1, so that the diagonal of [−2, 2]^dx has length 4."""
     weights = within(uniform(random, batch, 1, dim_x), (0.03, 1.0), logarithmic=True)
     weights = torch.where(uniform(random, batch, 1, dim_x) < 0.3, 1.0, weights)
     return weights / torch.linalg.vector_norm(weights, dim=-1, keepdim=True)
 
 
-def places(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:
-    """n places in [−2, 2]^dx: four tasks in ten evenly (half on a lattice where dx > 1), the others scattered."""
+def draw_locations(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:
+    """Draw n locations in [−2, 2]^dx: regular in 40 % of the tasks (a lattice in 50 % for dx > 1), else scattered."""
     if dim_x == 1:
-        # steps of a renewal process: shape 50 is nearly even, 0.2 comes in clusters
+        # steps of a renewal process: shape 50 is nearly regular, 0.2 is clustered
         shape = within(uniform(random, batch, 1), (0.2, 50.0), logarithmic=True).expand(-1, n + 1)
         steps = torch._standard_gamma(shape.contiguous(), generator=random).clamp_min(1e-6)
-        even = uniform(random, batch, 1) < 0.4
-        x = torch.where(even, 1.0, steps).cumsum(1)
+        regular = uniform(random, batch, 1) < 0.4
+        x = torch.where(regular, 1.0, steps).cumsum(1)
         return (4 * (x[:, :n] / x[:, n:]) - 2)[..., None]
     x = 4 * uniform(random, batch, n, dim_x) - 2
-    side = math.ceil((2 * n) ** (1 / dim_x))  # half of the nodes of a lattice, each of them once
+    side = math.ceil((2 * n) ** (1 / dim_x))  # half of the nodes of a lattice, without repetition
     lattice = torch.cartesian_prod(*[torch.linspace(-2, 2, side, dtype=x.dtype)] * dim_x)
     nodes = torch.stack([lattice[torch.randperm(len(lattice), generator=random)[:n]] for _ in range(batch)])
     return torch.where(uniform(random, batch, 1, 1) < 0.5, nodes, x)
 
 
 def order_context_first(x: Float[Tensor, "b n dx"], nc: int, random: torch.Generator) -> Int64[Tensor, "b n"]:
-    """An order of the points: nc that are known, then those that are hidden (in no order), per task anywhere, in up to
-    four blocks, beyond an end, or some of each."""
+    """Return an order of the points: nc context points, then the targets in random order.
+
+    The targets of a task lie anywhere, in up to four blocks, beyond an end, or in a mixture of these.
+    """
     b, n, dim_x = x.shape
     scattered = uniform(random, b, n)
     centres = 4 * uniform(random, b, 4, dim_x) - 2
@@ -143,74 +149,74 @@ def order_context_first(x: Float[Tensor, "b n dx"], nc: int, random: torch.Gener
     direction = torch.randn(b, dim_x, 1, generator=random, dtype=x.dtype)
     ahead = -(x @ direction)[..., 0] * torch.where(uniform(random, b, 1) < 0.7, direction[:, 0].sign(), 1)
     kind = uniform(random, b, 1)
-    near = torch.where(kind < 0.35, far, ahead)  # small where it is to be hidden
+    near = torch.where(kind < 0.35, far, ahead)  # small for targets
     rank = near.argsort(1).argsort(1) / n
     mixed = torch.where(uniform(random, b, 1) < 0.3, 0.3 * uniform(random, b, 1), 0)
     key = torch.where(kind < 0.5, -rank + mixed * scattered, scattered)
     order = key.argsort(1)
-    return torch.cat([order[:, :nc], _shuffled(order[:, nc:], random)], 1)
+    return torch.cat([order[:, :nc], _shuffle(order[:, nc:], random)], 1)
 
 
-def _shuffled(order: Tensor, random: torch.Generator) -> Tensor:
+def _shuffle(order: Tensor, random: torch.Generator) -> Tensor:
     return order.gather(1, uniform(random, *order.shape).argsort(1))
 
 
-def values(x: Float[Tensor, "b n dx"], random: torch.Generator) -> Float[Tensor, "b n 1"]:
-    """Functions without noise, each with a deviation of one, or nearly."""
-    f = unit(_prior(x.shape[-1]).draw(x, random)[0])
+def draw_functions(x: Float[Tensor, "b n dx"], random: torch.Generator) -> Float[Tensor, "b n 1"]:
+    """Draw noise-free functions at x, each with a standard deviation of about 1."""
+    f = standardise(_prior(x.shape[-1]).draw(x, random)[0])
     changed = uniform(random, len(x)) < 0.1
     if changed.any():
-        f[changed] = unit(_change(x[changed], f[changed], random))
+        f[changed] = standardise(_change_regime(x[changed], f[changed], random))
     warped = uniform(random, len(x)) < 0.3
     if warped.any():
-        f[warped] = unit(_warp(f[warped], random))
+        f[warped] = standardise(_warp(f[warped], random))
     return f
 
 
 def _prior(dim_x: int) -> FunctionPrior:
-    return parse_function((FUNCTIONS if dim_x == 1 else FLAT) + WAVES, HYPER)
+    return parse_function((FUNCTIONS if dim_x == 1 else FUNCTIONS_ND) + WAVES, HYPER)
 
 
-def unit(f: Float[Tensor, "b n 1"]) -> Float[Tensor, "b n 1"]:
+def standardise(f: Float[Tensor, "b n 1"]) -> Float[Tensor, "b n 1"]:
     return (f - f.mean(1, keepdim=True)) / f.std(1, keepdim=True).clamp_min(1e-6)
 
 
-def _change(x: Tensor, f: Tensor, random: torch.Generator) -> Tensor:
-    """Another function, and another level, beyond a place that is drawn."""
-    other = unit(_prior(x.shape[-1]).draw(x, random)[0])
+def _change_regime(x: Tensor, f: Tensor, random: torch.Generator) -> Tensor:
+    """Switch to another function and another level beyond a random location."""
+    other = standardise(_prior(x.shape[-1]).draw(x, random)[0])
     direction = torch.randn(len(x), x.shape[-1], 1, generator=random, dtype=x.dtype)
     along = x @ direction
     cut = along.gather(1, torch.randint(x.shape[1], (len(x), 1, 1), generator=random))
     size, level = within(uniform(random, len(x), 1, 1), (0.1, 3.0)), torch.randn(len(x), 1, 1, generator=random)
-    same = uniform(random, len(x), 1, 1) < 0.4  # of those a step alone
+    same = uniform(random, len(x), 1, 1) < 0.4  # a change of level alone
     return torch.where(along < cut, f, torch.where(same, f, size * other) + 2 * level)
 
 
 def _warp(f: Tensor, random: torch.Generator) -> Tensor:
-    """exp, sinh, tanh, |·|, steps, a floor: values that are positive, bounded, counted or cut off."""
+    """Apply exp, sinh, tanh, |·|, rounding or a floor: positive, bounded, discrete or censored values."""
     size = within(uniform(random, len(f), 1, 1), (0.3, 2.0))
-    forms = (
+    warps = (
         torch.exp(size * f), torch.sinh(size * f), torch.tanh(size * f), f.abs(), (2 * size * f).round(),
         (f - size + 1).clamp_min(0) + 1e-3 * f, torch.exp(0.5 * f),
     )  # fmt: skip
-    choice = torch.randint(len(forms), (len(f), 1, 1), generator=random)
-    return sum((torch.where(choice == i, form, 0) for i, form in enumerate(forms)), torch.zeros_like(f))
+    choice = torch.randint(len(warps), (len(f), 1, 1), generator=random)
+    return sum((torch.where(choice == i, warp, 0) for i, warp in enumerate(warps)), torch.zeros_like(f))
 
 
 def observe(
-    x: Float[Tensor, "b n dx"], clean: Float[Tensor, "b n 1"], noise: Range, random: torch.Generator
+    x: Float[Tensor, "b n dx"], f: Float[Tensor, "b n 1"], noise: Range, random: torch.Generator
 ) -> tuple[Float[Tensor, "b n 1"], Float[Tensor, "b n 1"]]:
-    """y, and the errors of it that are known (0: none)."""
-    shape, b = clean.shape, len(clean)
+    """Add noise to f. Returns y and the known standard deviations of its errors (0 where unknown)."""
+    shape, b = f.shape, len(f)
     sigma = within(uniform(random, b, 1, 1), noise, logarithmic=True)
     direction = torch.randn(b, x.shape[-1], 1, generator=random, dtype=x.dtype)
-    uneven = torch.where(uniform(random, b, 1, 1) < 0.15, (x @ direction).clamp(-2, 2), 0).exp()
+    heteroscedastic = torch.where(uniform(random, b, 1, 1) < 0.15, (x @ direction).clamp(-2, 2), 0).exp()
     freedom = torch.where(uniform(random, b, 1, 1) < 0.2, within(uniform(random, b, 1, 1), (2.0, 8.0)), 1e6)
     chi = torch._standard_gamma((freedom / 2).expand(shape).contiguous(), generator=random) / (freedom / 2)
     tails = torch.randn(shape, generator=random, dtype=x.dtype) / chi.clamp_min(1e-3).sqrt()
-    wild = (uniform(random, *shape) < 0.04) & (uniform(random, b, 1, 1) < 0.08)
-    tails = torch.where(wild, 10 * tails, tails)
+    outlier = (uniform(random, *shape) < 0.04) & (uniform(random, b, 1, 1) < 0.08)
+    tails = torch.where(outlier, 10 * tails, tails)
     known = uniform(random, b, 1, 1) < 0.15
     error = torch.where(known, within(uniform(random, *shape), (0.01, 1.0), logarithmic=True), 0)
-    y = clean + sigma * uneven * tails + error * torch.randn(shape, generator=random, dtype=x.dtype)
+    y = f + sigma * heteroscedastic * tails + error * torch.randn(shape, generator=random, dtype=x.dtype)
     return y, error

@@ -1,11 +1,11 @@
-"""Covariances whose hyperparameters are drawn anew each task.
+"""Covariance functions with a prior over their hyperparameters.
 
-A kernel says from which ranges its hyperparameters come; uniforms in (0, 1) choose among them. Random uniforms make
-data, a low-discrepancy sequence of them makes the Bayes limit: both read the prior through the same map.
+A kernel holds the range of each hyperparameter and maps uniforms in (0, 1) to it. Random uniforms generate data; a
+low-discrepancy sequence integrates over the prior for the Bayes limit. Both use the same map.
 
     kernel = RBFKernel(length=(0.1, 0.6)) + PeriodicKernel() * RBFKernel(length=(1, 4))
-    theta = kernel.hyper(torch.rand(16, kernel.size))     # [16 size]
-    kernel(xa, xb, theta)                                 # [16 n m]
+    theta = kernel.from_uniform(torch.rand(16, kernel.size))     # [16 size]
+    kernel(xa, xb, theta)                                        # [16 n m]
 """
 
 import math
@@ -24,44 +24,44 @@ Range = tuple[float, float]
 
 
 def within(u: Tensor, bounds: Range, logarithmic: bool = False) -> Tensor:
-    """u in (0, 1) → bounds, uniformly or log-uniformly."""
+    """Map u in (0, 1) to the range `bounds`, uniformly or log-uniformly."""
     low, high = bounds
     return low * (high / low) ** u if logarithmic else low + (high - low) * u
 
 
 def is_number(value) -> bool:
-    """A finite number; True and False are none."""
+    """Test for a finite number; True and False are not numbers."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_pair(value) -> bool:
-    """Two finite numbers."""
+    """Test for two finite numbers."""
     return isinstance(value, tuple | list) and len(value) == 2 and all(is_number(v) for v in value)
 
 
 def check_range(where: str, name: str, value) -> None:
-    """An error unless `value` is (low, high) with 0 < low ≤ high."""
+    """Raise an error unless `value` is (low, high) with 0 < low ≤ high."""
     if not (is_pair(value) and 0 < value[0] <= value[1] < math.inf):
         raise InputError(f"{where}: {name} must be a range (low, high) with 0 < low ≤ high, got {value!r}")
 
 
 class Kernel(ABC):
-    """k(x, x'; θ), with a prior over θ."""
+    """Covariance function k(x, x'; θ) with a prior over its hyperparameters θ."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """How many hyperparameters it has."""
+        """Number of hyperparameters."""
 
     @abstractmethod
-    def hyper(self, u: Float[Tensor, "*b size"]) -> Float[Tensor, "*b size"]:
-        """θ of the prior at the uniforms u."""
+    def from_uniform(self, u: Float[Tensor, "*b size"]) -> Float[Tensor, "*b size"]:
+        """Map uniforms u to hyperparameters θ of the prior."""
 
     @abstractmethod
     def __call__(
         self, xa: Float[Tensor, "*b n dx"], xb: Float[Tensor, "*b m dx"], theta: Float[Tensor, "*b size"]
     ) -> Float[Tensor, "*b n m"]:
-        """The covariance of f at xa with f at xb, where hyperparameters are `theta`."""
+        """Return the covariance of f(xa) with f(xb) under hyperparameters `theta`."""
 
     def __add__(self, other: "Kernel") -> "Kernel":
         return SumKernel((self, other))
@@ -72,9 +72,10 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class BaseKernel(Kernel):
-    """One kernel: each field is the range of a hyperparameter, uniform in it, or log-uniform where `logarithmic`.
+    """Single kernel. Each field is the range of a hyperparameter, whose prior is uniform, or log-uniform if
+    `logarithmic`.
 
-    A subclass says what it is at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1].
+    Subclasses define the kernel at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1].
     """
 
     correlation: ClassVar[Callable[..., Tensor]]
@@ -90,15 +91,15 @@ class BaseKernel(Kernel):
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:
-        """Their names, in the order of θ."""
+        """Names of the hyperparameters, in the order of θ."""
         return tuple(f.name for f in fields(self) if f.type in (Range, "Range"))
 
     @property
     def size(self) -> int:
         return len(self.hyperparameters)
 
-    def hyper(self, u):
-        # output scales are always uniform; the rest may be log-uniform
+    def from_uniform(self, u):
+        # output scales are always uniform; the others may be log-uniform
         columns = (
             within(u[..., i], getattr(self, name), self.logarithmic and name != "scale")
             for i, name in enumerate(self.hyperparameters)
@@ -112,7 +113,7 @@ class BaseKernel(Kernel):
 
 
 def distance(xa: Tensor, xb: Tensor) -> Tensor:
-    """‖xa − xb‖ [*b n m]; pairwise by subtraction, exact also where points are close."""
+    """Return ‖xa − xb‖ [*b n m], by subtraction, which stays exact for close points."""
     return torch.linalg.vector_norm(xa[..., :, None, :] - xb[..., None, :, :], dim=-1)
 
 
@@ -161,7 +162,7 @@ class PeriodicKernel(BaseKernel):
 
 @dataclass(frozen=True)
 class WeaklyPeriodicKernel(PeriodicKernel):
-    """A periodic kernel whose pattern changes slowly: times exp(−½ r²/drift²)."""
+    """Periodic kernel times exp(−½ r²/drift²): a pattern that changes slowly."""
 
     drift: Range = (0.5, 2.0)
 
@@ -171,7 +172,7 @@ class WeaklyPeriodicKernel(PeriodicKernel):
 
 @dataclass(frozen=True)
 class RationalQuadraticKernel(BaseKernel):
-    """scale² (1 + r²/(2 mix length²))^−mix: RBFs of many lengths at once."""
+    """scale² (1 + r²/(2 mix length²))^−mix: a scale mixture of RBF kernels."""
 
     mix: Range = (0.5, 2.0)
 
@@ -180,7 +181,7 @@ class RationalQuadraticKernel(BaseKernel):
 
 
 class LinearKernel(BaseKernel):
-    """scale² (1 + x·x'/length²): straight lines through no point in particular."""
+    """scale² (1 + x·x'/length²): linear functions with an intercept."""
 
     def correlation(self, xa, xb, length):
         return 1 + xa @ xb.mT / length.square()
@@ -197,15 +198,15 @@ class _CompositeKernel(Kernel):
     def _split(self, theta: Tensor) -> tuple[Tensor, ...]:
         return theta.split([part.size for part in self.parts], -1)
 
-    def hyper(self, u):
-        return torch.cat([part.hyper(own) for part, own in zip(self.parts, self._split(u), strict=True)], -1)
+    def from_uniform(self, u):
+        return torch.cat([part.from_uniform(v) for part, v in zip(self.parts, self._split(u), strict=True)], -1)
 
     def _grams(self, xa, xb, theta) -> list[Tensor]:
-        return [part(xa, xb, own) for part, own in zip(self.parts, self._split(theta), strict=True)]
+        return [part(xa, xb, values) for part, values in zip(self.parts, self._split(theta), strict=True)]
 
 
 class SumKernel(_CompositeKernel):
-    """k₁ + k₂ + …: independent functions, added."""
+    """k₁ + k₂ + …: the kernel of a sum of independent functions."""
 
     def __call__(self, xa, xb, theta):
         return torch.stack(self._grams(xa, xb, theta)).sum(0)

@@ -1,7 +1,7 @@
-"""Points in the unit cube where a posterior has its mass, with weights that keep averages under it right.
+"""Adaptive importance sampling in the unit cube.
 
-A posterior may be far narrower than its prior: the period of a curve with thirty cycles is known to a thousandth. Even
-points miss it, so later rounds draw where earlier ones found the most, with the spread of what they found.
+A posterior may be far narrower than its prior: the period of a curve with thirty cycles is known to a thousandth. A
+low-discrepancy sequence misses it, so later rounds draw around the best points of earlier ones.
 """
 
 import math
@@ -13,41 +13,42 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 _ROUNDS = 8
-_CENTRES = 16  # a round draws around so many points
+_CENTRES = 16  # points around which a round draws
 
 
-def adapt(
+def importance_sample(
     evidence: Callable[[Float[Tensor, "s b k"]], Float[Tensor, "s b"]], number: int, tasks: int, size: int
 ) -> tuple[Float[Tensor, "s b k"], Float[Tensor, "s b"]]:
-    """Points u_s in [0, 1]^size for each of `tasks` posteriors ∝ exp(evidence(u)), and ln q(u_s), the density that they
-    were drawn with: the mean of f(u_s) with weights ∝ exp(evidence(u_s))/q(u_s) is the posterior mean of f.
+    """Draw points u_s in [0, 1]^size for each of `tasks` posteriors ∝ exp(evidence(u)). Returns u_s and ln q(u_s).
 
-    A quarter of the points are even (Sobol). Each round draws from Gaussians around the best points so far, with their
-    covariance; "best" is by the posterior to a power at which several points share the weight, so that rounds close in
-    step by step (population Monte Carlo, Cappé et al. 2004). q is that of all rounds together (the balance heuristic
-    of Veach & Guibas 1995).
+    The mean of f(u_s) with weights ∝ exp(evidence(u_s))/q(u_s) estimates the posterior mean of f.
+
+    A quarter of the points are a Sobol sequence. Each round then draws from Gaussians around the best points so far,
+    with their covariance. "Best" is by the posterior tempered so that several points share the weight; rounds close in
+    step by step (population Monte Carlo, Cappé et al. 2004). q is the density of all rounds together (the balance
+    heuristic of Veach & Guibas 1995).
     """
-    share = (number - number // 4) // _ROUNDS
-    even = number - share * _ROUNDS
-    u = SobolEngine(size, scramble=True, seed=0).draw(even, dtype=torch.float64)[:, None].expand(-1, tasks, -1)
-    found, log_q = evidence(u), torch.zeros(even, tasks, dtype=torch.float64)
+    per_round = (number - number // 4) // _ROUNDS
+    first = number - per_round * _ROUNDS
+    u = SobolEngine(size, scramble=True, seed=0).draw(first, dtype=torch.float64)[:, None].expand(-1, tasks, -1)
+    log_p, log_q = evidence(u), torch.zeros(first, tasks, dtype=torch.float64)
     random = torch.Generator().manual_seed(0)
-    rounds: list[_Round] = []
-    for _ in range(_ROUNDS if share else 0):
-        rounds.append(_Round(u, found - log_q))
-        drawn = rounds[-1].draw(share, random)
+    rounds: list[_Proposal] = []
+    for _ in range(_ROUNDS if per_round else 0):
+        rounds.append(_Proposal(u, log_p - log_q))
+        drawn = rounds[-1].draw(per_round, random)
         inside = ((drawn > 0) & (drawn < 1)).all(-1)
-        drawn = drawn.clamp(1e-9, 1 - 1e-9)  # outside the prior: never counted
-        found = torch.cat([found, evidence(drawn).masked_fill(~inside, -math.inf)])
+        drawn = drawn.clamp(1e-9, 1 - 1e-9)  # points outside the prior get weight zero
+        log_p = torch.cat([log_p, evidence(drawn).masked_fill(~inside, -math.inf)])
         u = torch.cat([u, drawn])
-        parts = [torch.full(u.shape[:2], math.log(even), dtype=u.dtype)]
-        parts += [math.log(share) + past.log_density(u) for past in rounds]
-        log_q = torch.stack(parts).logsumexp(0) - math.log(even + share * len(rounds))
-    return u, torch.where(found.isfinite(), log_q, math.inf)
+        parts = [torch.full(u.shape[:2], math.log(first), dtype=u.dtype)]
+        parts += [math.log(per_round) + past.log_density(u) for past in rounds]
+        log_q = torch.stack(parts).logsumexp(0) - math.log(first + per_round * len(rounds))
+    return u, torch.where(log_p.isfinite(), log_q, math.inf)
 
 
-class _Round:
-    """Gaussians around some points, with the spread of those points."""
+class _Proposal:
+    """Mixture of Gaussians around the best points, with the covariance of those points."""
 
     def __init__(self, u: Tensor, log_weights: Tensor):
         weights = _tempered(log_weights)
@@ -76,11 +77,11 @@ class _Round:
         return log.logsumexp(-1).T
 
 
-def _tempered(log_weights: Tensor, share: float = 8.0) -> Tensor:
-    """Weights to the largest power up to 1 at which at least `share` points carry them: 1/Σw² ≥ share, by halving."""
+def _tempered(log_weights: Tensor, effective: float = 8.0) -> Tensor:
+    """Return weights to the largest power up to 1 with an effective sample size 1/Σw² ≥ `effective`, by bisection."""
     low, high = torch.zeros(log_weights.shape[1]), torch.ones(log_weights.shape[1])
     for _ in range(20):
         middle = (low + high) / 2
-        enough = 1 / (middle * log_weights).log_softmax(0).exp().square().sum(0) >= share
+        enough = 1 / (middle * log_weights).log_softmax(0).exp().square().sum(0) >= effective
         low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
     return (low * log_weights).nan_to_num(nan=-math.inf).log_softmax(0).exp()

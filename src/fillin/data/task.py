@@ -1,18 +1,53 @@
-"""The one batch type, and where batches come from."""
+"""Batches that models are trained on, and the streams that generate them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from jaxtyping import Bool, Float
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+
+from fillin.errors import InputError
+
+AnyBatch = TypeVar("AnyBatch", bound="Batch")
 
 
 @dataclass(frozen=True, repr=False)
-class Task:
-    """Given (xc, yc), predict yt at xt: a batch of tasks, padded where counts differ.
+class Batch:
+    """Base of all batches. The first axis of every tensor is the batch; other fields are shared by the batch."""
 
-    Masks are [b n], or [b n dy] where parts of y are missing; True = there, None = all there.
+    def __repr__(self) -> str:
+        shown = {
+            name: list(part.shape) if isinstance(part, Tensor) else part
+            for name, part in zip(self.__dataclass_fields__, self.parts, strict=True)
+            if part is not None
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={part}' for name, part in shown.items())})"
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """All fields in order: `type(batch)(*batch.parts)` is a copy."""
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
+
+    def rows(self: AnyBatch, index) -> AnyBatch:
+        """Select elements of the batch: `task.rows(slice(0, 4))`."""
+        return self._map(lambda part: part[index])
+
+    def to(self: AnyBatch, device) -> AnyBatch:
+        """Copy the batch to a device."""
+        return self._map(lambda part: part.to(device))
+
+    def _map(self: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
+        return type(self)(*(change(part) if isinstance(part, Tensor) else part for part in self.parts))
+
+
+@dataclass(frozen=True, repr=False)
+class Task(Batch):
+    """Regression tasks: given the context (xc, yc), predict yt at xt. Padded where the number of points differs.
+
+    Masks are [b n], or [b n dy] where single outputs are missing. True marks what is present; None means everything.
     """
 
     xc: Float[Tensor, "b nc dx"]
@@ -21,46 +56,44 @@ class Task:
     yt: Float[Tensor, "b nt dy"]
     mask_c: Bool[Tensor, "b nc *dy"] | None = None
     mask_t: Bool[Tensor, "b nt *dy"] | None = None
-    error_c: Float[Tensor, "b nc dy"] | None = None  # known deviations of yc, 0 where none is known
-    noise_free_t: Float[Tensor, "b nt dy"] | None = None  # yt without its noise, where that is known
-
-    def __repr__(self) -> str:
-        shapes = dict(zip(self.__dataclass_fields__, self.parts, strict=True))
-        return f"Task({', '.join(f'{k}={list(v.shape)}' for k, v in shapes.items() if v is not None)})"
+    error_c: Float[Tensor, "b nc dy"] | None = None  # known standard deviations of yc, 0 where unknown
+    noise_free_t: Float[Tensor, "b nt dy"] | None = None  # the latent function at xt, where it is known
 
     @property
     def inputs(self) -> tuple[Tensor | None, ...]:
-        """What a model is called with: model(*task.inputs)."""
+        """The arguments of a model: `model(*task.inputs)`."""
         common = (self.xc, self.yc, self.xt, self.mask_c, self.mask_t)
         return common if self.error_c is None else (*common, self.error_c)
 
-    @property
-    def parts(self) -> tuple[Tensor | None, ...]:
-        """All of it: Task(*task.parts) is the task again."""
-        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
-    def rows(self, index) -> "Task":
-        """Some of its tasks: task.rows(slice(0, 4))."""
-        return self._each(lambda part: part[index])
+@dataclass(frozen=True, repr=False)
+class TableBatch(Batch):
+    """Tables of n rows and d columns, with observed and queried cells.
 
-    def to(self, device) -> "Task":
-        """The same on another device."""
-        return self._each(lambda part: part.to(device))
+    A column has `classes` > 0 where its values are codes 0 … classes − 1, and 0 where they are numbers. Other rows may
+    attend to the first `context` rows (None: to all rows). The last `targets` columns are the targets of the table,
+    the others are features.
+    """
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Task":
-        return Task(*(None if part is None else change(part) for part in self.parts))  # type: ignore[arg-type]
+    values: Float[Tensor, "b n d"]  # arbitrary where neither observed nor queried
+    observed: Bool[Tensor, "b n d"]
+    queried: Bool[Tensor, "b n d"]
+    classes: Int64[Tensor, "b d"]
+    context: int | None = None
+    valid: Bool[Tensor, "b n"] | None = None  # False for padded rows (None: no padding)
+    targets: int = 1
 
 
 @runtime_checkable
 class Batches(Protocol):
-    """Batch s is a function of s alone."""
+    """A source of batches: batch s is a function of s alone."""
 
-    def task(self, step: int) -> Task: ...
+    def task(self, step: int) -> Any: ...
 
 
 @runtime_checkable
 class Stream(Batches, Protocol):
-    """What a model learns from: batch s is a function of (seed, s) alone."""
+    """A source of training batches: batch s is a function of (seed, s) alone."""
 
     @property
     def batch(self) -> int: ...
@@ -75,6 +108,22 @@ class Stream(Batches, Protocol):
     def dim_y(self) -> int: ...
 
     def validation_stream(self, seed: int) -> "Stream":
-        """The same from another seed, for validation: tasks of a batch share their counts, so the same number of tasks
-        in small batches says more."""
+        """Return held-out batches from another seed.
+
+        They are smaller: tasks of one batch share their numbers of points, so more batches of fewer tasks give a
+        better estimate at the same cost.
+        """
         ...
+
+
+def make_generator(*seeds: int) -> torch.Generator:
+    """Return a random generator that depends on all of `seeds`, mixed into the 32 bits that torch keeps of a seed."""
+    return torch.Generator().manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+
+
+def check_counts(settings: object, name: str, **smallest: int) -> None:
+    """Raise an error unless each attribute named in `smallest` is a whole number of at least that value."""
+    for attribute, least in smallest.items():
+        value = getattr(settings, attribute)
+        if type(value) is not int or value < least:
+            raise InputError(f"{name}: {attribute} must be a whole number of at least {least}, got {value!r}")

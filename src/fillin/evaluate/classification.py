@@ -88,7 +88,7 @@ def judge(about: Classified, most: int = 0, batch: int = 64, tick: Callable[[], 
     stream = LabelledImages(about.stream.source, batch=min(batch, number), part="test")
     logits, labels = [], []
     for step in range(math.ceil(number / stream.batch)):
-        images, truth = stream.task(step)
+        images, truth = stream.task(step).parts
         logits.append(model(images.to(model.out.weight)).float().cpu())
         labels.append(truth)
         tick()

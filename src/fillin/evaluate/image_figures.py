@@ -10,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from torch import Tensor
 
-from fillin.data.images.pixel_grid import places
+from fillin.data.images.pixel_grid import pixel_locations
 from fillin.data.task import Task
 from fillin.evaluate.image_completion import KINDS, asked
 from fillin.models import Process
@@ -46,7 +46,7 @@ def completions(models: Mapping[str, Process], columns: Sequence[Column], shape:
     with style():
         figure, axes = panels(1 + 2 * len(models), len(columns), width=1.6 * len(columns), height=1.6)
         for column, (title, task, asked_for) in enumerate(columns):
-            xt = places(*asked_for, of=shape)[None]
+            xt = pixel_locations(*asked_for, shape=shape)[None]
             known(axes[0][column], task, shape)
             axes[0][column].set_title(title)
             for row, model in enumerate(models.values()):

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.data.curves import make_generator
 from fillin.data.images import Episode, FewShot, LabelledSets
+from fillin.data.task import make_generator
 from fillin.errors import InputError
 from fillin.evaluate.classification import ClassScores, confusion, scores_of
 from fillin.models import InContextClassifier, MatchingNetwork, load
@@ -86,7 +86,7 @@ def _asked(stream: LabelledSets | FewShot, model: InContextClassifier) -> Labell
     if isinstance(stream, FewShot):
         return replace(stream, part="held-out")
     found = replace(stream, part="test", context=0, asked=1, batch=1)
-    return replace(found, context=min(_CONTEXT, len(found.known)), asked=min(_ASKED, len(found.stream.images)))
+    return replace(found, context=min(_CONTEXT, len(found.context_images)), asked=min(_ASKED, len(found.stream.images)))
 
 
 @torch.no_grad()
@@ -97,16 +97,16 @@ def judge(about: Taught, tasks: int = _TASKS, tick: Callable[[], object] = lambd
     logits, answers, right, shown = [], [], [], 0
     for step in range(math.ceil(images / (stream.batch * _each(stream)))):
         lesson = stream.task(step)
-        lesson = Episode(lesson.images.to(model.norm.weight), lesson.labels, lesson.shown)
-        shown = lesson.shown
+        lesson = Episode(lesson.images.to(model.norm.weight), lesson.labels, lesson.support)
+        shown = lesson.support
         logits.append(model(*lesson.inputs).float().log_softmax(-1).flatten(0, 1))
-        answers.append(lesson.answers.flatten())
+        answers.append(lesson.query_labels.flatten())
         others = [
             model(lesson.images, _shuffled(lesson, stream.seed, step)),
             _centroids(lesson.images.flatten(2), lesson, model.dim_y),
             _centroids(model.embedded(lesson.images), lesson, model.dim_y),
         ]
-        right.append(torch.stack([(other.argmax(-1) == lesson.answers).flatten() for other in others], 1))
+        right.append(torch.stack([(other.argmax(-1) == lesson.query_labels).flatten() for other in others], 1))
         tick()
     found = scores_of(torch.cat(logits)[:images], torch.cat(answers)[:images], [])
     if isinstance(stream, FewShot):
@@ -122,18 +122,18 @@ def _each(stream: LabelledSets | FewShot) -> int:
 
 def _shuffled(lesson: Episode, seed: int, step: int) -> Int64[Tensor, "b shown"]:
     """The labels that are shown, dealt out anew."""
-    order = torch.rand(lesson.labels[:, : lesson.shown].shape, generator=make_generator(seed, step, _SHUFFLE)).argsort(
-        1
-    )
-    return lesson.labels[:, : lesson.shown].gather(1, order)
+    order = torch.rand(
+        lesson.labels[:, : lesson.support].shape, generator=make_generator(seed, step, _SHUFFLE)
+    ).argsort(1)
+    return lesson.labels[:, : lesson.support].gather(1, order)
 
 
 def _centroids(x: Float[Tensor, "b n e"], lesson: Episode, classes: int) -> Float[Tensor, "b asked k"]:
     """How near each image is to the mean of the shown ones of each class; −∞ where none was shown."""
-    of = torch.nn.functional.one_hot(lesson.labels[:, : lesson.shown], classes).to(x)  # [b shown k]
+    of = torch.nn.functional.one_hot(lesson.labels[:, : lesson.support], classes).to(x)  # [b shown k]
     counts = of.sum(1)[..., None]
-    means = of.mT @ x[:, : lesson.shown] / counts.clamp_min(1)
-    return -torch.cdist(x[:, lesson.shown :], means).masked_fill(counts.mT == 0, torch.inf)
+    means = of.mT @ x[:, : lesson.support] / counts.clamp_min(1)
+    return -torch.cdist(x[:, lesson.support :], means).masked_fill(counts.mT == 0, torch.inf)
 
 
 def _over_tasks(found: ClassScores, each: Float[Tensor, "n k"], answers: Int64[Tensor, "n"], size: int) -> ClassScores:
@@ -155,15 +155,15 @@ def draw(folder: Path, about: Taught, scores: LessonScores) -> list[Path]:
 def _tasks(path: Path, model: InContextClassifier, stream: FewShot, most: int = 6) -> Path:
     """A row a task: a shot of each class in its frame, then queries, framed as they are taken, crossed out if wrong."""
     lesson = replace(stream, batch=most).task(0)
-    taken = model(*Episode(lesson.images.to(model.norm.weight), lesson.labels, lesson.shown).inputs).argmax(-1)
+    taken = model(*Episode(lesson.images.to(model.norm.weight), lesson.labels, lesson.support).inputs).argmax(-1)
     asked = torch.linspace(0, taken.shape[1] - 1, min(10, taken.shape[1])).long()
     shown = torch.arange(stream.ways) * stream.shots  # the first of each class
     with style():
         figure, grid = panels(most, len(shown) + len(asked), width=0.7 * (len(shown) + len(asked)), height=0.7)
         for row, axes in enumerate(grid):
-            for column, one in enumerate([*shown.tolist(), *(lesson.shown + asked).tolist()]):
+            for column, one in enumerate([*shown.tolist(), *(lesson.support + asked).tolist()]):
                 label = int(lesson.labels[row, one])
-                name = label if one < lesson.shown else int(taken[row, one - lesson.shown])
+                name = label if one < lesson.support else int(taken[row, one - lesson.support])
                 image = (lesson.images[row, one] + 0.5).clamp(0, 1)
                 axes[column].imshow(image.expand(-1, -1, 3).numpy(), interpolation="nearest")
                 axes[column].set(xticks=[], yticks=[])

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
 
-from fillin.data.cells import Cells
+from fillin.data.task import TableBatch
 
 CLASSES = 10  # that one set of weights for any table tells apart
 _LABELS = 1024  # columns that have a label of their own
@@ -25,8 +25,8 @@ class ColumnStatistics:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, cells: Cells) -> "ColumnStatistics":
-        values, seen = cells.values[:, : cells.context], cells.seen[:, : cells.context]
+    def of(cls, cells: TableBatch) -> "ColumnStatistics":
+        values, seen = cells.values[:, : cells.context], cells.observed[:, : cells.context]
         n = seen.sum(1, keepdim=True).clamp_min(1)
         mean = torch.where(seen, values, 0).sum(1, keepdim=True) / n
         rest = torch.where(seen, values - mean, 0)
@@ -68,17 +68,17 @@ class Embedding(nn.Module):
         random = torch.Generator().manual_seed(0)
         self.register_buffer("labels", torch.randn(_LABELS, 16, generator=random), persistent=False)
 
-    def forward(self, cells: Cells, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
+    def forward(self, cells: TableBatch, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         is_class = (cells.classes > 0)[:, None]  # [b 1 d]
-        known = torch.where(cells.seen, cells.values, units.mean)
+        known = torch.where(cells.observed, cells.values, units.mean)
         z, g = units.standard(known), units.rank(known)
         z = torch.where(z.abs() < 3, z, z.sign() * (z.abs().clamp_min(3) - 2).log1p().add(3 - math.log(2)))
         angle = g[..., None] * self.frequency
         number = self.number(torch.cat([torch.stack([z, g], -1), angle.sin(), angle.cos()], -1))
-        code = self.code(torch.where(is_class & cells.seen, cells.values, 0).long().clamp(0, CLASSES - 1))
+        code = self.code(torch.where(is_class & cells.observed, cells.values, 0).long().clamp(0, CLASSES - 1))
         token = torch.where(is_class[..., None], code, number)
-        token = torch.where(cells.seen[..., None], token, 0)
-        kind = self.kind(is_class.long() + 2 * (~cells.seen).long())
+        token = torch.where(cells.observed[..., None], token, 0)
+        kind = self.kind(is_class.long() + 2 * (~cells.observed).long())
         return token + kind + self.label(self.labels[torch.arange(cells.values.shape[2]) % _LABELS])
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, MixtureSameFamily
 
 from fillin.attention import expand_key_mask
-from fillin.data.cells import Cells
+from fillin.data.task import TableBatch
 from fillin.errors import InputError, choose
 from fillin.heads import rescale
 from fillin.layers import ISAB, Block, PseudoTokens
@@ -71,7 +71,7 @@ class NPT(Process):
         self.norm = nn.LayerNorm(width)
         self.logits = nn.Linear(width, CLASSES)
 
-    def fill(self, cells: Cells) -> CellDistribution:
+    def fill(self, cells: TableBatch) -> CellDistribution:
         """What each cell may hold, given those that are seen."""
         most = int(cells.classes.max())
         if most > CLASSES:
@@ -82,11 +82,11 @@ class NPT(Process):
         logits = self.logits(h).masked_fill(~exists, -torch.inf)
         return CellDistribution(self._numbers(h, units), logits, (cells.classes > 0)[:, None])
 
-    def features(self, cells: Cells, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
+    def features(self, cells: TableBatch, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         """The stack: between attributes, between datapoints, and again."""
         h = self.embed(cells, units)
         b, n, d, _ = h.shape
-        keys = None if cells.real is None else cells.real[:, : cells.context]
+        keys = None if cells.valid is None else cells.valid[:, : cells.context]
         if keys is not None and not self.joined:
             keys = keys.repeat_interleave(d, 0)
         for attributes, datapoints in zip(self.attributes, self.datapoints, strict=True):
@@ -113,14 +113,14 @@ class NPT(Process):
         cells = self.encode(context, targets)
         return self._numbers(self.decode(cells, targets), ColumnStatistics.of(cells).columns(xc.shape[2]))
 
-    def encode(self, context: Points, targets: Targets) -> Cells:
+    def encode(self, context: Points, targets: Targets) -> TableBatch:
         """The table whose rows are points, those of the context first."""
         points = context.followed_by(targets.unknown(self.dim_y))
         placed = points.real & context.real.any(1, keepdim=True)  # without a context there is nothing to be placed by
         seen = torch.cat([placed[..., None].expand(points.x.shape), points.seen], -1)
         classes = torch.zeros(seen.shape[0], seen.shape[2], dtype=torch.long, device=seen.device)
-        return Cells(torch.cat([points.x, points.y], -1), seen, ~seen, classes, len(context), points.keep)
+        return TableBatch(torch.cat([points.x, points.y], -1), seen, ~seen, classes, len(context), points.keep)
 
-    def decode(self, encoded: Cells, targets: Targets) -> Float[Tensor, "b nt dy e"]:
+    def decode(self, encoded: TableBatch, targets: Targets) -> Float[Tensor, "b nt dy e"]:
         """Features of the cells of y, one column each."""
         return self.features(encoded, ColumnStatistics.of(encoded))[:, encoded.context :, targets.x.shape[2] :]

@@ -184,9 +184,9 @@ def _downsample(image: ndarray, side: int) -> ndarray:
 
 
 def _read(body: bytes) -> ImageResponse:
-    from fillin.data.images.image_files import read_picture
+    from fillin.data.images.image_files import read_image
 
-    image = read_picture(io.BytesIO(body), "the image", limits.MAX_UPLOADED_PIXELS)
+    image = read_image(io.BytesIO(body), "the image", limits.MAX_UPLOADED_PIXELS)
     small = _downsample(image, limits.MAX_IMAGE_SIDE)
     (h, w), (height, width) = image.shape[:2], small.shape[:2]
     note = "" if (h, w) == (height, width) else f"downsampled: {w} × {h} → {width} × {height} pixels"

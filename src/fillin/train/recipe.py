@@ -21,12 +21,11 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
-from fillin.data.cells import Cells
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
 from fillin.data.function_prior import BroadPrior
 from fillin.data.images import Episode, FewShot, Images, LabelledBatch, LabelledImages, LabelledSets
-from fillin.data.tables import SyntheticTables
-from fillin.data.task import Stream
+from fillin.data.table_prior import SyntheticTables
+from fillin.data.task import Stream, TableBatch
 from fillin.errors import InputError, UnknownName, choose
 from fillin.models import CLASSIFIERS, Classifier, Process, create, load
 from fillin.models.registry import get_entry, list_options
@@ -89,7 +88,7 @@ DATA: dict[str, Any] = {
 }  # fmt: skip
 # what goes together because its batches are no tasks of points
 _APART = {
-    Cells: ("tables (data.name=synthetic), masked-reconstruction and the model npt", ["synthetic"], ["npt"]),
+    TableBatch: ("tables (data.name=synthetic), masked-reconstruction and the model npt", ["synthetic"], ["npt"]),
     LabelledBatch: (
         "labelled images (data.name=labelled-images), classification and a classifier", ["labelled-images"],
         ["classifier"],

@@ -1,5 +1,6 @@
-"""Data sets of images: scikit-learn's digits, IDX files, NumPy archives, folders of pictures, one picture."""
+"""Image data sets: scikit-learn's digits, IDX files, NumPy archives, folders of images, single images."""
 
+import gzip
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,17 +12,18 @@ import numpy as np
 from jaxtyping import Int64, UInt8
 from numpy import ndarray
 
-from fillin.data.images.idx import read_idx
-from fillin.data.images.image_files import SUFFIXES, read_folder, read_picture
+from fillin.data.images.image_files import SUFFIXES, read_folder, read_image
 from fillin.errors import InputError, choose
 
 PARTS = ("train", "test")
-_NTH = 10  # of a set that does not say which are for testing, every tenth is
+_TEST_EVERY = 10  # every tenth image is a test image where a set does not define its parts
+_IDX_UINT8 = 8  # the type code of unsigned bytes
+_MAX_IDX_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images of one shape, and what each shows where that is known."""
+    """Images of one shape and, where known, their labels."""
 
     name: str
     pixels: UInt8[ndarray, "n h w c"]
@@ -32,18 +34,18 @@ class ImageSet:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels: 1 of grey, 3 of colour."""
+        """Height, width and channels: 1 for grey, 3 for colour."""
         return self.pixels.shape[1:]
 
-    def some(self, rows) -> "ImageSet":
+    def select(self, rows) -> "ImageSet":
         return ImageSet(self.name, self.pixels[rows], None if self.labels is None else self.labels[rows])
 
 
 def read_images(source: str | os.PathLike = "digits", part: str = "train") -> ImageSet:
-    """`digits`, or a path: a folder of IDX files, or of PNG and JPEG (subfolders are classes), .npy, .npz, an image.
+    """Read `digits` or a path: a folder of IDX files or of PNG and JPEG (subfolders are classes), .npy, .npz, an image.
 
     An archive holds x_train, x_test and, with labels, y_train, y_test; or one array of images, n × h × w or n × h × w
-    × c. Of what does not say which images are for testing, every tenth is.
+    × c. Where a set does not define its parts, every tenth image is a test image.
     """
     choose("part", part, PARTS)
     if str(source) == "digits":
@@ -61,22 +63,22 @@ def read_images(source: str | os.PathLike = "digits", part: str = "train") -> Im
 def _digits(part: str) -> ImageSet:
     from fillin.runtime import require
 
-    found = require("sklearn.datasets").load_digits()
-    pixels = np.round(found.images[..., None] * (255 / 16)).astype(np.uint8)
-    return _parted(ImageSet("digits", pixels, found.target.astype(np.int64)), part)
+    digits = require("sklearn.datasets").load_digits()
+    pixels = np.round(digits.images[..., None] * (255 / 16)).astype(np.uint8)
+    return _select_part(ImageSet("digits", pixels, digits.target.astype(np.int64)), part)
 
 
 @lru_cache(maxsize=4)
 def _read(source: str, part: str, changed: int) -> ImageSet:
-    """`changed` is when the file was: another time is another entry of the cache."""
+    """Read a path. `changed` is its modification time: another time is another entry of the cache."""
     path = Path(source)
     if path.is_dir():
         if any(path.glob("*-images-idx3-ubyte*")):
             return _read_idx_set(path, part)
-        return _parted(ImageSet(path.name, *read_folder(path)), part)
+        return _select_part(ImageSet(path.name, *read_folder(path)), part)
     readers: dict[str, Callable[[Path, str], ImageSet]] = {".npz": _read_archive, ".npy": _read_array}
     if path.suffix.lower() in SUFFIXES:
-        return ImageSet(path.stem, read_picture(path)[None])
+        return ImageSet(path.stem, read_image(path)[None])
     if path.suffix.lower() not in readers:
         raise InputError(f"{path}: images are read from folders, .npz, .npy and {', '.join(SUFFIXES)}")
     return readers[path.suffix.lower()](path, part)
@@ -87,11 +89,35 @@ def _read_idx_set(path: Path, part: str) -> ImageSet:
     files = {kind: sorted(path.glob(f"{start}-{kind}-ubyte*")) for kind in ("images-idx3", "labels-idx1")}
     if not files["images-idx3"]:
         raise InputError(f"{path} has no {start}-images-idx3-ubyte (or .gz), the images of its part '{part}'")
-    images = read_idx(files["images-idx3"][0])
+    images = _read_idx(files["images-idx3"][0])
     if images.ndim != 3:
         raise InputError(f"{files['images-idx3'][0]} has {images.ndim} dimensions; images have three: n × h × w")
-    labels = read_idx(files["labels-idx1"][0]) if files["labels-idx1"] else None
-    return _checked(path.name, images[..., None], labels, files["images-idx3"][0])
+    labels = _read_idx(files["labels-idx1"][0]) if files["labels-idx1"] else None
+    return _make_set(path.name, images[..., None], labels, files["images-idx3"][0])
+
+
+def _read_idx(path: Path) -> UInt8[ndarray, "..."]:
+    """Read an IDX file, the format of MNIST, gzipped or not; never more bytes than its header declares.
+
+    Two zero bytes, the type, the number of dimensions, each of them as a big-endian uint32, then the values.
+    """
+    try:
+        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+            head = file.read(4)
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] != _IDX_UINT8 or not 1 <= head[3] <= 4:
+                raise InputError(f"{path} is not an IDX file of bytes (its first four bytes are {head.hex(' ')})")
+            shape = tuple(np.frombuffer(file.read(4 * head[3]), ">u4").astype(int).tolist())
+            size = int(np.prod(shape, dtype=object))
+            if len(shape) != head[3] or size > _MAX_IDX_BYTES:
+                raise InputError(
+                    f"{path}: its header is truncated, or declares {size:,} bytes; at most {_MAX_IDX_BYTES:,} are read"
+                )
+            data = file.read(size)
+    except (OSError, EOFError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    if len(data) < size:
+        raise InputError(f"{path} ends after {len(data):,} of {size:,} values; fetch it again")
+    return np.frombuffer(data, np.uint8).reshape(shape)
 
 
 def _read_archive(path: Path, part: str) -> ImageSet:
@@ -100,9 +126,9 @@ def _read_archive(path: Path, part: str) -> ImageSet:
             names = set(archive.files)
             if f"x_{part}" in names:
                 labels = archive[f"y_{part}"].reshape(-1) if f"y_{part}" in names else None
-                return _checked(path.stem, _bytes(archive[f"x_{part}"], path), labels, path)
+                return _make_set(path.stem, _to_bytes(archive[f"x_{part}"], path), labels, path)
             if len(names) == 1:
-                return _parted(_checked(path.stem, _bytes(archive[names.pop()], path), None, path), part)
+                return _select_part(_make_set(path.stem, _to_bytes(archive[names.pop()], path), None, path), part)
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         if isinstance(error, InputError):
             raise
@@ -116,35 +142,35 @@ def _read_array(path: Path, part: str) -> ImageSet:
             array = np.load(file, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read as a NumPy array: {error}") from error
-    return _parted(_checked(path.stem, _bytes(array, path), None, path), part)
+    return _select_part(_make_set(path.stem, _to_bytes(array, path), None, path), part)
 
 
-def _bytes(array: ndarray, path: Path) -> UInt8[ndarray, "n h w c"]:
-    """As bytes: numbers with a point are from 0 to 1."""
+def _to_bytes(array: ndarray, path: Path) -> UInt8[ndarray, "n h w c"]:
+    """Convert images to bytes; floating-point colours must lie in [0, 1]."""
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim != 4 or array.shape[3] not in (1, 3):
         raise InputError(f"{path}: images are n × h × w, or n × h × w × 1 or 3, got {array.shape}")
     if array.dtype.kind == "f":
         if not np.isfinite(array).all() or array.min(initial=0) < 0 or array.max(initial=0) > 1:
-            raise InputError(f"{path}: colours that are no whole numbers must be from 0 to 1")
+            raise InputError(f"{path}: floating-point colours must lie between 0 and 1")
         return np.round(array * 255).astype(np.uint8)
     if array.dtype.kind not in "iub" or array.min(initial=0) < 0 or array.max(initial=0) > 255:
-        raise InputError(f"{path}: colours must be whole numbers from 0 to 255, or from 0 to 1 with a point")
+        raise InputError(f"{path}: colours must be whole numbers from 0 to 255, or floating-point numbers from 0 to 1")
     return (array * np.uint8(255) if array.dtype.kind == "b" else array).astype(np.uint8)
 
 
-def _checked(name: str, pixels: ndarray, labels: ndarray | None, path: Path) -> ImageSet:
+def _make_set(name: str, pixels: ndarray, labels: ndarray | None, path: Path) -> ImageSet:
     if not pixels.size:
         raise InputError(f"{path} has no images in it")
     if labels is not None and len(labels) != len(pixels):
-        raise InputError(f"{path}: {len(pixels):,} images and {len(labels):,} labels; they must be as many")
+        raise InputError(f"{path}: {len(pixels):,} images and {len(labels):,} labels; each image needs one label")
     return ImageSet(name, pixels, None if labels is None else labels.astype(np.int64))
 
 
-def _parted(found: ImageSet, part: str) -> ImageSet:
-    """Every tenth image is for testing; one image is for all."""
-    if len(found) < _NTH:
-        return found
-    test = np.arange(len(found)) % _NTH == _NTH - 1
-    return found.some(test if part == "test" else ~test)
+def _select_part(images: ImageSet, part: str) -> ImageSet:
+    """Select every tenth image for testing, the others for training; fewer than ten serve for both."""
+    if len(images) < _TEST_EVERY:
+        return images
+    test = np.arange(len(images)) % _TEST_EVERY == _TEST_EVERY - 1
+    return images.select(test if part == "test" else ~test)

@@ -1,4 +1,4 @@
-"""Streams of images with labels. Batch s is a function of (seed, s) alone.
+"""Streams of labelled images. Batch s is a function of (seed, s) alone.
 
 >>> LabelledImages("digits", batch=2).task(0)
 LabelledBatch(images=[2, 8, 8, 1], labels=[2])
@@ -6,7 +6,6 @@ LabelledBatch(images=[2, 8, 8, 1], labels=[2])
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,43 +13,29 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.data.curves import make_generator
 from fillin.data.images.datasets import ImageSet, read_images
-from fillin.data.images.pixel_grid import colours
+from fillin.data.images.pixel_grid import to_colours
+from fillin.data.task import Batch, check_counts, make_generator
 from fillin.errors import InputError
 
-_ORDER, _CHOICE = 1, 2  # what random numbers are for, besides those of a batch
+_ORDER, _CHOICE = 1, 2  # purposes of random generators, besides that of a batch
 
 
-class LabelledBatch(NamedTuple):
-    """A batch of images and what each shows."""
+@dataclass(frozen=True, repr=False)
+class LabelledBatch(Batch):
+    """Images and their labels."""
 
     images: Float[Tensor, "b h w c"]
     labels: Int64[Tensor, "b"]
 
-    def __repr__(self) -> str:
-        return f"Labelled(images={list(self.images.shape)}, labels={list(self.labels.shape)})"
-
-    @property
-    def parts(self) -> tuple[Tensor, ...]:
-        """All of it: LabelledBatch(*batch.parts) is the batch again."""
-        return tuple(self)
-
-    def rows(self, index) -> "LabelledBatch":
-        """Some of its images."""
-        return LabelledBatch(*(part[index] for part in self))
-
-    def to(self, device) -> "LabelledBatch":
-        return LabelledBatch(*(part.to(device) for part in self))
-
 
 @dataclass(frozen=True)
 class LabelledImages:
-    """The labelled images of a `source` (`read_images`), one pass after another, each in an order of its own.
+    """Labelled images of a `source` (`read_images`), in epochs with a random order each.
 
-    `limit` of them are trained on, drawn by the seed (0: all). To have more of them, each may be moved by up to `shift`
-    pixels along both axes (what comes in is as the edge was), and mirrored where `flip` says so: left to right, half of
-    the time. What is held out is the part for testing, as it is.
+    `limit` training images are used, drawn by the seed (0: all). Training images are shifted by up to `shift` pixels
+    along both axes (edge pixels are repeated) and, with `flip`, mirrored left to right half of the time. Validation
+    uses the test part without augmentation.
     """
 
     source: str = "digits"
@@ -62,93 +47,90 @@ class LabelledImages:
     part: str = "train"
 
     def __post_init__(self):
-        for name, least in (("batch", 1), ("seed", 0), ("limit", 0), ("shift", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(f"labelled-images: {name} must be a whole number of at least {least}, got {value!r}")
+        check_counts(self, "labelled-images", batch=1, seed=0, limit=0, shift=0)
         if type(self.flip) is not bool:
             raise InputError(f"labelled-images: flip must be true or false, got {self.flip!r}")
 
     @cached_property
     def images(self) -> ImageSet:
-        """Those of this part, no more than `limit` for training."""
-        found = labelled(self.source, self.part)
-        if self.limit > len(found) and self.part == "train":
-            raise InputError(f"labelled-images: limit is {self.limit:,}, and {self.source} has {len(found):,} images")
+        """Images of this part, at most `limit` for training."""
+        images = read_labelled(self.source, self.part)
+        if self.limit > len(images) and self.part == "train":
+            raise InputError(f"labelled-images: limit is {self.limit:,}, but {self.source} has {len(images):,} images")
         if not self.limit or self.part != "train":
-            return found
-        order = torch.randperm(len(found), generator=make_generator(self.seed, 0, _CHOICE))
-        return found.some(order[: self.limit].sort().values.numpy())
+            return images
+        order = torch.randperm(len(images), generator=make_generator(self.seed, 0, _CHOICE))
+        return images.select(order[: self.limit].sort().values.numpy())
 
     @property
     def dim_x(self) -> int:
-        """What comes in: the channels of a pixel."""
+        """Number of colour channels."""
         return self.images.shape[2]
 
     @cached_property
     def dim_y(self) -> int:
-        """What comes out: how many classes there are, those for training that `limit` leaves out among them."""
-        train, test = (_labels(labelled(self.source, part)) for part in ("train", "test"))
+        """Number of classes, those that `limit` leaves out included."""
+        train, test = (_labels(read_labelled(self.source, part)) for part in ("train", "test"))
         classes = int(train.max()) + 1
         if classes < 2:
-            raise InputError(f"labelled-images: {self.source} has one class alone; there is nothing to tell apart")
+            raise InputError(f"labelled-images: {self.source} has a single class; classification needs at least two")
         if test.max() >= classes:
             raise InputError(
-                f"labelled-images: {self.source}: images for testing have the label {test.max()}, those for training "
-                f"none above {classes - 1}; use classes that both parts have"
+                f"labelled-images: {self.source}: test images have the label {test.max()}, training images none above "
+                f"{classes - 1}; use classes that both parts have"
             )
         return classes
 
     def task(self, step: int) -> LabelledBatch:
-        """Batch `step`."""
-        found = self.images
+        """Return batch `step`."""
         rows = self._rows(step)
-        batch = colours(found.pixels[rows])
+        batch = to_colours(self.images.pixels[rows])
         if self.part == "train":
-            batch = moved(batch, self.shift, self.flip, make_generator(self.seed, step))
-        return LabelledBatch(batch, torch.from_numpy(_labels(found)[rows]))
+            batch = augment(batch, self.shift, self.flip, make_generator(self.seed, step))
+        return LabelledBatch(batch, torch.from_numpy(_labels(self.images)[rows]))
 
     def _rows(self, step: int) -> Int64[ndarray, "b"]:
-        """Which images: every pass over all of them has its own order."""
-        passes, places = np.divmod(step * self.batch + np.arange(self.batch), len(self.images))
+        """Return the row numbers of batch `step`; every epoch has its own order."""
+        epochs, positions = np.divmod(step * self.batch + np.arange(self.batch), len(self.images))
         rows = np.empty(self.batch, np.int64)
-        for one in np.unique(passes):
-            order = torch.randperm(len(self.images), generator=make_generator(self.seed, int(one), _ORDER)).numpy()
-            rows[passes == one] = order[places[passes == one]]
+        for epoch in np.unique(epochs):
+            order = torch.randperm(len(self.images), generator=make_generator(self.seed, int(epoch), _ORDER)).numpy()
+            rows[epochs == epoch] = order[positions[epochs == epoch]]
         return rows
 
     def validation_stream(self, seed: int) -> "LabelledImages":
-        """The part for testing; images share nothing, so batches may be as large as those of training."""
+        """Return the test part; images are independent, so batches may be as large as those of training."""
         return replace(self, seed=seed, part="test")
 
 
-def labelled(source: str, part: str) -> ImageSet:
-    found = read_images(source, part)
-    if found.labels is None:
+def read_labelled(source: str, part: str) -> ImageSet:
+    """Read images and require labels."""
+    images = read_images(source, part)
+    if images.labels is None:
         raise InputError(
             f"labelled-images: {source} has no labels; give a folder with a subfolder for each class, IDX files with "
             "labels, or an .npz with x_train, y_train, x_test and y_test"
         )
-    if _labels(found).min() < 0:
-        raise InputError(f"labelled-images: {source} has the label {_labels(found).min()}; classes are counted from 0")
-    return found
+    if _labels(images).min() < 0:
+        raise InputError(f"labelled-images: {source} has the label {_labels(images).min()}; classes are counted from 0")
+    return images
 
 
-def _labels(found: ImageSet) -> Int64[ndarray, "n"]:
-    assert found.labels is not None
-    return found.labels
+def _labels(images: ImageSet) -> Int64[ndarray, "n"]:
+    assert images.labels is not None
+    return images.labels
 
 
-def moved(
-    images: Float[Tensor, "b h w c"], shift: int, flip: bool, numbers: torch.Generator
+def augment(
+    images: Float[Tensor, "b h w c"], shift: int, flip: bool, random: torch.Generator
 ) -> Float[Tensor, "b h w c"]:
-    """Each image moved by whole pixels and, half of them, mirrored."""
+    """Shift each image by whole pixels and, with `flip`, mirror half of them."""
     b, h, w, _ = images.shape
     if flip:
-        turned = torch.rand(b, generator=numbers) < 0.5
-        images = torch.where(turned[:, None, None, None], images.flip(2), images)
+        mirrored = torch.rand(b, generator=random) < 0.5
+        images = torch.where(mirrored[:, None, None, None], images.flip(2), images)
     if not shift:
         return images
-    down, right = torch.randint(-shift, shift + 1, (2, b, 1), generator=numbers)
+    down, right = torch.randint(-shift, shift + 1, (2, b, 1), generator=random)
     rows, columns = ((torch.arange(n) - by).clamp(0, n - 1) for n, by in ((h, down), (w, right)))
     return images[torch.arange(b)[:, None, None], rows[:, :, None], columns[:, None]]

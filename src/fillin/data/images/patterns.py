@@ -1,7 +1,7 @@
-"""What is known of an image: some pixels, a half, a block, a coarse picture. Another pattern is one more function here.
+"""Patterns of context pixels of an image: random pixels, a half, a block, a coarse image.
 
-A pattern takes a batch of images [b h w c] and random numbers, and gives the places and colours that are known, as many
-of each image. What is written as words has a number after its name where it takes one: "random 0.1", "grid 4".
+A pattern maps a batch of images [b h w c] and a random generator to the locations and colours of the context, equally
+many for each image. In text its name may be followed by a number: "random 0.1", "grid 4".
 """
 
 from collections.abc import Callable
@@ -12,25 +12,25 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from fillin.data.images.pixel_grid import places
+from fillin.data.images.pixel_grid import pixel_locations
 from fillin.errors import InputError, UnknownName
 
 Colours = Float[Tensor, "b h w c"]
-Known = tuple[Float[Tensor, "b nc 2"], Float[Tensor, "b nc c"]]
+Context = tuple[Float[Tensor, "b nc 2"], Float[Tensor, "b nc c"]]
 Mask = Bool[Tensor, "b h w"]
 
 
-def random(shape: tuple[int, int, int], numbers: torch.Generator, most: float | None) -> Mask:
-    """Pixels anywhere: a share up to a third, another for each batch, or the one that is given."""
+def random_pixels(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
+    """Select random pixels: the given share, or a random share of up to a third for each batch."""
     b, h, w = shape
-    share = float(torch.rand((), generator=numbers)) / 3 if most is None else most
+    share = float(torch.rand((), generator=random)) / 3 if share is None else share
     count = min(max(1, round(share * h * w)), h * w)
-    order = torch.rand(b, h * w, generator=numbers).argsort(1)
+    order = torch.rand(b, h * w, generator=random).argsort(1)
     return torch.zeros(b, h * w, dtype=torch.bool).scatter_(1, order[:, :count], True).view(b, h, w)
 
 
-def _side(axis: int, first: bool) -> Callable[..., Mask]:
-    def half(shape: tuple[int, int, int], numbers: torch.Generator, share: float | None) -> Mask:
+def _half(axis: int, first: bool) -> Callable[..., Mask]:
+    def half(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
         size = shape[1 + axis]
         count = min(max(1, round(size * (0.5 if share is None else share))), size)
         near = torch.arange(size) < count if first else torch.arange(size) >= size - count
@@ -39,50 +39,50 @@ def _side(axis: int, first: bool) -> Callable[..., Mask]:
     return half
 
 
-def block(shape: tuple[int, int, int], numbers: torch.Generator, share: float | None) -> Mask:
-    """A rectangle, half as high and as wide as the image, somewhere in it."""
+def block(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
+    """Select a random rectangle, half as high and as wide as the image or the given share."""
     b, h, w = shape
-    found = []
+    inside = []
     for size in (h, w):
-        long = min(max(1, round(size * (0.5 if share is None else share))), size)
-        start = torch.randint(0, size - long + 1, (b, 1), generator=numbers)
-        at = torch.arange(size)
-        found.append((at >= start) & (at < start + long))
-    return found[0][:, :, None] & found[1][:, None]
+        length = min(max(1, round(size * (0.5 if share is None else share))), size)
+        start = torch.randint(0, size - length + 1, (b, 1), generator=random)
+        index = torch.arange(size)
+        inside.append((index >= start) & (index < start + length))
+    return inside[0][:, :, None] & inside[1][:, None]
 
 
-def hole(shape: tuple[int, int, int], numbers: torch.Generator, share: float | None) -> Mask:
-    """All but such a block."""
-    return ~block(shape, numbers, min(0.5 if share is None else share, 0.9))
+def hole(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
+    """Select everything but a random rectangle."""
+    return ~block(shape, random, min(0.5 if share is None else share, 0.9))
 
 
-def line(shape: tuple[int, int, int], numbers: torch.Generator, share: None) -> Mask:
-    """One row of pixels, or one column."""
+def line(shape: tuple[int, int, int], random: torch.Generator, share: None) -> Mask:
+    """Select one random row or column of pixels."""
     b, h, w = shape
-    across = bool(torch.rand((), generator=numbers) < 0.5)
-    size = h if across else w
-    at = torch.arange(size) == torch.randint(0, size, (b, 1), generator=numbers)
-    return (at[:, :, None] if across else at[:, None]).expand(b, h, w).clone()
+    horizontal = bool(torch.rand((), generator=random) < 0.5)
+    size = h if horizontal else w
+    chosen = torch.arange(size) == torch.randint(0, size, (b, 1), generator=random)
+    return (chosen[:, :, None] if horizontal else chosen[:, None]).expand(b, h, w).clone()
 
 
-def grid(shape: tuple[int, int, int], numbers: torch.Generator, step: float | None) -> Mask:
-    """Every n-th pixel, down and across."""
-    every = [torch.arange(size) % int(step or 4) == min(int(step or 4), size) // 2 for size in shape[1:]]
-    return (every[0][:, None] & every[1][None]).expand(shape).clone()
+def grid(shape: tuple[int, int, int], random: torch.Generator, step: float | None) -> Mask:
+    """Select every n-th pixel along both axes."""
+    chosen = [torch.arange(size) % int(step or 4) == min(int(step or 4), size) // 2 for size in shape[1:]]
+    return (chosen[0][:, None] & chosen[1][None]).expand(shape).clone()
 
 
 MASKS: dict[str, Callable[..., Mask]] = {
-    "random": random,
-    "top": _side(0, True),
-    "bottom": _side(0, False),
-    "left": _side(1, True),
-    "right": _side(1, False),
+    "random": random_pixels,
+    "top": _half(0, True),
+    "bottom": _half(0, False),
+    "left": _half(1, True),
+    "right": _half(1, False),
     "block": block,
     "hole": hole,
     "line": line,
     "grid": grid,
 }
-PATTERNS = (*MASKS, "coarse")  # "coarse 4": means of 4 × 4 pixels, where their middles are
+PATTERNS = (*MASKS, "coarse")  # "coarse 4": means of 4 × 4 pixels at their centres
 EVERY = (
     "random | 0.5 top | 0.5 bottom | 0.5 left | 0.5 right | 0.5 block | 0.5 hole | 0.25 line | 0.5 coarse 4 | "
     "0.5 coarse 2"
@@ -91,7 +91,7 @@ EVERY = (
 
 @dataclass(frozen=True)
 class Pattern:
-    """Pattern.read("grid 4")(images, numbers) → what is known of each."""
+    """Pattern with its number: `Pattern.read("grid 4")(images, random)` returns the context of each image."""
 
     name: str
     number: float | None = None
@@ -108,50 +108,50 @@ class Pattern:
         if number is not None:
             whole = name in ("grid", "coarse")
             if name == "line" or (whole and (number < 1 or number % 1)) or (not whole and not 0 < number <= 1):
-                wanted = "no number" if name == "line" else "a whole number of pixels" if whole else "a share up to 1"
-                raise InputError(f"pattern {text!r}: {name} takes {wanted}")
+                expected = "no number" if name == "line" else "a whole number of pixels" if whole else "a share up to 1"
+                raise InputError(f"pattern {text!r}: {name} takes {expected}")
         return cls(name, number)
 
-    def mask(self, shape: tuple[int, int, int], numbers: torch.Generator) -> Mask:
-        """Which pixels are known, as many of each image."""
+    def mask(self, shape: tuple[int, int, int], random: torch.Generator) -> Mask:
+        """Return the mask of context pixels, equally many for each image."""
         if self.name == "coarse":
-            raise InputError("coarse pixels are no pixels of the image: they have no mask")
-        return MASKS[self.name](shape, numbers, self.number)
+            raise InputError("pattern 'coarse' has no mask: its context points are means of pixels")
+        return MASKS[self.name](shape, random, self.number)
 
-    def __call__(self, images: Colours, numbers: torch.Generator) -> Known:
+    def __call__(self, images: Colours, random: torch.Generator) -> Context:
         b, h, w, c = images.shape
         if self.name == "coarse":
             return coarse(images, int(self.number or 4))
-        mask = self.mask((b, h, w), numbers).flatten(1)
+        mask = self.mask((b, h, w), random).flatten(1)
         rows = mask.nonzero()[:, 1].view(b, -1)
-        return places(h, w)[rows], images.flatten(1, 2).gather(1, rows[..., None].expand(-1, -1, c))
+        return pixel_locations(h, w)[rows], images.flatten(1, 2).gather(1, rows[..., None].expand(-1, -1, c))
 
 
-def coarse(images: Colours, step: int) -> Known:
-    """The image with a resolution that is `step` times lower."""
+def coarse(images: Colours, step: int) -> Context:
+    """Return the image at a resolution `step` times lower."""
     b, h, w, _ = images.shape
     if step > min(h, w):
         raise InputError(f"pattern 'coarse {step}': the image has {h} × {w} pixels; use a smaller number")
     small = avg_pool2d(images[:, : h - h % step, : w - w % step].permute(0, 3, 1, 2), step)
     rows, columns = small.shape[2:]
-    at = places(h, w).view(h, w, 2)[: rows * step, : columns * step]
-    middles = avg_pool2d(at.permute(2, 0, 1)[None], step)[0].flatten(1).T
-    return middles.expand(b, -1, -1), small.permute(0, 2, 3, 1).flatten(1, 2)
+    locations = pixel_locations(h, w).view(h, w, 2)[: rows * step, : columns * step]
+    centres = avg_pool2d(locations.permute(2, 0, 1)[None], step)[0].flatten(1).T
+    return centres.expand(b, -1, -1), small.permute(0, 2, 3, 1).flatten(1, 2)
 
 
 def read_patterns(text: str) -> tuple[tuple[Pattern, ...], tuple[float, ...]]:
-    """ "2 random | top | coarse 4": patterns and how often each is drawn; "every": all kinds."""
-    made, weights = [], []
+    """Parse patterns and their weights, as in "2 random | top | coarse 4"; "every" is a mixture of all kinds."""
+    patterns, weights = [], []
     for part in (EVERY if text == "every" else str(text)).split("|"):
         words = part.split()
         if not words:
-            raise InputError("patterns: one is missing; write for example '2 random | top | coarse 4'")
+            raise InputError("patterns: a pattern is missing; write for example '2 random | top | coarse 4'")
         try:
             weight, words = float(words[0]), words[1:]
         except ValueError:
             weight = 1.0
         if not words or not 0 < weight < float("inf"):
-            raise InputError(f"patterns: {part.strip()!r}: a weight is a positive number before a name")
-        made.append(Pattern.read(" ".join(words)))
+            raise InputError(f"patterns: {part.strip()!r}: a weight must be a positive number before a name")
+        patterns.append(Pattern.read(" ".join(words)))
         weights.append(weight)
-    return tuple(made), tuple(weights)
+    return tuple(patterns), tuple(weights)

@@ -113,7 +113,7 @@ class Field:
         return ask(self.model, xc, self.y[:, known], xt, self.spread, self.noise)
 
     def told(self, x: Float[ndarray, "m 2"]) -> Float[ndarray, "m 2"]:
-        """As `data.images.places` has it: the longer side from −2 to 2."""
+        """As `data.images.pixel_locations` has it: the longer side from −2 to 2."""
         return (2 * x + 1 - np.array(self.shape)) * (2 / max(self.shape))
 
     @cached_property

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from numpy import ndarray
 
-from fillin.data.images import Pattern, colours
-from fillin.data.images.image_files import read_picture
+from fillin.data.images import Pattern, to_colours
+from fillin.data.images.image_files import read_image
 from fillin.errors import InputError, choose
 
 HIDE = {"bottom": "top", "top": "bottom", "left": "right", "right": "left", "hole": "hole"}  # what is then known
@@ -36,7 +36,7 @@ class Part:
 def read_part(
     path: Path, keep: float | None, know: str | None, hide: str | None, mask: str | None, scale: int, seed: int
 ) -> Part:
-    picture = read_picture(path)
+    picture = read_image(path)
     clear, notes = _transparency(path)
     if clear is None:
         clear = np.zeros(picture.shape[:2], bool)
@@ -67,7 +67,7 @@ def by_pattern(
     """What a pattern leaves known of what is not `clear`."""
     numbers = torch.Generator().manual_seed(seed)
     if pattern.name == "coarse":
-        place, colour = pattern(colours(picture)[None], numbers)
+        place, colour = pattern(to_colours(picture)[None], numbers)
         h, w = picture.shape[:2]
         x = (place[0].double().numpy() * max(h, w) / 2 + np.array([h, w]) - 1) / 2
         return Part(picture, x, colour[0].double().numpy() + 0.5, None, True, notes)
@@ -98,7 +98,7 @@ def by_mask(
 
 def _read_mask(path: Path, shape: tuple[int, int]) -> Bool[ndarray, "h w"]:
     """True where it is white."""
-    found = read_picture(path)
+    found = read_image(path)
     if found.shape[:2] != shape:
         (h, w), (rows, columns) = shape, found.shape[:2]
         raise InputError(f"--mask {path} is {columns} × {rows}, the picture {w} × {h}; they must be of one size")

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from fillin.data.cells import Cells
+from fillin.data.task import TableBatch
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class NPTTable:
         is_train[held_out] = False
         return is_train.nonzero()[:, 0], held_out
 
-    def training_task(self, rows: Int64[Tensor, "k"], label_share: float, feature_share: float) -> Cells:
+    def training_task(self, rows: Int64[Tensor, "k"], label_share: float, feature_share: float) -> TableBatch:
         """A task to train on: a share of the labelled rows are queries, whose targets are masked and which no other row
         attends to; a share of the features of all rows is masked too."""
         labelled = self.labelled[rows]
@@ -68,7 +68,9 @@ class NPTTable:
         masked[:, self.n_features :] = (torch.arange(len(rows)) >= len(rows) - n_queries)[:, None]
         return self._task(rows, masked, len(rows) - n_queries)
 
-    def query_task(self, context: Int64[Tensor, "k"], queries: Int64[Tensor, "v"], feature_share: float = 0.0) -> Cells:
+    def query_task(
+        self, context: Int64[Tensor, "k"], queries: Int64[Tensor, "v"], feature_share: float = 0.0
+    ) -> TableBatch:
         """A task to predict: the targets of the query rows, and a share of their features, given the context rows."""
         rows = torch.cat([context, queries])
         masked = torch.zeros_like(self.observed[rows])
@@ -82,7 +84,9 @@ class NPTTable:
         values, observed = torch.cat([self.values, other.values]), torch.cat([self.observed, other.observed])
         return NPTTable(values, observed, self.classes, self.n_targets)
 
-    def _task(self, rows: Int64[Tensor, "k"], masked: Bool[Tensor, "k d"], n_context: int) -> Cells:
+    def _task(self, rows: Int64[Tensor, "k"], masked: Bool[Tensor, "k d"], n_context: int) -> TableBatch:
         values, observed = self.values[rows], self.observed[rows]
         visible, queried = observed & ~masked, observed & masked
-        return Cells(values[None], visible[None], queried[None], self.classes[None], n_context, targets=self.n_targets)
+        return TableBatch(
+            values[None], visible[None], queried[None], self.classes[None], n_context, targets=self.n_targets
+        )

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from fillin.data.cells import Cells
+from fillin.data.task import TableBatch
 from fillin.learners.base import Tick, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration
 from fillin.learners.npt.batches import NPTTable
@@ -94,7 +94,7 @@ def calibrate(
     for share in sorted({0.0, plan.hide}) if len(held_out) else ():
         scored = [j for j in calibrations if (j < table.n_features) == (share > 0)]
         task = table.query_task(table.sample(rows, plan.memory), held_out, share)
-        values, queried = (part[:, task.context :].numpy() for part in (task.values.double(), task.asked))
+        values, queried = (part[:, task.context :].numpy() for part in (task.values.double(), task.queried))
         for j, prediction in zip(scored, predict_columns(net, task, scored), strict=True):
             cells = HeldOut(values[..., j], queried[..., j], held_out[None].numpy())
             calibrations[j] = fit_calibration(prediction, cells)
@@ -105,7 +105,7 @@ def calibrate(
 
 
 @torch.no_grad()
-def predict_columns(net: NPT, task: Cells, columns: list[int]) -> list[GaussianMixture | Categorical]:
+def predict_columns(net: NPT, task: TableBatch, columns: list[int]) -> list[GaussianMixture | Categorical]:
     """The predictions [1 n k] of each of the columns in the query rows."""
     if not columns:
         return []
