@@ -144,7 +144,8 @@ def _predict(curve: CurveRequest, deadline: Deadline) -> CurveResponse:
     low, high = ((end - units.x0) / units.x1 for end in curve.window)
     if max(abs(low), abs(high)) > 1e3 or high - low < 1e-6:
         raise InputError("window: in the model's units it must lie within −1,000 … 1,000 and be wider than 10⁻⁶")
-    if curve.model == "convcnp" and (extent := _extent(xc, low, high)) > _MAX_GRID_EXTENT:
+    locations = [low, high, *xc.flatten().tolist()]
+    if curve.model == "convcnp" and (extent := max(locations) - min(locations)) > _MAX_GRID_EXTENT:
         raise InputError(
             f"points: the grid of the ConvCNP would span {extent:.0f} of the model's units, more than "
             f"{_MAX_GRID_EXTENT}; move the points closer together"
@@ -153,6 +154,9 @@ def _predict(curve: CurveRequest, deadline: Deadline) -> CurveResponse:
     prediction = predict_curve(curve.model, xc, yc, xt + curve.shift, curve.samples, curve.seed)
     deadline()
     unshifted = predict_curve(curve.model, xc - curve.shift, yc, xt).mean if curve.shift else None
+    max_change = None
+    if unshifted is not None:
+        max_change = round(float((prediction.mean - unshifted).abs().max()) * units.y1, 6)
     x = torch.linspace(*curve.window, curve.n_targets, dtype=torch.float64) + curve.shift * units.x1
 
     def rounded(values: "Tensor") -> list:
@@ -169,17 +173,9 @@ def _predict(curve: CurveRequest, deadline: Deadline) -> CurveResponse:
         low50=bound(-_Z50), high50=bound(_Z50), low95=bound(-_Z95), high95=bound(_Z95),
         samples=[in_y_units(sample) for sample in prediction.samples],
         unshifted=None if unshifted is None else in_y_units(unshifted),
-        max_change=None if unshifted is None else _max_change(prediction.mean, unshifted, units),
+        max_change=max_change,
         milliseconds=round(1e3 * (perf_counter() - start), 2),
     )  # fmt: skip
-
-
-def _extent(xc: "Tensor", low: float, high: float) -> float:
-    return max(float(xc.max()), high) - min(float(xc.min()), low) if xc.numel() else high - low
-
-
-def _max_change(mean: "Tensor", unshifted: "Tensor", units: CurveUnits) -> float:
-    return round(float((mean - unshifted).abs().max()) * units.y1, 6)
 
 
 def _attention(curve: CurveAttentionRequest) -> CurveAttentionResponse:

@@ -17,8 +17,8 @@ export function drawCurve(canvas, state) {
     const { x, mean, low50, high50, low95, high95, samples, unshifted } = prediction;
     const offset = (x[0] + x[x.length - 1]) / 2 - (state.window[0] + state.window[1]) / 2;
     const px = x.map((v) => plot.px(v - offset));
-    drawInterval(context, px, low95.map(plot.py), high95.map(plot.py), colour("band95"));
-    drawInterval(context, px, low50.map(plot.py), high50.map(plot.py), colour("band50"));
+    drawInterval(context, px, low95.map(plot.py), high95.map(plot.py), colour("interval95"));
+    drawInterval(context, px, low50.map(plot.py), high50.map(plot.py), colour("interval50"));
     for (const y of samples) line(context, px, y.map(plot.py), colour("accent"), 1, 0.55);
     if (unshifted) line(context, px, unshifted.map(plot.py), colour("ink"), 1.5, 0.7, [5, 5]);
     line(context, px, mean.map(plot.py), colour("accent"), 2.5, 1);
@@ -89,8 +89,8 @@ export function updateLegend(list, { prediction, attention }) {
   const area = (fill) => swatch(make("rect", { width: 22, height: 12, fill }));
   const items = [
     [stroke(3), "mean"],
-    [area(colour("band50")), "50 % interval"],
-    [area(colour("band95")), "95 % interval"],
+    [area(colour("interval50")), "50 % interval"],
+    [area(colour("interval95")), "95 % interval"],
     [stroke(1, { opacity: 0.7 }), "samples"],
   ];
   if (prediction?.unshifted) {

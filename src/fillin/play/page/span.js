@@ -55,8 +55,8 @@ function draw() {
   const isInside = x.map((v, i) => (v - cx) ** 2 + (y[i] - cy) ** 2 < state.radius ** 2);
   const [px, py, r] = [cx * width, (1 - cy) * width, state.radius * width];
   const gradient = context.createRadialGradient(px, py, 0, px, py, r);
-  gradient.addColorStop(0, colour("band50"));
-  gradient.addColorStop(1, colour("band95"));
+  gradient.addColorStop(0, colour("interval50"));
+  gradient.addColorStop(1, colour("interval95"));
   context.fillStyle = gradient;
   context.beginPath();
   context.arc(px, py, r, 0, 2 * Math.PI);
