@@ -32,7 +32,12 @@ class GPPosterior:
         cls, gram: Float[Tensor, "*b n n"], noise_variance: Tensor | float, y: Float[Tensor, "*b n k"]
     ) -> "GPPosterior":
         """Condition on y with prior covariance `gram` and independent noise."""
-        factor = torch.linalg.cholesky(add_noise(gram, noise_variance))
+        return cls.from_covariance(add_noise(gram, noise_variance), y)
+
+    @classmethod
+    def from_covariance(cls, covariance: Float[Tensor, "*b n n"], y: Float[Tensor, "*b n k"]) -> "GPPosterior":
+        """Condition on y with covariance C, noise included."""
+        factor = torch.linalg.cholesky(covariance)
         return cls(factor, torch.linalg.solve_triangular(factor, y, upper=False))
 
     @property
@@ -66,6 +71,19 @@ class GPPosterior:
         precision = torch.cholesky_inverse(self.factor).diagonal()
         alpha = torch.linalg.solve_triangular(self.factor.mT, self.white, upper=True)
         return alpha / precision[:, None], precision.rsqrt()
+
+
+def conditional(
+    covariance: Float[Tensor, "*b n n"], y: Float[Tensor, "*b nc k"]
+) -> tuple[Float[Tensor, "*b nt k"], Float[Tensor, "*b nt nt"]]:
+    """Mean and Cholesky factor of the last variables of a zero-mean Gaussian given the first nc.
+
+    One factor of the joint covariance has both: its first block whitens y, its last block is the factor of the Schur
+    complement.
+    """
+    factor, nc = torch.linalg.cholesky(covariance), y.shape[-2]
+    white = torch.linalg.solve_triangular(factor[..., :nc, :nc], y, upper=False)
+    return factor[..., nc:, :nc] @ white, factor[..., nc:, nc:]
 
 
 def add_noise(gram: Float[Tensor, "*b n n"], variance: Tensor | float) -> Float[Tensor, "*b n n"]:
@@ -127,8 +145,8 @@ class GPTarget:
 
 
 @dataclass(frozen=True)
-class FittedGP:
-    """A Gaussian process on rows whose columns have about unit variance: `FittedGP.fit(x, target)`, then `predict`.
+class GaussianProcess:
+    """A Gaussian process on rows whose columns have about unit variance: `fit`, then `predict`.
 
     Predictions are [m k + 1]: the mean of each output, then the standard deviation of an observation.
     """
@@ -140,7 +158,7 @@ class FittedGP:
     posterior: GPPosterior
 
     @classmethod
-    def fit(cls, x: Float[Tensor, "n d"], target: GPTarget, steps: int = _FIT_STEPS) -> "FittedGP | None":
+    def fit(cls, x: Float[Tensor, "n d"], target: GPTarget, steps: int = _FIT_STEPS) -> "GaussianProcess | None":
         """Fit the hyperparameters; None where rows are too few or columns too many. The same rows give the same fit."""
         rows = _choose_rows(target.observed, _FIT_ROWS)
         if len(rows) < _MIN_ROWS or not 0 < x.shape[1] <= _MAX_COLUMNS:
@@ -150,7 +168,9 @@ class FittedGP:
 
     @classmethod
     @torch.no_grad()
-    def condition(cls, x: Float[Tensor, "n d"], target: GPTarget, hyperparameters: GPHyperparameters) -> "FittedGP":
+    def condition(
+        cls, x: Float[Tensor, "n d"], target: GPTarget, hyperparameters: GPHyperparameters
+    ) -> "GaussianProcess":
         """Condition on the observed rows, at most 2,000 of them."""
         rows = _choose_rows(target.observed, _MAX_ROWS).sort().values
         x, y = x[rows].double(), target.y[rows].double()

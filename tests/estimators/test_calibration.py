@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import fillin
-from fillin.gp import FittedGP, GPHyperparameters, GPTarget
+from fillin.gp import GaussianProcess, GPHyperparameters, GPTarget
 from fillin.learners.calibration import HeldOut, fit_calibration, untrimmed
 from fillin.predictive import Categorical, GaussianMixture
 
@@ -29,13 +29,13 @@ def closed_form(x: torch.Tensor, y: torch.Tensor, asked: torch.Tensor) -> np.nda
 def test_it_is_the_closed_form():
     x, target = drawn()
     asked = torch.linspace(-3, 3, 14).reshape(7, 2).double()
-    found = FittedGP.condition(x, target, HYPERPARAMETERS).predict(asked)
+    found = GaussianProcess.condition(x, target, HYPERPARAMETERS).predict(asked)
     np.testing.assert_allclose(found, closed_form(x, target.y, asked), atol=1e-9)
 
 
 def test_what_is_left_out_is_as_if_it_had_never_been_there():
     x, target = drawn()
-    found = FittedGP.condition(x, target, HYPERPARAMETERS).predict_left_out(x)
+    found = GaussianProcess.condition(x, target, HYPERPARAMETERS).predict_left_out(x)
     for i in (0, 17, 39):
         rest = torch.arange(len(x)) != i
         np.testing.assert_allclose(found[i], closed_form(x[rest], target.y[rest], x[i, None])[0], atol=1e-9)
@@ -45,16 +45,16 @@ def test_rows_whose_target_is_not_known_tell_nothing():
     x, target = drawn()
     some = torch.arange(len(x)) < 25
     other = GPTarget(torch.where(some[:, None], target.y, 1e6), some)
-    found, wanted = FittedGP.condition(x, other, HYPERPARAMETERS), closed_form(x[some], target.y[some], x)
+    found, wanted = GaussianProcess.condition(x, other, HYPERPARAMETERS), closed_form(x[some], target.y[some], x)
     np.testing.assert_allclose(found.predict_left_out(x)[25:], wanted[25:], atol=1e-9)
     few = torch.arange(len(x)) < 5
-    assert FittedGP.fit(x, GPTarget(target.y, few)) is None
+    assert GaussianProcess.fit(x, GPTarget(target.y, few)) is None
 
 
 def test_lengths_say_which_columns_matter():
     x = torch.randn(200, 3, generator=torch.Generator().manual_seed(1)).double()
     target = GPTarget((2 * x[:, :1]).sin(), torch.ones(200, dtype=torch.bool))
-    smooth = FittedGP.fit(x, target)
+    smooth = GaussianProcess.fit(x, target)
     assert smooth is not None
     length = smooth.hyperparameters.length.exp()
     assert length[0] < 0.5 * length[1:].min()

@@ -19,6 +19,7 @@ from fillin.data.kernels import Kernel, Range, RBFKernel, check_range, is_number
 from fillin.data.quadrature import importance_sample
 from fillin.data.task import Task
 from fillin.errors import InputError
+from fillin.gp import GPPosterior, conditional
 
 _CHUNK_ENTRIES = 2_000_000  # of covariance matrices at a time: 16 MB
 
@@ -116,11 +117,8 @@ class GaussianProcessPrior(FunctionPrior):
         x = torch.cat([xc, xt], 1).double()
         if parameters is None:
             parameters = self._from_uniform(torch.full((len(x), self.n_parameters), 0.5, dtype=torch.float64))
-        nc = xc.shape[1]
-        factor = torch.linalg.cholesky(self._covariance(x, parameters))
-        white = torch.linalg.solve_triangular(factor[:, :nc, :nc], yc.double(), upper=False)
-        mean = (factor[:, nc:, :nc] @ white)[..., 0]
-        return MultivariateNormal(mean, scale_tril=factor[:, nc:, nc:], validate_args=False)
+        mean, factor = conditional(self._covariance(x, parameters), yc.double())
+        return MultivariateNormal(mean[..., 0], scale_tril=factor, validate_args=False)
 
     @property
     def n_parameters(self) -> int:
@@ -152,10 +150,9 @@ class GaussianProcessPrior(FunctionPrior):
         nc = task.xc.shape[1]
         parts = []
         for chunk in theta.split(max(1, _CHUNK_ENTRIES // max(1, len(x) * x.shape[1] ** 2))):
-            factor = torch.linalg.cholesky(self._covariance(x.expand(len(chunk), *x.shape), chunk))
-            white = torch.linalg.solve_triangular(factor, y.expand(len(chunk), *y.shape), upper=False)[..., 0]
-            density = -0.5 * white.square() - factor.diagonal(dim1=-2, dim2=-1).log() - 0.5 * math.log(2 * math.pi)
-            rest = factor[..., nc:, nc:]
+            covariance = self._covariance(x.expand(len(chunk), *x.shape), chunk)
+            joint = GPPosterior.from_covariance(covariance, y.expand(len(chunk), *y.shape))
+            density, white, rest = joint.log_likelihood, joint.white[..., 0], joint.factor[..., nc:, nc:]
             variance = rest.square().sum(-1)
             residual = (rest @ white[..., nc:, None])[..., 0]  # yt − its posterior mean
             marginal = -0.5 * (residual.square() / variance + variance.log() + math.log(2 * math.pi))

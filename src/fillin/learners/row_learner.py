@@ -11,7 +11,7 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.gp import FittedGP, GPHyperparameters
+from fillin.gp import GaussianProcess, GPHyperparameters
 from fillin.heads import to_predictive
 from fillin.learners.base import Prediction, TableLayout, TableLearner, Tick, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration, untrimmed
@@ -45,7 +45,7 @@ class RowLearner(TableLearner):
         self.gaussian: GaussianImputer | None = None  # fitted to the table by its encoding
         self.table = self._encode(inputs, outputs)
         self.gaussian = self.table.gaussian
-        self.gps: list[FittedGP | None] = [None] * len(layout.outputs)
+        self.gps: list[GaussianProcess | None] = [None] * len(layout.outputs)
         self.net = RowNetwork(self.table.layout, **self.net_options)
 
     @classmethod
@@ -64,7 +64,7 @@ class RowLearner(TableLearner):
             split = Split.draw(layout.labelled(outputs), net_options["members"], plan.held_out)
             train(learner.net, learner.table, plan, split, layout.output_weights, tick)
             features, targets = learner.table.features, learner.table.gp_targets
-            gps = [target and FittedGP.fit(features, target, plan.steps) for target in targets]
+            gps = [target and GaussianProcess.fit(features, target, plan.steps) for target in targets]
             learner.calibrations = learner._calibrate(plan, split, [gp and gp.predict_left_out(features) for gp in gps])
             learner.hot_deck = learner.hot_deck.with_max_missing(learner._fit_max_missing(split))
             learner.gps = [  # a process without a share is not evaluated
@@ -190,7 +190,7 @@ class RowLearner(TableLearner):
         """Condition processes of these hyperparameters on the rows of the table."""
         pairs = zip(self.table.gp_targets, hyperparameters, strict=True)
         self.gps = [
-            FittedGP.condition(self.table.features, target, known) if known and target else None
+            GaussianProcess.condition(self.table.features, target, known) if known and target else None
             for target, known in pairs
         ]
 

@@ -9,12 +9,13 @@ from torch import Tensor
 from torch.distributions import MultivariateNormal
 
 from fillin.data.kernels import RBFKernel
+from fillin.gp import GPPosterior, add_noise
 from fillin.heads import JointGaussian
 
 LENGTH_SCALES = tuple(0.08 * 1.32**i for i in range(12))  # 0.08 … 1.7
 AMPLITUDES = 0.3, 0.6, 1.2
 NOISE_STDS = 0.005, 0.02, 0.08, 0.3
-_JITTER_STD = 1e-4  # or rounding makes the posterior covariance indefinite
+_JITTER_VARIANCE = 1e-8  # or rounding makes the posterior covariance indefinite
 
 
 class ExactGP:
@@ -50,17 +51,16 @@ class ExactGP:
         """Mean [nt] and covariance [nt nt] of f at xt, and the standard deviation of the noise."""
         x, y, targets = xc[0].double(), yc[0].double(), xt[0].double()
         theta, noise = self.fit(x, y)
-        factor = torch.linalg.cholesky(_add_noise(self.kernel(x, x, theta), noise))
-        cross = torch.linalg.solve_triangular(factor, self.kernel(x, targets, theta), upper=False)
-        whitened = torch.linalg.solve_triangular(factor, y, upper=False)
-        covariance = _add_noise(self.kernel(targets, targets, theta) - cross.mT @ cross, _JITTER_STD)
-        return (cross.mT @ whitened)[:, 0], covariance, float(noise)
+        posterior = GPPosterior.condition(self.kernel(x, x, theta), noise**2, y)
+        prior = self.kernel(targets, targets, theta)
+        mean, covariance = posterior.predict_jointly(self.kernel(x, targets, theta), prior)
+        return mean[:, 0], add_noise(covariance, _JITTER_VARIANCE), float(noise)
 
     def weights(self, xc: Tensor, yc: Tensor, xt: Tensor) -> Float[Tensor, "nt nc"]:
         """Weight of each context point in the mean: w = k(x, X) (K + noise² I)⁻¹."""
-        x, targets = xc[0].double(), xt[0].double()
-        theta, noise = self.fit(x, yc[0].double())
-        return torch.linalg.solve(_add_noise(self.kernel(x, x, theta), noise), self.kernel(x, targets, theta)).mT
+        x, y, targets = xc[0].double(), yc[0].double(), xt[0].double()
+        theta, noise = self.fit(x, y)
+        return GPPosterior.condition(self.kernel(x, x, theta), noise**2, y).weights(self.kernel(x, targets, theta))
 
     def fit(self, x: Float[Tensor, "n 1"], y: Float[Tensor, "n 1"]) -> tuple[Float[Tensor, "2"], Tensor]:
         """(length scale, amplitude) and noise that maximise the marginal likelihood; defaults for no data."""
@@ -90,9 +90,3 @@ class ExactGP:
         v = (amplitudes**2)[:, None, None] * eigenvalues.clamp_min(0)[:, None, None] + (noises**2)[:, None]
         squares = (eigenvectors.mT @ y).mT[:, None].square()
         return -0.5 * (squares / v + (2 * math.pi * v).log()).sum(-1)
-
-
-def _add_noise(covariance: Float[Tensor, "*b n n"], std: Tensor | float) -> Float[Tensor, "*b n n"]:
-    covariance = covariance.clone()
-    covariance.diagonal(dim1=-2, dim2=-1).add_(std**2)
-    return covariance
