@@ -1,4 +1,4 @@
-"""Windows through FlexAttention: equal to the reference, and no block is left out that a pair inside needs."""
+"""Windows by FlexAttention: equal to the reference, and no block with a pair inside the window is skipped."""
 
 import pytest
 import torch
@@ -11,13 +11,9 @@ from fillin.attention.backends import flex
 from fillin.errors import FillinError
 
 SPANS = [
-    {},
-    {"cut": "hard"},
-    {"modulate": "scores"},
-    {"modulate": "scores", "cut": "hard"},
-    {"shape": "box"},
+    {}, {"cut": "hard"}, {"modulate": "scores"}, {"modulate": "scores", "cut": "hard"}, {"shape": "box"},
     {"covariance": "full"},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("options", SPANS, ids=str)
@@ -32,15 +28,15 @@ def test_forward_equals_the_reference(options, masked, unchecked):
         with torch.no_grad():
             return attend(q, k, v, xq=xq, xk=xk, span=span, mask=mask, backend=backend, return_lse=True)
 
-    for got, wanted in zip(run("flex"), run("reference"), strict=True):
-        assert distance(got.nan_to_num(neginf=0), wanted.nan_to_num(neginf=0)) < 1e-5
+    for got, reference in zip(run("flex"), run("reference"), strict=True):
+        assert distance(got.nan_to_num(neginf=0), reference.nan_to_num(neginf=0)) < 1e-5
 
 
 @given(seed=st.integers(0, 1000), dim_x=st.integers(1, 3), n=st.integers(1, 400), m=st.integers(1, 400))
-def test_every_pair_inside_lies_in_a_block_that_is_visited(seed, dim_x, n, m):
-    random = torch.Generator().manual_seed(seed)
-    xq, xk = (torch.rand(1, size, dim_x, generator=random) for size in (n, m))
-    reach = 0.02 + torch.rand(2, dim_x, generator=random) * 0.3
+def test_blocks_of_all_pairs_inside_are_visited(seed, dim_x, n, m):
+    rng = torch.Generator().manual_seed(seed)
+    xq, xk = (torch.rand(1, size, dim_x, generator=rng) for size in (n, m))
+    reach = 0.02 + torch.rand(2, dim_x, generator=rng) * 0.3
     (xq, xk) = (x.gather(1, flex.sort_along_curve(x)[..., None].expand_as(x)) for x in (xq, xk))
     inside = ((xq[:, :, None] - xk[:, None]).abs() <= reach[:, None, None, None]).all(-1)  # [h 1 n m]
     visited = flex.find_near_blocks(xq, xk, reach)[0]  # [h q k]
@@ -48,14 +44,13 @@ def test_every_pair_inside_lies_in_a_block_that_is_visited(seed, dim_x, n, m):
     assert visited[h, i // 128, j // 128].all()
 
 
-def test_the_curve_is_an_order():
+def test_the_curve_is_a_permutation():
     x = torch.rand(2, 300, 3)
     assert torch.equal(flex.sort_along_curve(x).sort(1).values, torch.arange(300).expand(2, -1))
-    same = torch.zeros(1, 5, 2)
-    assert flex.sort_along_curve(same).shape == (1, 5)
+    assert flex.sort_along_curve(torch.zeros(1, 5, 2)).shape == (1, 5)
 
 
-def test_what_it_does_not_take_it_says():
+def test_unfit_problems_are_refused_with_a_reason():
     x, v = torch.rand(1, 4, 1), torch.rand(1, 1, 4, 2)
     with pytest.raises(FillinError, match="needs a window"):
         attend(v, v, v, xq=x, xk=x, backend="flex")

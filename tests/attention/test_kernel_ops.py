@@ -1,4 +1,4 @@
-"""The kernel as torch and the loader see it: the order of points, operations, compilers, and no kernel at all."""
+"""The kernel as torch operations: order of points, shapes, compilation, and installations without a kernel."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.attention_problems import built, run, scattered, window
+from support.attention_problems import needs_kernel, random_problem, random_span, run
 from support.helpers import random_task, tiny
 from torch._subclasses import FakeTensorMode
 
@@ -21,6 +21,7 @@ from fillin.attention.kernel import library, ops
 from fillin.errors import InputError
 
 sanitized = "asan" in os.environ.get("LD_PRELOAD", "")
+KINDS = ["", "ties", "nan"]
 dims = pytest.mark.parametrize("dim_x", [1, 2, 3])
 
 
@@ -28,16 +29,14 @@ dims = pytest.mark.parametrize("dim_x", [1, 2, 3])
 
 
 @settings(max_examples=30)
-@given(
-    seed=st.integers(0, 2**16), n=st.integers(0, 200), dim_x=st.integers(1, 3), odd=st.sampled_from(["", "same", "bad"])
-)
-@built
-def test_an_order_is_a_permutation_of_any_points(seed, n, dim_x, odd):
+@given(seed=st.integers(0, 2**16), n=st.integers(0, 200), dim_x=st.integers(1, 3), kind=st.sampled_from(KINDS))
+@needs_kernel
+def test_the_order_is_a_permutation(seed, n, dim_x, kind):
     torch.manual_seed(seed)
     x = torch.rand(2, n, dim_x)
-    if odd == "same":
+    if kind == "ties":
         x = (3 * x).round()
-    elif odd == "bad":
+    elif kind == "nan":
         x[torch.rand(x.shape) < 0.3] = math.nan
         x[torch.rand(x.shape) < 0.3] = math.inf
     order = ops.spatial_order(x)
@@ -45,10 +44,10 @@ def test_an_order_is_a_permutation_of_any_points(seed, n, dim_x, odd):
     assert torch.equal(order.sort(-1).values, torch.arange(n, dtype=torch.int32).expand(2, n))
 
 
-@built
+@needs_kernel
 @dims
-def test_an_order_puts_the_same_points_together_however_they_came(dim_x):
-    """Fours of neighbours are the leaves of a tree, which depends on where points are alone."""
+def test_the_order_depends_on_locations_alone(dim_x):
+    """Groups of four neighbours are the leaves of a kd-tree."""
     x = torch.randperm(1000)[: 3 * 333].view(1, 333, 3)[..., :dim_x].float()
     i = torch.randperm(333)
 
@@ -56,25 +55,25 @@ def test_an_order_puts_the_same_points_together_however_they_came(dim_x):
         return [frozenset(map(tuple, leaf.tolist())) for leaf in x[0, ops.spatial_order(x)[0].long()].split(4)]
 
     assert leaves(x) == leaves(x[:, i].contiguous())
-    near = x[0, ops.spatial_order(x)[0].long()]
-    assert near.diff(dim=0).norm(dim=-1).mean() < 0.5 * x[0].diff(dim=0).norm(dim=-1).mean()
+    ordered = x[0, ops.spatial_order(x)[0].long()]
+    assert ordered.diff(dim=0).norm(dim=-1).mean() < 0.5 * x[0].diff(dim=0).norm(dim=-1).mean()
 
 
-@built
-def test_an_order_is_found_once_for_a_tensor_and_again_once_it_has_changed():
+@needs_kernel
+def test_the_order_is_cached_until_the_tensor_changes():
     x = torch.rand(1, 50, 2)
     first = ops.spatial_order(x)
     assert ops.spatial_order(x) is first
     x.neg_()
     assert ops.spatial_order(x) is not first
     assert torch.equal(ops.spatial_order(x), ops.spatial_order(x.clone()))
-    x.data = torch.rand(1, 80, 2)  # torch counts this as no change
+    x.data = torch.rand(1, 80, 2)  # does not change its version
     assert ops.spatial_order(x).shape == (1, 80)
 
 
-@built
+@needs_kernel
 def test_a_model_orders_each_set_of_points_once(monkeypatch):
-    """Context, targets, and both together: three, however many layers there are."""
+    """Context, targets and both together: three sets, for any number of layers."""
     orders = []
     monkeypatch.setattr(ops, "sort_points", lambda x, sort=ops.sort_points: orders.append(x) or sort(x))
     model = tiny("te-tnp", dim_x=2, dtype=torch.float32, layers=4, span=1.0, backend="native", score="laplace")
@@ -83,11 +82,11 @@ def test_a_model_orders_each_set_of_points_once(monkeypatch):
     assert len(orders) <= 3
 
 
-# the operations as torch sees them
+# operations
 
 
 def arguments(wide=False, tabled=False, **options):
-    p = scattered(1, 2, 9, 12, 2, span=window(2, **options))
+    p = random_problem(1, 2, 9, 12, 2, span=random_span(2, **options))
     leaves = [t.requires_grad_() for t in (p.q, p.k, p.v)]
     table = torch.randn(2, 5, 6, *([3] if wide else []), requires_grad=True) if wide or tabled else None
     bias, features = (None, table) if wide else (table, None)
@@ -102,16 +101,16 @@ def arguments(wide=False, tabled=False, **options):
     return ops.flatten(inputs), ops.flatten(fixed), list(map(float, settings))
 
 
-@built
+@needs_kernel
 @pytest.mark.parametrize("options", [{"tabled": True}, {"wide": True}], ids=str)
-def test_the_operations_are_what_torch_expects(options, unchecked):
+def test_operations_satisfy_opcheck(options, unchecked):
     torch.library.opcheck(torch.ops.fillin.attend.default, arguments(**options))
     torch.library.opcheck(torch.ops.fillin.order.default, (torch.rand(2, 9, 3),))
 
 
-@built
+@needs_kernel
 @pytest.mark.parametrize("options", [{}, {"tabled": True}, {"wide": True}], ids=str)
-def test_shapes_and_strides_are_known_without_running(options):
+def test_fake_tensors_have_the_right_shapes_and_strides(options):
     def run(inputs, fixed, settings):
         out, lse = ops.attend_op(inputs, fixed, settings)
         leaves = [t for t in inputs if t.requires_grad]
@@ -127,50 +126,50 @@ def test_shapes_and_strides_are_known_without_running(options):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """How far compiled results are from what they should be, by case."""
+    """Errors of compiled results, by case."""
     script = Path(__file__).parents[1] / "support" / "compiled_kernel.py"
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     return dict(line.split() for line in done.stdout.splitlines())
 
 
-@built
-@pytest.mark.parametrize(("case", "most"), [("window", 1e-5), ("score", 5e-5), ("model", 1e-4)])
-def test_what_a_compiler_makes_of_it_is_the_same(case, most, compiled):
-    assert float(compiled[case]) < most
+@needs_kernel
+@pytest.mark.parametrize(("case", "bound"), [("window", 1e-5), ("score", 5e-5), ("model", 1e-4)])
+def test_compiled_results_agree(case, bound, compiled):
+    assert float(compiled[case]) < bound
 
 
-@built
-def test_a_second_derivative_is_refused_not_wrong():
-    p = scattered(span=window())
+@needs_kernel
+def test_second_derivatives_are_refused():
+    p = random_problem(span=random_span())
     q = p.q.requires_grad_()
     (first,) = torch.autograd.grad(run(p)[0].sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="no autograd formula"):
         first.sum().backward()
 
 
-@built
-def test_it_works_where_nothing_is_tracked():
-    p = scattered(span=window())
-    wanted = run(p)[0]
+@needs_kernel
+def test_results_without_autograd():
+    p = random_problem(span=random_span())
+    expected = run(p)[0]
     with torch.inference_mode():
-        got, _ = run(replace(p, xq=p.xq.clone(), xk=p.xk.clone()))  # made here: such tensors have no version
-        assert torch.equal(got, wanted)
+        got, _ = run(replace(p, xq=p.xq.clone(), xk=p.xk.clone()))  # inference tensors have no version
+        assert torch.equal(got, expected)
     with torch.no_grad():
-        assert torch.equal(run(p)[0], wanted)
+        assert torch.equal(run(p)[0], expected)
 
 
-@built
-def test_numbers_of_another_kind_are_refused():
-    p = scattered(span=window())
+@needs_kernel
+def test_other_dtypes_are_refused():
+    p = random_problem(span=random_span())
     with pytest.raises(InputError, match="float32 on the CPU"):
         run(replace(p, **{name: getattr(p, name).double() for name in ("q", "k", "v", "xq", "xk")}))
     with pytest.raises((InputError, RuntimeError)):  # the kernel would read eight bytes as two numbers
         run(replace(p, span=p.span.double()))
 
 
-# no kernel, or another
+# installations without a kernel, or with another
 
-WITHOUT = """
+SCRIPT_WITHOUT_KERNEL = """
 import torch, warnings
 warnings.simplefilter("error")
 from fillin.attention import Span, attend
@@ -189,27 +188,29 @@ except InputError as error:
 """
 
 
-def test_without_the_kernel_everything_else_works():
-    asked = {**os.environ, "FILLIN_LANES": "0"}
-    done = subprocess.run([sys.executable, "-c", WITHOUT], env=asked, capture_output=True, text=True, check=True)
+def test_everything_else_works_without_the_kernel():
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT_WITHOUT_KERNEL], env={**os.environ, "FILLIN_LANES": "0"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
     assert done.stdout.split() == ["False", "True", "True", "True", "True"]
 
 
 @pytest.fixture
-def afresh():
-    """The library is looked for again, and once more afterwards."""
+def reloaded():
+    """Load the library again in the test, and once more afterwards."""
     library.load_library.cache_clear()
     yield
     library.load_library.cache_clear()
 
 
-def test_a_kernel_that_was_not_built_is_missed_once(afresh, monkeypatch, recwarn):
+def test_a_missing_kernel_warns_once(reloaded, monkeypatch, recwarn):
     monkeypatch.delenv("FILLIN_LANES", raising=False)
     monkeypatch.setattr(library, "find_builds", dict)
     with pytest.warns(UserWarning, match="without its native kernel"):
         assert not library.is_available()
-    assert not library.is_available()  # and says no more: a warning would be an error here
-    p = scattered(span=window())
+    assert not library.is_available()  # no second warning, which would be an error here
+    p = random_problem(span=random_span())
     assert attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, span=p.span).isfinite().all()
     with pytest.raises(InputError, match="without a C\\+\\+ compiler"):
         attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, span=p.span, backend="native")
@@ -217,20 +218,20 @@ def test_a_kernel_that_was_not_built_is_missed_once(afresh, monkeypatch, recwarn
         ops.spatial_order(torch.rand(1, 9, 2))
 
 
-def test_builds_are_looked_for_where_they_are_said_to_be(monkeypatch, tmp_path):
+def test_builds_are_found_in_the_named_folder(monkeypatch, tmp_path):
     (tmp_path / "span4.so").touch()
     monkeypatch.setenv("FILLIN_NATIVE", str(tmp_path))
     assert library.find_builds() == {4: tmp_path / "span4.so"}
 
 
-@pytest.mark.parametrize("asked", ["5", "many", ""])
-def test_lanes_that_there_are_not(asked, afresh, monkeypatch):
-    monkeypatch.setenv("FILLIN_LANES", asked)
+@pytest.mark.parametrize("lanes", ["5", "many", ""])
+def test_unavailable_lanes_are_refused(lanes, reloaded, monkeypatch):
+    monkeypatch.setenv("FILLIN_LANES", lanes)
     with pytest.raises(InputError, match="FILLIN_LANES="):
         library.load_library()
 
 
-@built
+@needs_kernel
 def test_a_library_of_another_version_is_refused(monkeypatch):
     class Longer(library.FillinProblem):
         _fields_ = (("more", library.c_int32),)
@@ -247,10 +248,10 @@ def test_a_failure_of_the_kernel_is_an_error(monkeypatch):
         ops.spatial_order(torch.rand(1, 9, 2))
 
 
-@built
-@pytest.mark.skipif(sanitized, reason="the sanitizer ends the process where memory ends")
-def test_memory_that_there_is_not_is_told_and_nothing_is_written():
-    """2¹⁷ keys with 2³⁰ values each: no machine has them."""
+@needs_kernel
+@pytest.mark.skipif(sanitized, reason="the sanitizer ends the process when memory runs out")
+def test_out_of_memory_is_reported_and_leaves_the_output_untouched():
+    """2¹⁷ keys with 2³⁰ values each fit no machine."""
     keys, out = 1 << 17, torch.full((1,), 7.0)
     x, v = torch.zeros(1, keys, 1), torch.zeros(1)
     order, first = ops.spatial_order(x), torch.zeros(1, 1, dtype=torch.int32)

@@ -1,4 +1,4 @@
-"""The kernel computes what the reference computes: values, sums and gradients, with every window and every score."""
+"""The kernel agrees with the reference: output, lse and gradients, with every window and every score."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.attention_problems import as_type, built, errors, exact, off_the_edge, pulls, run, scattered, solve, window
+from support.attention_problems import (
+    avoid_edge_pairs,
+    kernel_errors,
+    largest_error,
+    needs_kernel,
+    output_gradients,
+    random_problem,
+    random_span,
+    run,
+    solve,
+    solve_exactly,
+    to_float64,
+)
 from support.helpers import distance
 
 from fillin.attention import BACKENDS, SCORES, DotProduct, Gaussian, Laplace, Span, Uniform, attend, make_score
@@ -16,7 +28,7 @@ from fillin.attention.backends.reference import compute_logits
 from fillin.attention.displacement import DisplacementScore
 from fillin.errors import InputError
 
-pytestmark = built
+pytestmark = needs_kernel
 seeds = st.integers(0, 2**16)
 
 
@@ -32,36 +44,36 @@ windows = st.builds(lambda w, form: {**w, "shape": form[0], "covariance": form[1
 
 @settings(max_examples=150)
 @given(
-    seed=seeds, shape=st.tuples(*(st.integers(1, most) for most in (3, 4, 75, 75, 3, 40, 40))),
+    seed=seeds, shape=st.tuples(*(st.integers(1, high) for high in (3, 4, 75, 75, 3, 40, 40))),
     options=st.none() | windows, shared=st.booleans(), masked=st.booleans(), causal=st.booleans(),
     normalise=st.sampled_from(["softmax", "softmax", "none"]),
 )  # fmt: skip
-def test_values_and_gradients_of_anything(seed, shape, options, shared, masked, causal, normalise):
-    """Any sizes, any window (one for all heads, or one each), masks, causal order, through the sums too."""
+def test_values_and_gradients(seed, shape, options, shared, masked, causal, normalise):
+    """Any sizes, windows (shared by heads or not), masks and causal order, with gradients through lse."""
     torch.manual_seed(seed)
     b, h, n, m, dim_x, d, e = shape
     m = n if causal else m
-    span = None if options is None else window(dim_x, 1 if shared else h, **options)
+    span = None if options is None else random_span(dim_x, 1 if shared else h, **options)
     mask = torch.rand(b, 1, 1, m) > 0.3 if masked else None
-    p = scattered(b, h, n, m, dim_x, d, e, span=span, mask=mask, causal=causal, normalise=normalise)
-    assert max(errors(p).values()) < 1e-5
+    p = random_problem(b, h, n, m, dim_x, d, e, span=span, mask=mask, causal=causal, normalise=normalise)
+    assert largest_error(p) < 1e-5
 
 
 @settings(max_examples=25)
 @given(seed=seeds, dim_x=st.integers(1, 3), options=windows)
-def test_the_gradient_of_the_window_too_where_it_is_well_conditioned(seed, dim_x, options):
-    """Every query has a key where it stands, so Σ_j W_ij ≥ 1, and others: 1e-5, and nothing is put down to rounding."""
+def test_well_conditioned_gradients_of_the_window(seed, dim_x, options):
+    """Every query has a key at its location, so Σ_j W_ij ≥ 1: errors are below 1e-5, rounding included."""
     torch.manual_seed(seed)
-    p = scattered(2, 3, 60, 90, dim_x, span=window(dim_x, 3, **options | {"init": 2 * options["init"] + 0.2}))
+    p = random_problem(2, 3, 60, 90, dim_x, span=random_span(dim_x, 3, **options | {"init": 2 * options["init"] + 0.2}))
     p.xk[:, :60] = p.xq
-    p.k[:, :, :60] = p.q  # and it counts
-    assert max(errors(p, strict=p.span.threshold > 0).values()) < 1e-5
+    p.k[:, :, :60] = p.q  # with a large weight
+    assert largest_error(p, strict=p.span.threshold > 0) < 1e-5
 
 
 LAYOUTS = {
     "gaps": lambda t: torch.cat([t, t], -1)[..., : t.shape[-1]],
     "every other": lambda t: t.repeat_interleave(2, 2)[:, :, ::2],
-    "turned": lambda t: t.mT.contiguous().mT,
+    "transposed": lambda t: t.mT.contiguous().mT,
     "heads last": lambda t: t.transpose(1, 2).contiguous().transpose(1, 2),
     "one head": lambda t: t[:, :1].expand_as(t),
     "one row": lambda t: t[:, :, :1].expand_as(t),
@@ -71,59 +83,59 @@ layouts = st.sampled_from(sorted(LAYOUTS))
 
 
 @settings(max_examples=20)
-@given(seed=seeds, options=windows, laid=st.tuples(layouts, layouts, layouts, layouts))
-def test_tensors_that_are_strided_or_expanded(seed, options, laid):
-    """q, k, v and their places, and the gradients that come in."""
+@given(seed=seeds, options=windows, layout=st.tuples(layouts, layouts, layouts, layouts))
+def test_strided_and_expanded_tensors(seed, options, layout):
+    """q, k, v, locations and incoming gradients."""
     torch.manual_seed(seed)
-    p = scattered(2, 3, 45, 70, 2, 8, 6, span=window(2, 3, **options))
-    q, k, v = (LAYOUTS[name](t) for name, t in zip(laid, (p.q, p.k, p.v), strict=False))
+    p = random_problem(2, 3, 45, 70, 2, 8, 6, span=random_span(2, 3, **options))
+    q, k, v = (LAYOUTS[name](t) for name, t in zip(layout, (p.q, p.k, p.v), strict=False))
     p = replace(p, q=q, k=k, v=v, xq=p.xq.mT.contiguous().mT, xk=p.xk.mT.contiguous().mT)
-    assert max(errors(p).values()) < 1e-5
+    assert largest_error(p) < 1e-5
     leaves = [t.detach().requires_grad_() for t in (q, k, v)]
     out, lse = run(replace(p, q=leaves[0], k=leaves[1], v=leaves[2]))
-    d_out, d_lse = LAYOUTS[laid[3]](torch.randn(out.shape)), torch.ones(()).expand(lse.shape)
+    d_out, d_lse = LAYOUTS[layout[3]](torch.randn(out.shape)), torch.ones(()).expand(lse.shape)
     got = torch.autograd.grad([out, lse], leaves, [d_out, d_lse], retain_graph=True)
     assert all(map(torch.equal, got, torch.autograd.grad([out, lse], leaves, [d_out.clone(), d_lse.contiguous()])))
 
 
 @pytest.mark.parametrize("shape", [(), (70,), (1, 70), (1, 1, 70), (2, 1, 1, 70), (2, 1, 1, 1), (1, 1, 1, 70)], ids=str)
 def test_masks_over_keys_of_every_shape(shape):
-    assert max(errors(scattered(m=70, span=window(), mask=torch.rand(shape) > 0.3)).values()) < 1e-5
+    assert largest_error(random_problem(m=70, span=random_span(), mask=torch.rand(shape) > 0.3)) < 1e-5
 
 
 @pytest.mark.parametrize("shape", [(40, 1), (1, 2, 1, 70), (2, 1, 40, 70)], ids=str)
 def test_other_masks_are_refused(shape):
-    p = scattered(m=70)
+    p = random_problem(m=70)
     with pytest.raises(InputError, match="masks over keys"):
         attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, mask=torch.ones(shape, dtype=torch.bool), backend="native")
 
 
-def test_a_key_that_is_masked_may_hold_anything():
-    p = scattered(m=70, span=window(), mask=torch.rand(2, 1, 1, 70) > 0.3)
-    clean = solve(p)
+def test_masked_keys_may_be_nan():
+    p = random_problem(m=70, span=random_span(), mask=torch.rand(2, 1, 1, 70) > 0.3)
+    before = solve(p)
     for t in (p.k, p.v):
         t.masked_fill_(~p.mask.mT, math.nan)
     p.xk.masked_fill_(~p.mask[:, 0].mT, math.nan)
-    got = solve(p)
-    for now, before in zip((*got[:5], got.window), (*clean[:5], clean.window), strict=True):
-        assert distance(now, before) < 1e-6
+    after = solve(p)
+    for got, expected in zip((*after[:5], after.span), (*before[:5], before.span), strict=True):
+        assert distance(got, expected) < 1e-6
 
 
-# σ's gradient
+# gradient to σ
 
 
-def slope(p, step, loss):
+def finite_difference(p, step, loss):
     """d loss/d(ln σ) by central differences of the reference in float64."""
-    p, found = as_type(p, torch.float64), []
+    p, slopes = to_float64(p), []
     with torch.no_grad():
-        for at in p.span.log_sigma.view(-1).split(1):
-            at += step
+        for log_sigma in p.span.log_sigma.view(-1).split(1):
+            log_sigma += step
             above = loss(*run(p, "reference"))
-            at -= 2 * step
+            log_sigma -= 2 * step
             below = loss(*run(p, "reference"))
-            at += step
-            found.append((above - below) / (2 * step))
-    return torch.stack(found)
+            log_sigma += step
+            slopes.append((above - below) / (2 * step))
+    return torch.stack(slopes)
 
 
 @settings(max_examples=20)
@@ -132,41 +144,41 @@ def slope(p, step, loss):
     shape=st.sampled_from(["ball", "box"]), covariance=st.sampled_from(["diagonal", "isotropic"]),
     init=st.sampled_from([0.1, 0.3, 1.0]),
 )  # fmt: skip
-def test_the_gradient_of_sigma_is_that_of_finite_differences(seed, dim_x, init, **options):
-    """With the continuous cut, over queries that have more than one key inside."""
+def test_the_gradient_to_sigma_equals_finite_differences(seed, dim_x, init, **options):
+    """With the continuous cut, over queries with more than one key inside."""
     torch.manual_seed(seed)
-    p = scattered(1, 2, 60, 120, dim_x, span=window(dim_x, 2, init, **options))
-    off_the_edge(p)
+    p = random_problem(1, 2, 60, 120, dim_x, span=random_span(dim_x, 2, init, **options))
+    avoid_edge_pairs(p)
     several = compute_logits(p)[1].sum(-1) > 1
-    d_out, d_lse = (pull * several.view(*several.shape, *[1] * (pull.ndim - 3)) for pull in pulls(p))
+    d_out, d_lse = (g * several.view(*several.shape, *[1] * (g.ndim - 3)) for g in output_gradients(p))
 
     def loss(out, lse):
         return (out * d_out).sum() + (lse.masked_fill(~several, 0) * d_lse).sum()
 
     (got,) = torch.autograd.grad(loss(*run(p)), p.span.log_sigma)
-    true = slope(p, 1e-7, loss)
+    true = finite_difference(p, 1e-7, loss)
     assert (got.flatten() - true).norm() <= 1e-3 * true.norm()
 
 
-def test_the_gradient_of_sigma_is_wrong_with_the_hard_cut():
-    """Keys that come in at the edge as σ grows jump from nothing to t; the gradient knows nothing of them."""
+def test_the_gradient_to_sigma_is_wrong_with_the_hard_cut():
+    """The weight of keys that enter as σ grows jumps from 0 to t, which the gradient does not contain."""
     x = torch.linspace(-2, 2, 2001)[None, :, None]
-    p = scattered(1, 1, 1, 2001, 1, 1, 1, score=Uniform())
+    p = random_problem(1, 1, 1, 2001, 1, 1, 1, score=Uniform())
     for cut, step, wrong in (("hard", 2e-2, True), ("continuous", 1e-6, False)):
         p = replace(p, xq=torch.zeros(1, 1, 1), xk=x, v=x[None].square(), span=Span(1, init=0.5, cut=cut))
         (got,) = torch.autograd.grad(run(p)[0].sum(), p.span.log_sigma)
-        true = slope(p, step, lambda out, lse: out.sum()).item()
+        true = finite_difference(p, step, lambda out, lse: out.sum()).item()
         assert (abs(got.item() - true) > (0.2 if wrong else 1e-3) * abs(true)) == wrong
 
 
-# scores of the displacement, from tables
+# scores of the displacement, by tables
 
-EXTENT = {1: 2.0, 2: 0.12, 3: 0.02}  # so that a fine table has fewer nodes than there are pairs
+EXTENT = {1: 2.0, 2: 0.12, 3: 0.02}  # for which a fine table has fewer nodes than there are pairs
 POINTS = {1: 60, 2: 150, 3: 190}
 
 
-def smooth(name, heads, d, dim_x, radial):
-    """The score of that name, wider than it starts out, and with nothing at zero."""
+def smooth_score(name, heads, d, dim_x, radial):
+    """The named score with wider length scales, and without parameters that are zero."""
     score = make_score(name, heads, d, dim_x, radial)
     with torch.no_grad():
         for kind, parameter in score.named_parameters():
@@ -182,87 +194,89 @@ def smooth(name, heads, d, dim_x, radial):
 @pytest.mark.parametrize("name", sorted(set(SCORES) - {"joint"}))
 def test_every_score(name, dim_x, radial):
     """Values within 5e-5, gradients to the score's parameters within 1e-3."""
-    n, span = (POINTS[1], None) if radial else (POINTS[dim_x], window(dim_x, 2, EXTENT[dim_x] / 2))
-    score = smooth(name, 2, 8, dim_x, radial)
-    found = errors(scattered(2, 2, n, n + 5, dim_x, extent=EXTENT[dim_x], score=score, span=span), sums=False)
-    assert found["out"] < 5e-5
-    assert max(found.values()) < 1e-3
+    n, span = (POINTS[1], None) if radial else (POINTS[dim_x], random_span(dim_x, 2, EXTENT[dim_x] / 2))
+    score = smooth_score(name, 2, 8, dim_x, radial)
+    p = random_problem(2, 2, n, n + 5, dim_x, extent=EXTENT[dim_x], score=score, span=span)
+    errors = kernel_errors(p, through_lse=False)
+    assert errors["out"] < 5e-5
+    assert max(errors.values()) < 1e-3
 
 
-def test_joint_scores_weigh_each_pair_by_itself():
-    p = scattered(score=make_score("joint", 2, 8, 2))
+def test_the_joint_score_is_refused():
+    p = random_problem(score=make_score("joint", 2, 8, 2))
     assert "mixes content and displacement" in BACKENDS["native"].unfit(p)
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
 @pytest.mark.parametrize("radial", [False, True])
-def test_a_kink_at_nothing_is_met_exactly(dim_x, radial):
-    """Laplace: there is a node at Δ = 0, so a table of any fineness is right."""
-    p = scattered(2, 2, 90, 90, dim_x, score=DotProduct() + Laplace(2, dim_x, radial), span=window(dim_x))
+def test_a_kink_at_zero_is_exact(dim_x, radial):
+    """Laplace is piecewise linear, and there is a node at Δ = 0, so any table is exact."""
+    p = random_problem(2, 2, 90, 90, dim_x, score=DotProduct() + Laplace(2, dim_x, radial), span=random_span(dim_x))
     p.xk[:, :30] = p.xq[:, :30]
-    assert max(errors(p).values()) < 1e-5
+    assert largest_error(p) < 1e-5
 
 
-def test_scores_of_places_alone_need_neither_q_nor_k():
-    p = replace(scattered(n=80, m=90, dim_x=1, score=Gaussian(2, 1, init=0.5), span=window(1)), q=None, k=None)
-    assert max(errors(p).values()) < 1e-4
+def test_scores_of_displacements_need_neither_q_nor_k():
+    p = random_problem(n=80, m=90, dim_x=1, score=Gaussian(2, 1, init=0.5), span=random_span(1))
+    assert largest_error(replace(p, q=None, k=None)) < 1e-4
 
 
 class Recorder(DisplacementScore):
-    """A score that remembers how many displacements it was asked for, and how far the furthest was."""
+    """A score that records how many displacements it was evaluated at, and the largest of them."""
 
     def __init__(self, dim_x):
         super().__init__(1, dim_x)
         self.weight = torch.nn.Parameter(torch.ones(()))
-        self.asked, self.furthest = 0, torch.zeros(dim_x)
+        self.count, self.largest = 0, torch.zeros(dim_x)
 
     def forward(self, q, k, delta):
-        self.asked = max(self.asked, delta[0, 0].numel())
-        self.furthest = torch.maximum(self.furthest, delta.detach().abs().amax((0, 2, 3)).float())
+        self.count = max(self.count, delta[0, 0].numel())
+        self.largest = torch.maximum(self.largest, delta.detach().abs().amax((0, 2, 3)).float())
         return self.weight * delta.square().sum(1, keepdim=True)
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
-def test_a_table_goes_as_far_as_the_data_or_the_window(dim_x):
+def test_a_table_covers_the_data_or_the_window(dim_x):
     extent, n = EXTENT[dim_x], POINTS[dim_x]
-    for span in (None, window(dim_x, init=extent / 10), window(dim_x, init=extent), Span(dim_x, threshold=0.0)):
-        p = scattered(1, 2, n, n, dim_x, extent=extent, score=Recorder(dim_x), span=span)
+    spans = [random_span(dim_x, init=extent / 10), random_span(dim_x, init=extent), Span(dim_x, threshold=0.0)]
+    for span in (None, *spans):
+        p = random_problem(1, 2, n, n, dim_x, extent=extent, score=Recorder(dim_x), span=span)
         run(p)
-        far = (p.xq[:, :, None] - p.xk[:, None]).abs().amax((0, 1, 2))
+        reach = (p.xq[:, :, None] - p.xk[:, None]).abs().amax((0, 1, 2))
         if span is not None:
-            far = torch.minimum(far, span.reach().amax(0))
-        assert torch.allclose(p.score.furthest, far, rtol=1e-5)
-        assert p.score.asked < n * n
+            reach = torch.minimum(reach, span.reach().amax(0))
+        assert torch.allclose(p.score.largest, reach, rtol=1e-5)
+        assert p.score.count < n * n
 
 
-def handed_over(p):
+def falls_back(p):
     """Whether the back end leaves the problem to `streamed`."""
-    with mock.patch.object(BACKENDS["streamed"], "run", wraps=BACKENDS["streamed"].run) as streaming:
+    with mock.patch.object(BACKENDS["streamed"], "run", wraps=BACKENDS["streamed"].run) as streamed_run:
         out = attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, score=p.score, tolerance=p.tolerance, backend="native")
-    if streaming.called:
+    if streamed_run.called:
         assert torch.equal(out, BACKENDS["streamed"].run(p).out)
-    return streaming.called
+    return streamed_run.called
 
 
-def test_no_table_where_it_would_have_more_nodes_than_there_are_pairs():
-    score = smooth("mlp", 2, 8, 1, False)
-    assert handed_over(scattered(1, 2, 15, 15, 1, score=score))
-    assert not handed_over(scattered(1, 2, 60, 60, 1, score=score))
-    assert handed_over(scattered(1, 2, 60, 60, 3, score=make_score("siren", 2, 8, 3)))
+def test_no_table_with_more_nodes_than_pairs():
+    score = smooth_score("mlp", 2, 8, 1, False)
+    assert falls_back(random_problem(1, 2, 15, 15, 1, score=score))
+    assert not falls_back(random_problem(1, 2, 60, 60, 1, score=score))
+    assert falls_back(random_problem(1, 2, 60, 60, 3, score=make_score("siren", 2, 8, 3)))
 
 
-def test_no_table_where_the_tolerance_is_zero_and_a_finer_one_where_it_is_small():
-    p = scattered(1, 2, 200, 200, 1, score=smooth("siren", 2, 8, 1, False))
-    assert handed_over(replace(p, tolerance=0.0))
-    true, found = exact(p).out, []
+def test_the_tolerance_bounds_the_error_and_zero_disables_tables():
+    p = random_problem(1, 2, 200, 200, 1, score=smooth_score("siren", 2, 8, 1, False))
+    assert falls_back(replace(p, tolerance=0.0))
+    exact, errors = solve_exactly(p).out, []
     for tolerance in (1e-1, 1e-3, 1e-5):
-        found.append((run(replace(p, tolerance=tolerance))[0] - true).abs().max().item())
-        assert found[-1] < tolerance
-    assert found[0] > found[2]
+        errors.append((run(replace(p, tolerance=tolerance))[0] - exact).abs().max().item())
+        assert errors[-1] < tolerance
+    assert errors[0] > errors[2]
 
 
-def test_places_that_learn_are_left_to_streamed():
-    p = scattered(span=window())
+def test_gradients_to_locations_come_from_streamed():
+    p = random_problem(span=random_span())
     p = replace(p, xk=p.xk.requires_grad_())
     out = attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, span=p.span, backend="native")
     (got,) = torch.autograd.grad(out.sum(), p.xk)

@@ -1,4 +1,4 @@
-"""Features of places: equation 1, the relative scores built on it, and a SIREN that needs no tuning."""
+"""Positional encodings: sinusoids, the relative scores built on them, and a SIREN that needs no tuning."""
 
 import copy
 import math
@@ -11,20 +11,19 @@ from torch.func import functional_call, stack_module_state, vmap
 from fillin.attention import SIREN, LearnedPositions, RelativePosition, Sinusoid, attend
 
 
-def test_equation_1():
-    dim, place = 6, 3.0
-    wanted = [
-        math.sin(place / 10_000 ** (j / dim)) if j % 2 == 0 else math.cos(place / 10_000 ** ((j - 1) / dim))
-        for j in range(dim)
+def test_sinusoids_of_vaswani_et_al():
+    dim, x = 6, 3.0
+    expected = [
+        math.sin(x / 10_000 ** (j / dim)) if j % 2 == 0 else math.cos(x / 10_000 ** ((j - 1) / dim)) for j in range(dim)
     ]
-    assert torch.allclose(Sinusoid(dim)(torch.tensor([[place]]))[0], torch.tensor(wanted), atol=1e-6)
+    assert torch.allclose(Sinusoid(dim)(torch.tensor([[x]]))[0], torch.tensor(expected), atol=1e-6)
 
 
 def test_sinusoids_in_n_dimensions():
-    """By addition: f(x) = f₁(x₁) + f₁(x₂). By concatenation: fewer features for each."""
+    """Added: f(x) = f₁(x₁) + f₁(x₂). Concatenated: fewer features for each dimension."""
     x = torch.randn(5, 2)
-    one = Sinusoid(8)
-    assert torch.allclose(Sinusoid(8, 2)(x), one(x[:, :1]) + one(x[:, 1:]), atol=1e-6)
+    f = Sinusoid(8)
+    assert torch.allclose(Sinusoid(8, 2)(x), f(x[:, :1]) + f(x[:, 1:]), atol=1e-6)
     half = Sinusoid(4)
     both = torch.cat([half(x[:, :1]), half(x[:, 1:])], -1)
     assert torch.allclose(Sinusoid(8, 2, combine="concat")(x), both, atol=1e-6)
@@ -33,7 +32,7 @@ def test_sinusoids_in_n_dimensions():
 @pytest.mark.parametrize("combine", ["add", "concat"])
 @pytest.mark.parametrize("dim_x", [1, 2])
 def test_transformer_xl_terms_and_their_fold(combine, dim_x):
-    """logit = [(q + u)·k + (q + v)·W r(Δ)]/√d, pair by pair; folded, the same without the pairs."""
+    """logit = [(q + u)·k + (q + v)·W r(Δ)]/√d, pair by pair; folded, the same without pairs."""
     h, d, n, m = 2, 4, 5, 6
     score = RelativePosition(h, d, Sinusoid(8, dim_x, base=50.0, combine=combine), 8).double()
     torch.nn.init.normal_(score.u)
@@ -51,12 +50,12 @@ def test_transformer_xl_terms_and_their_fold(combine, dim_x):
 
 
 def test_shaws_positions_are_clipped():
-    """A learned vector per displacement, alike for all displacements beyond the clip."""
+    """A learned vector per displacement, the same for all displacements beyond the clip."""
     table = LearnedPositions(-2, 2, 3)
     score = RelativePosition(1, 4, table, 3, biases=False)
-    place = torch.arange(6.0).view(1, 6, 1)
+    x = torch.arange(6.0).view(1, 6, 1)
     q = k = v = torch.randn(1, 1, 6, 4)
-    _, weights = attend(q, k, v, xq=place, xk=place, score=score, return_weights=True)
+    _, weights = attend(q, k, v, xq=x, xk=x, score=score, return_weights=True)
     assert weights.shape == (1, 1, 6, 6)
     assert torch.equal(table(torch.tensor([[-5.0]])), table(torch.tensor([[-2.0]])))
     assert not torch.equal(table(torch.tensor([[-1.0]])), table(torch.tensor([[-2.0]])))
@@ -71,15 +70,15 @@ FUNCTIONS = {
 
 
 def held_out_r2(stable: bool, dim_x: int, function) -> torch.Tensor:
-    """R² on unseen points of 5 ω × 5 seeds, fitted side by side: 256 points, 200 steps of Adam at 5e-3."""
-    networks, x, unseen = [], [], []
+    """R² on held-out points of 5 ω × 5 seeds, fitted in parallel: 256 points, 200 steps of Adam at 5e-3."""
+    networks, x, held_out = [], [], []
     for omega in OMEGAS:
         for seed in range(5):
             torch.manual_seed(seed)
             x.append(2 * torch.rand(256, dim_x) - 1)
-            unseen.append(2 * torch.rand(512, dim_x) - 1)
+            held_out.append(2 * torch.rand(512, dim_x) - 1)
             networks.append(SIREN(dim_x, 1, hidden=32, layers=3, omega=omega, stable=stable))
-    x, unseen = torch.stack(x), torch.stack(unseen)
+    x, held_out = torch.stack(x), torch.stack(held_out)
     parameters, buffers = stack_module_state(networks)
     skeleton = copy.deepcopy(networks[0]).to("meta")
     run = vmap(lambda p, b, at: functional_call(skeleton, (p, b), (at,))[..., 0])
@@ -89,30 +88,29 @@ def held_out_r2(stable: bool, dim_x: int, function) -> torch.Tensor:
         (run(parameters, buffers, x) - function(x)).square().mean(-1).sum().backward()
         adam.step()
     with torch.no_grad():
-        true = function(unseen)
-        return 1 - (run(parameters, buffers, unseen) - true).square().mean(-1) / true.var(-1, correction=0)
+        true = function(held_out)
+        return 1 - (run(parameters, buffers, held_out) - true).square().mean(-1) / true.var(-1, correction=0)
 
 
 def test_the_stable_siren_needs_no_tuning(capsys):
-    """Over ω₀, three functions and five seeds R² spreads by at most 0.1, with a median of at least 0.95."""
-    found = {}
+    """Over ω₀, three functions and five seeds R² varies by at most 0.1, with a median of at least 0.95."""
+    results = {}
     for stable in (True, False):
         r2 = torch.cat([held_out_r2(stable, dim_x, function) for dim_x, function in FUNCTIONS.values()])
-        found[stable] = (r2.max() - r2.min()).item(), r2.median().item()
+        results[stable] = (r2.max() - r2.min()).item(), r2.median().item()
     with capsys.disabled():
-        print(
-            "\nSIREN R² spread, median: stable {:.3f}, {:.3f}; usual {:.3f}, {:.3f}".format(*found[True], *found[False])
-        )
-    spread, median = found[True]
+        text = "\nSIREN R² spread, median: stable {:.3f}, {:.3f}; original {:.3f}, {:.3f}"
+        print(text.format(*results[True], *results[False]))
+    spread, median = results[True]
     assert spread <= 0.1
     assert median >= 0.95
-    assert found[False][0] > spread
+    assert results[False][0] > spread
 
 
-def test_a_siren_with_a_band_stays_where_nothing_is_learnt():
-    """A decay of weights leads back to its start, frequencies and all; without a band it slows every wave."""
+def test_weight_decay_does_not_change_a_siren_with_a_band():
+    """It leads back to the start; without a band it lowers every frequency."""
     x = torch.linspace(-1, 1, 50)[:, None]
-    for band, still in (((0.1, 100.0), True), (None, False)):
+    for band, unchanged in (((0.1, 100.0), True), (None, False)):
         network = SIREN(1, 4, band=band)
         before = network(x).detach()
         optimiser = torch.optim.AdamW(network.parameters(), lr=0.01, weight_decay=0.1)
@@ -120,20 +118,20 @@ def test_a_siren_with_a_band_stays_where_nothing_is_learnt():
             optimiser.zero_grad(set_to_none=False)
             (0 * network(x)).sum().backward()
             optimiser.step()
-        assert (distance(network(x), before) < 1e-6) == still
+        assert (distance(network(x), before) < 1e-6) == unchanged
 
 
-def test_a_siren_with_a_band_learns_and_is_kept():
+def test_a_siren_with_a_band_learns_and_is_restored():
     torch.manual_seed(0)
     x = torch.linspace(-1, 1, 200)[:, None]
-    wanted = torch.sin(20 * x) * torch.exp(-3 * x.square())
+    target = torch.sin(20 * x) * torch.exp(-3 * x.square())
     network = SIREN(1, 1, band=(0.1, 60.0))
     optimiser = torch.optim.AdamW(network.parameters(), lr=0.05)
     for _ in range(300):
         optimiser.zero_grad()
-        (network(x) - wanted).square().mean().backward()
+        (network(x) - target).square().mean().backward()
         optimiser.step()
-    assert (network(x) - wanted).square().mean() < 0.02 * wanted.square().mean()
+    assert (network(x) - target).square().mean() < 0.02 * target.square().mean()
     other = SIREN(1, 1, band=(0.1, 60.0))
     other.load_state_dict(network.state_dict())
     assert torch.equal(other(x), network(x))

@@ -1,4 +1,4 @@
-"""The learned window: what it does to a weight, where it ends, and that its gradient is right."""
+"""The learned window: its effect on weights, its edge, and its gradient."""
 
 import math
 
@@ -13,9 +13,9 @@ from fillin.errors import FillinError
 
 def weights(span, delta, logits=None):
     """exp of the modulated logits at displacements [n dx], zero outside."""
-    at = delta.T[None, :, :, None]
+    displacements = delta.T[None, :, :, None]
     base = torch.zeros(1, 1, len(delta), 1, dtype=delta.dtype) if logits is None else logits.view(1, 1, -1, 1)
-    modulated, inside = span(base, at)
+    modulated, inside = span(base, displacements)
     inside = torch.ones_like(modulated, dtype=torch.bool) if inside is None else inside
     return torch.where(inside, modulated.exp(), 0)[0, 0, :, 0].detach(), modulated[0, 0, :, 0].detach()
 
@@ -49,7 +49,7 @@ def test_the_formulas(dim_x):
 
 
 @given(seed=st.integers(0, 1000), dim_x=st.integers(1, 3))
-def test_a_full_covariance_is_positive_definite_whatever_its_parameters(seed, dim_x):
+def test_a_full_covariance_is_positive_definite(seed, dim_x):
     torch.manual_seed(seed)
     span = Span(dim_x, heads=3, covariance="full").double()
     with torch.no_grad():
@@ -69,7 +69,7 @@ def test_a_full_covariance_without_correlation_is_a_diagonal_one():
     assert torch.allclose(weights(full, delta)[0], weights(diagonal, delta)[0])
 
 
-def test_reach_is_where_the_window_ends():
+def test_reach_is_the_edge_of_the_window():
     span = Span(1, init=0.4, threshold=0.1)
     reach = span.reach().item()
     assert reach == pytest.approx(0.4 * math.sqrt(-2 * math.log(0.1)))
@@ -81,10 +81,10 @@ def test_reach_is_where_the_window_ends():
 
 def slope(span, x, v, step=1e-5):
     """d(output)/d(ln σ) by autograd, and by central differences."""
-    at, k = torch.zeros(1, 1, 1).double(), torch.zeros(1, 1, len(x), 1).double()
+    xq, k = torch.zeros(1, 1, 1).double(), torch.zeros(1, 1, len(x), 1).double()
 
     def out():
-        return attend(k[:, :, :1], k, v, xq=at, xk=x[None], score=Uniform(), span=span).sum()
+        return attend(k[:, :, :1], k, v, xq=xq, xk=x[None], score=Uniform(), span=span).sum()
 
     (by_autograd,) = torch.autograd.grad(out(), span.log_sigma)
     with torch.no_grad():
@@ -96,8 +96,8 @@ def slope(span, x, v, step=1e-5):
     return by_autograd.item(), ((above - below) / (2 * step)).item()
 
 
-def test_the_continuous_cut_has_the_right_gradient_and_the_hard_cut_has_not():
-    """Many keys: as σ grows new ones enter at the edge. The hard cut's gradient knows nothing of them."""
+def test_the_gradient_of_the_continuous_cut_is_right_and_of_the_hard_cut_wrong():
+    """As σ grows, keys enter at the edge. The gradient of the hard cut does not contain them."""
     x = torch.linspace(-2, 2, 4001).double()[:, None]  # steps of 1e-3
     v = x.square().view(1, 1, -1, 1)
     got, true = slope(Span(1, init=0.5).double(), x, v, 1e-6)
@@ -106,7 +106,7 @@ def test_the_continuous_cut_has_the_right_gradient_and_the_hard_cut_has_not():
     assert abs(got - true) > 0.2 * abs(true)
 
 
-def test_nothing_inside_gives_zeros_and_no_nan():
+def test_an_empty_window_gives_zeros_and_no_nan():
     q = torch.randn(1, 2, 3, 4, requires_grad=True)
     far = torch.full((1, 3, 1), 100.0)
     for modulate in ("weights", "scores"):
@@ -118,16 +118,12 @@ def test_nothing_inside_gives_zeros_and_no_nan():
         assert (span.log_sigma.grad == 0).all()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"shape": "box", "covariance": "full"},
-        {"threshold": 1.0},
-        {"init": 0.0},
-        {"modulate": "wieghts"},
-        {"cut": "soft"},
-    ],
-)
-def test_what_a_window_cannot_be(options):
+INVALID = [
+    {"shape": "box", "covariance": "full"}, {"threshold": 1.0}, {"init": 0.0}, {"modulate": "wieghts"}, {"cut": "soft"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options", INVALID, ids=str)
+def test_invalid_options_are_refused(options):
     with pytest.raises(FillinError):
         Span(2, **options)

@@ -1,4 +1,4 @@
-"""Few tokens for many: permutation, chunks that add up, places that follow the data."""
+"""Pseudo-tokens: permutations, chunks that add up, and locations that move with the data."""
 
 from itertools import pairwise
 
@@ -12,14 +12,14 @@ from fillin.attention import record_weights
 from fillin.layers import CMAB, ISAB, PMA, Block, LatentBottleneck, MultiHeadAttention, PseudoTokens
 
 
-def test_pooling_does_not_care_for_order():
+def test_pooling_is_permutation_invariant():
     tokens, order = torch.randn(2, 7, 16), torch.randperm(7)
     pool = PMA(3, 16, lambda dim, cross: Block(dim, 4, cross=cross))
     assert pool(tokens).shape == (2, 3, 16)
     assert distance(pool(tokens[:, order]), pool(tokens)) < 1e-5
 
 
-def test_induced_attention_follows_the_order():
+def test_induced_attention_is_permutation_equivariant():
     def block(dim, cross):
         return Block(dim, 4, cross=cross)
 
@@ -31,16 +31,16 @@ def test_induced_attention_follows_the_order():
     assert distance(read_permuted, read) < 1e-5
 
 
-def test_bottleneck_costs_what_the_latents_cost():
+def test_the_bottleneck_never_attends_between_all_points():
     block = LatentBottleneck(16, lambda dim, cross=False: Block(dim, 4, cross=cross))
-    with record_weights() as seen:
+    with record_weights() as records:
         block(torch.randn(1, 3, 16), torch.randn(1, 50, 16))
-    assert [tuple(s.weights.shape[-2:]) for s in seen] == [(3, 50), (3, 3)]  # never 50 × 50
+    assert [tuple(record.weights.shape[-2:]) for record in records] == [(3, 50), (3, 3)]
 
 
 @given(cuts=st.lists(st.integers(0, 20), min_size=1, max_size=4), seed=st.integers(0, 99))
-def test_reading_in_chunks_is_reading_at_once(cuts, seed):
-    """c' = logaddexp(c, c_new), o' = e^(c − c')o + e^(c_new − c')o_new: for one block."""
+def test_chunks_give_the_result_of_all_data_for_one_block(cuts, seed):
+    """c' = logaddexp(c, c_new), o' = e^(c − c')o + e^(c_new − c')o_new."""
     torch.manual_seed(seed)
     block = CMAB(4, 16, lambda dim, cross=False: Block(dim, 4, cross=cross)).double()
     tokens = torch.randn(2, 20, 16).double()
@@ -56,8 +56,8 @@ def test_reading_in_chunks_is_reading_at_once(cuts, seed):
 
 @pytest.mark.parametrize("name", ["cmanp", "te-cmanp"])
 @pytest.mark.parametrize("radial", [False, True])
-def test_a_whole_model_in_chunks(name, radial):
-    """All layers: constant memory, and the same prediction. The first chunk places a te-model's latents."""
+def test_chunks_give_the_result_of_all_data_for_a_model(name, radial):
+    """Constant memory and the same prediction. The first chunk determines the latents' locations of a te-model."""
     if radial and name == "cmanp":
         return
     model, task = tiny(name, **({"radial": True} if radial else {})), random_task(nc=12, nt=5)
@@ -66,17 +66,17 @@ def test_a_whole_model_in_chunks(name, radial):
     for piece in pieces:
         state = model.update(state, *piece)
         sizes.append(sum(t.numel() for layer in state.layers for t in layer))
-    assert len(set(sizes)) == 1  # what is kept does not grow
+    assert len(set(sizes)) == 1  # constant memory
     again = model.update(model.update(None, *pieces[0]), *(torch.cat(p, 1) for p in zip(*pieces[1:], strict=True)))
-    got, wanted = model.predict(state, task.xt), model.predict(again, task.xt)
-    assert distance(got.mean, wanted.mean) < 1e-11
+    got, expected = model.predict(state, task.xt), model.predict(again, task.xt)
+    assert distance(got.mean, expected.mean) < 1e-11
     at_once = model.predict(model.update(None, task.xc, task.yc), task.xt)
     assert distance(at_once.mean, model(*task.inputs).mean) < 1e-12
-    if name == "cmanp":  # without places nothing depends on which chunk came first
+    if name == "cmanp":  # without locations the order of chunks does not matter
         assert distance(got.mean, at_once.mean) < 1e-11
 
 
-def test_a_task_without_points_in_the_first_chunk_is_placed_by_the_next():
+def test_a_task_without_points_in_the_first_chunk_is_located_by_the_next():
     model, task = tiny("te-cmanp"), random_task(nc=6)
     mask = torch.ones(2, 3, dtype=torch.bool)
     mask[0] = False
@@ -87,17 +87,17 @@ def test_a_task_without_points_in_the_first_chunk_is_placed_by_the_next():
 
 
 @pytest.mark.parametrize("kind", ["mean", "attention"])
-def test_places_of_pseudo_tokens_move_with_the_data(kind):
+def test_locations_of_pseudo_tokens_move_with_the_data(kind):
     pseudo, tokens, x = PseudoTokens(3, 8, kind, dim_x=2), torch.randn(2, 5, 8), torch.randn(2, 5, 2)
     mask = torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
-    _, places = pseudo(tokens, x, mask)
+    _, locations = pseudo(tokens, x, mask)
     _, moved = pseudo(tokens, x + 4, mask)
-    assert places.shape == (2, 3, 2)
-    assert torch.allclose(moved, places + 4, atol=1e-5)
+    assert locations.shape == (2, 3, 2)
+    assert torch.allclose(moved, locations + 4, atol=1e-5)
 
 
 def test_widths_are_independent():
-    """Token width, head width and head count, as study S2 varies them."""
+    """Token width, head width and head count."""
     for dim, heads, width in ((24, 5, 7), (16, 1, 64), (10, 3, 2)):
         attention = MultiHeadAttention(dim, heads, width)
         assert attention(torch.randn(2, 4, dim)).shape == (2, 4, dim)

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from support.attention_problems import built
+from support.attention_problems import needs_kernel
 from support.helpers import distance
 
 import fillin
@@ -65,7 +65,7 @@ def test_back_ends_agree_in_double_precision(positions, span):
         assert all(distance(got[1][name], truth[1][name]) < 1e-10 for name in truth[1])
 
 
-@built
+@needs_kernel
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("positions", ["siren", "sinusoid", "rbf"])
 def test_the_kernel_of_windows_agrees_with_the_reference(positions, dims):

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from support.attention_problems import built
+from support.attention_problems import needs_kernel
 from support.helpers import distance
 
 import fillin
@@ -116,7 +116,7 @@ def test_a_narrow_window_keeps_just_its_share(side):
     assert 0.03 < share(sigma) <= 0.05 < share(1.01 * sigma)
 
 
-@built
+@needs_kernel
 @pytest.mark.parametrize("span", [0.3, {"init": 0.3, "modulate": "scores", "cut": "hard", "shape": "box"}], ids=str)
 def test_ways_are_the_same_classifier(span):
     torch.manual_seed(0)
@@ -140,7 +140,7 @@ def test_ways_are_the_same_classifier(span):
     assert distance(ways[costs.FULL](images), model(images)) > 1e-3
 
 
-@built
+@needs_kernel
 def test_costs_are_of_training_and_of_inference():
     model = fillin.create("classifier", 1, 10, width=8, heads=2, layers=1, hidden=8, span=0.1)
     found = costs.learned(model, 16, 2, rounds=2)

@@ -1,14 +1,123 @@
-"""The transformer block: attention, then a feed-forward network, each with a residual and a layer norm."""
+"""Multi-head attention, and the transformer block: attention, then a feed-forward network, each with a residual."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from fillin.attention.scores import Score
-from fillin.attention.span import Span
-from fillin.errors import choose
-from fillin.layers.multihead import KeyValues, MultiHeadAttention
+from fillin.attention import DotProduct, Score, Span, attend
+from fillin.errors import InputError, choose
+
+
+class KeyValues(NamedTuple):
+    """Projected keys and values, which can be cached and extended while decoding step by step."""
+
+    k: Float[Tensor, "b h m d"] | None
+    v: Float[Tensor, "b h m e"]
+
+
+class MultiHeadAttention(nn.Module):
+    """concat_h(attend(x W_q, c W_k, c W_v)) W_o, for queries x and context c (by default x itself).
+
+    With `offsets` = dx, the number of dimensions of the locations, each head also returns the mean displacement
+    Σ_j w_ij x_j − x_i of the keys that it attends to ("radial": its length). It takes dx + 1 more columns of the values
+    and depends on displacements alone, so a model stays translation equivariant.
+
+    Token width, head width and head count are independent. There are no key biases, since they cancel in the softmax.
+    `score` and `span` are not shared with other modules. A score that reads no content needs no W_q and W_k.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        heads: int = 8,
+        head_dim: int | None = None,
+        *,
+        dim_keys: int | None = None,
+        dim_values: int | None = None,
+        score: Score | None = None,
+        span: Span | None = None,
+        offsets: int | Literal["radial"] | None = None,
+        backend: str = "auto",
+    ):
+        super().__init__()
+        self.offsets = offsets
+        head_dim = head_dim or max(1, dim // heads)
+        self.heads, self.head_dim, self.backend = heads, head_dim, backend
+        self.score, self.span = score or DotProduct(), span
+        inner, content = heads * head_dim, self.score.traits.content
+        self.to_q = nn.Linear(dim, inner, bias=False) if content else None
+        self.to_k = nn.Linear(dim_keys or dim, inner, bias=False) if content else None
+        self.to_v = nn.Linear(dim_values or dim_keys or dim, inner, bias=False)
+        offset_dim = 0 if offsets is None else 1 if offsets == "radial" else offsets
+        self.to_out = nn.Linear(inner + heads * offset_dim, dim)
+
+    def project_queries(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n d"] | None:
+        return None if self.to_q is None else self._split(self.to_q(x))
+
+    def project_context(
+        self,
+        keys: Float[Tensor, "b m c"],
+        values: Float[Tensor, "b m e"] | None = None,
+        xk: Float[Tensor, "b m dx"] | None = None,
+    ) -> KeyValues:
+        """Project a context to keys and values; with `offsets` the values include the locations."""
+        if self.to_k is None:
+            k, v = None, self._split(self.to_v(keys if values is None else values))
+        elif values is not None:
+            k, v = self._split(self.to_k(keys)), self._split(self.to_v(values))
+        else:
+            both = nn.functional.linear(keys, torch.cat([self.to_k.weight, self.to_v.weight]))
+            k, v = both.unflatten(-1, (2 * self.heads, self.head_dim)).transpose(1, 2).chunk(2, 1)
+        if self.offsets is None:
+            return KeyValues(k, v)
+        x = _require_locations(xk)
+        location = torch.cat([x, torch.ones_like(x[..., :1])], -1)
+        return KeyValues(k, torch.cat([v, location[:, None].expand(-1, self.heads, -1, -1)], -1))
+
+    def join_heads(
+        self, out: Float[Tensor, "b h n e"], xq: Float[Tensor, "b n dx"] | None = None
+    ) -> Float[Tensor, "b n c"]:
+        """Join the outputs of all heads to one token per query."""
+        if self.offsets is not None:
+            values, location, total = out.tensor_split([self.head_dim, out.shape[-1] - 1], -1)
+            offset = location - total * _require_locations(xq)[:, None]  # the total is 0 for a query without keys
+            if self.offsets == "radial":
+                offset = torch.linalg.vector_norm(offset, dim=-1, keepdim=True)
+            out = torch.cat([values, offset], -1)
+        return self.to_out(out.transpose(1, 2).flatten(2))
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, self.head_dim)).transpose(1, 2)
+
+    def forward(
+        self,
+        x: Float[Tensor, "b n c"],
+        context: Float[Tensor, "b m k"] | KeyValues | None = None,
+        values: Float[Tensor, "b m e"] | None = None,
+        *,
+        xq: Float[Tensor, "b n dx"] | None = None,
+        xk: Float[Tensor, "b m dx"] | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+        causal: bool = False,
+    ) -> Float[Tensor, "b n c"]:
+        xk = xq if xk is None and context is None else xk
+        if isinstance(context, KeyValues):
+            k, v = context
+        else:
+            k, v = self.project_context(x if context is None else context, values, xk)
+        out = attend(
+            self.project_queries(x), k, v, xq=xq, xk=xk, score=self.score, span=self.span,
+            mask=mask, causal=causal, backend=self.backend,
+        )  # fmt: skip
+        return self.join_heads(out, xq)
+
+
+def _require_locations(x: Tensor | None) -> Tensor:
+    if x is None:
+        raise InputError("offsets: queries and keys must have locations; pass xq and xk")
+    return x
 
 
 class FeedForward(nn.Sequential):

@@ -5,8 +5,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from fillin.attention import Sinusoid, expand_key_mask
-from fillin.layers.block import Block
-from fillin.layers.multihead import MultiHeadAttention
+from fillin.layers.block import Block, MultiHeadAttention
 
 Sequence = Float[Tensor, "b n c"]
 Memory = Float[Tensor, "b m c"]
@@ -15,11 +14,9 @@ Memory = Float[Tensor, "b m c"]
 class Encoder(nn.Module):
     """A stack of blocks in which every token attends to every token, with a final norm where norm="pre"."""
 
-    def __init__(
-        self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0
-    ):
+    def __init__(self, dim: int, heads: int, layers: int, norm: str = "pre"):
         super().__init__()
-        self.blocks = nn.ModuleList(Block(dim, heads, hidden=hidden, norm=norm, dropout=dropout) for _ in range(layers))
+        self.blocks = nn.ModuleList(Block(dim, heads, norm=norm) for _ in range(layers))
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def forward(self, x: Sequence, mask: Bool[Tensor, "b n"] | None = None) -> Sequence:
@@ -31,29 +28,23 @@ class Encoder(nn.Module):
 class DecoderLayer(nn.Module):
     """Causal self-attention, then a `Block` that attends to the encoder's output."""
 
-    def __init__(self, dim: int, heads: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0):
+    def __init__(self, dim: int, heads: int, norm: str = "pre"):
         super().__init__()
         self.pre = norm == "pre"
         self.norm, self.past = nn.LayerNorm(dim), MultiHeadAttention(dim, heads)
-        self.cross = Block(dim, heads, hidden=hidden, norm=norm, cross=True, dropout=dropout)
-        self.dropout = nn.Dropout(dropout)
+        self.cross = Block(dim, heads, norm=norm, cross=True)
 
     def forward(self, x: Sequence, memory: Memory, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
-        if self.pre:
-            x = x + self.dropout(self.past(self.norm(x), causal=True))
-        else:
-            x = self.norm(x + self.dropout(self.past(x, causal=True)))
+        x = x + self.past(self.norm(x), causal=True) if self.pre else self.norm(x + self.past(x, causal=True))
         return self.cross(x, memory, mask=expand_key_mask(mask))
 
 
 class Decoder(nn.Module):
     """A stack of decoder layers: token i attends to tokens ≤ i and to the whole memory."""
 
-    def __init__(
-        self, dim: int, heads: int, layers: int, hidden: int | None = None, norm: str = "pre", dropout: float = 0.0
-    ):
+    def __init__(self, dim: int, heads: int, layers: int, norm: str = "pre"):
         super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(dim, heads, hidden, norm, dropout) for _ in range(layers))
+        self.layers = nn.ModuleList(DecoderLayer(dim, heads, norm) for _ in range(layers))
         self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
 
     def forward(self, x: Sequence, memory: Memory, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:

@@ -25,8 +25,8 @@ from torch.nn.functional import normalize, one_hot
 from fillin.attention import attend
 from fillin.errors import InputError, choose
 from fillin.layers import Block
-from fillin.layers.image_encoders import ConvEncoder, PatchEncoder
 from fillin.models.classifier import Classifier, check_dropout
+from fillin.models.image_encoders import ConvEncoder, PatchEncoder
 
 _TINY = 1e-30  # the least probability that a logarithm is taken of
 _SHARP = 10.0  # at the start, how many times a cosine is the logit of a pair

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from fillin.attention import Sinusoid
 from fillin.errors import InputError
-from fillin.layers.block import Block
+from fillin.layers import Block
 
 _POOL_SIDE = 4  # regions along each side whose means form the vector
 _MIN_CHANNELS = 8
