@@ -68,10 +68,34 @@ class Exported:
 def export(
     model: Process | str | os.PathLike, path: str | os.PathLike, force: bool = False, check: bool = True
 ) -> Exported:
-    """Write a model, or the weights of that name or folder, as an ONNX file.
+    """Write a model as an ONNX file, which runs without Python.
 
-    With `check` and where onnxruntime is installed, the graph is run on random tasks first, and not written where it
-    disagrees with the model. docs/export.md has names, shapes and an example.
+    Parameters
+    ----------
+    model : Process, str or os.PathLike
+        A model, a name of pretrained weights, or a folder.
+    path : str or os.PathLike
+        The file to write, ending in .onnx.
+    force : bool, default=False
+        Overwrite an existing file.
+    check : bool, default=True
+        Run the graph on random tasks first, where onnxruntime is installed, and refuse to write it where it disagrees
+        with the model.
+
+    Returns
+    -------
+    Exported
+        The file, its inputs and outputs, and the largest difference from the model; docs/export.md has an example.
+
+    Raises
+    ------
+    InputError
+        If the model cannot be exported.
+
+    Examples
+    --------
+    >>> import fillin
+    >>> fillin.export("te-tnp-rbf", "te-tnp.onnx")  # doctest: +SKIP
     """
     path = Path(path)
     _place(path, force)

@@ -25,15 +25,42 @@ def sample(
     method: str = "auto",
     order: str = "random",
 ) -> Float[Tensor, "n b nt dy"]:
-    """n functions at xt, drawn from torch's random state.
+    """Draw n function samples at xt, from torch's random state.
 
-    method="model" asks the model's own joint distribution: a latent variable (a new one for each function), a joint
-    Gaussian, or (TNP-A) target after target in the order given, with kept keys and values. "autoregressive" works for
-    every model: it draws a target, adds it to the context, and goes on, in random order or order="given". "auto" takes
-    the first where the model has it.
+    Parameters
+    ----------
+    model : Process
+        The model.
+    xc : Tensor of shape (b, nc, dx)
+        Locations of the context.
+    yc : Tensor of shape (b, nc, dy)
+        Observed values of the context.
+    xt : Tensor of shape (b, nt, dx)
+        Locations of the targets.
+    n : int, default=1
+        Number of samples.
+    mask_c : Tensor of shape (b, nc) or (b, nc, dy), optional
+        True where a context value is present.
+    mask_t : Tensor of shape (b, nt) or (b, nt, dy), optional
+        True where a target is present.
+    method : {"auto", "model", "autoregressive"}, default="auto"
+        "model" samples the joint distribution of the model: a latent variable (a new one for each sample), a joint
+        Gaussian, or (TNP-A) one target after another in the given order. "autoregressive" works for every model: it
+        draws a target, adds it to the context, and goes on. "auto" takes "model" where the model has it.
+    order : {"random", "given"}, default="random"
+        The order of targets of "autoregressive".
 
-    >>> model = __import__("fillin").create("cnp", size="small")
-    >>> sample(model, torch.rand(1, 3, 1), torch.rand(1, 3, 1), torch.rand(1, 4, 1), n=2).shape
+    Returns
+    -------
+    Tensor of shape (n, b, nt, dy)
+        The samples, coherent between targets.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import fillin
+    >>> model = fillin.create("cnp", size="small")
+    >>> fillin.sample(model, torch.rand(1, 3, 1), torch.rand(1, 3, 1), torch.rand(1, 4, 1), n=2).shape
     torch.Size([2, 1, 4, 1])
     """
     choose("method", method, METHODS)

@@ -47,7 +47,31 @@ class Batch:
 class Task(Batch):
     """Regression tasks: given the context (xc, yc), predict yt at xt. Padded where the number of points differs.
 
-    Masks are [b n], or [b n dy] where single outputs are missing. True marks what is present; None means everything.
+    Parameters
+    ----------
+    xc : Tensor of shape (b, nc, dx)
+        Locations of the context.
+    yc : Tensor of shape (b, nc, dy)
+        Observed values of the context.
+    xt : Tensor of shape (b, nt, dx)
+        Locations of the targets.
+    yt : Tensor of shape (b, nt, dy)
+        Values of the targets.
+    mask_c : Tensor of shape (b, nc) or (b, nc, dy), optional
+        True where a context value is present; None means everywhere.
+    mask_t : Tensor of shape (b, nt) or (b, nt, dy), optional
+        True where a target value is present; None means everywhere.
+    error_c : Tensor of shape (b, nc, dy), optional
+        Known standard deviations of yc, 0 where unknown.
+    noise_free_t : Tensor of shape (b, nt, dy), optional
+        The latent function at xt, where it is known.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fillin import Task
+    >>> Task(torch.rand(2, 5, 1), torch.rand(2, 5, 1), torch.rand(2, 3, 1), torch.rand(2, 3, 1)).yt.shape
+    torch.Size([2, 3, 1])
     """
 
     xc: Float[Tensor, "b nc dx"]

@@ -163,12 +163,35 @@ def create(  # pyright: ignore[reportOverlappingOverload]
 @overload
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process: ...
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process | Classifier:
-    """A new model with random weights: `create("te-tnp", dim_x=2, size="small", score="mlp")`; of a classifier dim_x
-    are the colours of a pixel, dim_y the classes.
+    """Create a model with random weights.
 
-    `size` is "small", "base" or "1m"; every option of `list_options(name)` is a keyword.
+    Parameters
+    ----------
+    name : str
+        A name of `fillin models`, such as "te-tnp".
+    dim_x : int, default=1
+        Input dimensions; for a classifier of images the colour channels of a pixel.
+    dim_y : int, default=1
+        Output dimensions; for a classifier the number of classes.
+    size : {"small", "base", "1m"}, default="base"
+        Width, heads and layers.
+    **options : dict
+        Options of the model, as `fillin models NAME` lists them.
 
-    >>> create("cnp", dim_y=2, size="small").dim_y
+    Returns
+    -------
+    Process or Classifier
+        The model.
+
+    Raises
+    ------
+    UnknownName
+        If there is no such model, size or option.
+
+    Examples
+    --------
+    >>> import fillin
+    >>> fillin.create("te-tnp", dim_x=2, size="small", score="mlp").dim_x
     2
     """
     entry = get_entry(name)

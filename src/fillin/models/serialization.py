@@ -21,7 +21,33 @@ Model = TypeVar("Model", Process, PixelClassifier, InContextClassifier)
 
 
 def save(model: Process | Classifier, folder: str | os.PathLike) -> Path:
-    """Write the model to a folder. Each file is written beside its place and renamed, so none is ever half-written."""
+    """Write a model to a folder, atomically.
+
+    Parameters
+    ----------
+    model : Process or Classifier
+        A model made by `fillin.create`.
+    folder : str or os.PathLike
+        The folder, which is created: `model.safetensors` and `config.json`.
+
+    Returns
+    -------
+    pathlib.Path
+        The folder.
+
+    Raises
+    ------
+    InputError
+        If the model was not made by `create`, or the folder cannot be written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import fillin
+    >>> folder = fillin.save(fillin.create("cnp", size="small"), tempfile.mkdtemp())
+    >>> type(fillin.load(folder)).__name__
+    'CNP'
+    """
     folder = Path(folder)
     if not getattr(model, "config", None):
         raise InputError("save: only a model made by fillin.create knows how to be built again")
@@ -46,8 +72,31 @@ def load(folder: str | os.PathLike) -> Process: ...
 @overload
 def load(folder: str | os.PathLike, kind: type[Model]) -> Model: ...
 def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
-    """The model that `save` wrote there, the best of a run, or pretrained weights by name, with their dtype. Where it
-    must be a Process, or a kind of classifier, `kind` says so."""
+    """Load a model with its weights and dtype.
+
+    Parameters
+    ----------
+    folder : str or os.PathLike
+        A folder that `fillin.save` wrote, a run folder (its best weights), or the name of pretrained weights.
+    kind : type, optional
+        The class that the model must have; by default `Process`.
+
+    Returns
+    -------
+    Process or Classifier
+        The model, in evaluation mode.
+
+    Raises
+    ------
+    InputError
+        If the folder holds no such model.
+
+    Examples
+    --------
+    >>> import fillin
+    >>> fillin.load("te-tnp-rbf").dim_x
+    1
+    """
     path = locate(folder)
     if path.is_file():
         raise InputError(
