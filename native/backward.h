@@ -1,7 +1,7 @@
-// Gradients, by the same pass over tiles with ln Σ known. With p_ij = w_ij / Σ_j w_ij:
+// Gradients, by the same pass over tiles, with lse known. With p_ij = w_ij / Σ_j w_ij:
 //
 //     dV_j  = Σ_i p_ij dO_i
-//     dE_ij = p_ij (dO_i · v_j − dO_i · out_i + d lse_i)       the exponent's, and that of ln W
+//     dE_ij = p_ij (dO_i · v_j − dO_i · out_i + d lse_i)       to the exponent and to ln W
 //     dS_ij = dE_ij (· G_ij where the window multiplies scores)
 //     dQ_i  = scale Σ_j dS_ij k_j        dK_j = scale Σ_i dS_ij q_i
 #pragma once
@@ -10,11 +10,11 @@
 
 namespace fillin {
 
-// Sums to which many items add: one copy for each group of them, summed afterwards in the order of groups.
+// Sums over items: one copy per group of items, added up afterwards in the order of the groups.
 struct Shares {
   std::vector<double> inverse;        // [groups, D, D]
   std::vector<float> bias, features;  // [groups, nodes …]
-  std::vector<float> d_k, d_v;        // [items, keys, width], only where queries are parted
+  std::vector<float> d_k, d_v;        // [items, keys, width], only where queries are split into parts
 
   Shares(const FillinProblem &p, const FillinGradients &to, const Plan &plan)
       : inverse((size_t)plan.groups * p.dim_x * p.dim_x), bias(to.d_bias ? plan.groups * table_size(p.bias, 1) : 0),
@@ -124,7 +124,7 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
   hand_back(dv, to.d_v, shares.d_v);
 }
 
-// Sums over groups, and over the parts of queries, in their order.
+// Add up the groups and the parts of queries, in a fixed order.
 inline void gather_shares(const FillinProblem &p, const FillinGradients &to, const Plan &plan, const Shares &shares) {
   if (to.d_inverse && p.window != FILLIN_OPEN) {
     int square = p.dim_x * p.dim_x;

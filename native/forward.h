@@ -5,8 +5,8 @@
 
 namespace fillin {
 
-// The running maximum m of the exponents need not be exact, only near enough that e^(e − m) neither overflows nor
-// vanishes. So it is moved, and what was summed is rescaled, only where a row exceeds it by this much: seldom.
+// The running maximum m of the exponents may be approximate, as long as e^(e − m) neither overflows nor underflows. So
+// it is updated, and the sums are rescaled, only where a row exceeds it by this much, which is rare.
 constexpr float SLACK = 30;
 
 template <int D>

@@ -1,4 +1,4 @@
-// What forward and backward share: an item of work, its keys packed into tiles, and its blocks of queries.
+// Shared by forward and backward: an item of work, its keys packed into tiles, and its blocks of queries.
 #pragma once
 
 #include "table.h"
@@ -13,8 +13,8 @@ struct Item {
   size_t flat(const FillinProblem &p) const { return (size_t)b * p.heads + h; }
 };
 
-// How work is shared out. Queries are parted where batches and heads are too few for the threads. Items of one head
-// come in groups, and the items of a group one after another, so that they may add to one copy of a table.
+// The distribution of work. Queries are split into parts where batches and heads are fewer than threads. Items of one
+// head form groups. The items of a group run one after another, so that they can add to one copy of a table.
 struct Plan {
   int heads, batch, parts, per_head, groups;
 
@@ -28,7 +28,7 @@ struct Plan {
 
   int head(int group) const { return group / per_head; }
 
-  // Calls `use(item)` for the items of one group.
+  // Call `use(item)` for the items of one group.
   template <class Use>
   void each(int group, Use use) const {
     int all_items = batch * parts, place = group % per_head;
@@ -36,7 +36,7 @@ struct Plan {
       use(Item{i / parts, head(group), i % parts, parts});
   }
 
-  // Where an item's share of dK and dV stands, where queries are parted.
+  // Index of an item's part of dK and dV, where queries are split.
   size_t slot(const Item &item) const { return ((size_t)item.b * heads + item.h) * parts + item.part; }
 };
 
@@ -53,7 +53,7 @@ inline size_t table_size(const FillinTable &table, int width) {
   return nodes * width;
 }
 
-// The memory of one thread, reused from item to item.
+// The buffers of one thread, reused for all its items.
 template <int D>
 struct Workspace {
   Tiles<D> tiles;
@@ -80,7 +80,7 @@ inline Accumulated accumulator(int width, Scratch &sums, Scratch &lanes) {
   return {width, whole, sums.get((size_t)BLOCK * whole + L), lanes.get((size_t)BLOCK * (width - whole) * L + L)};
 }
 
-// An item ready to be worked on: keys in tiles with their boxes, and the window of its head.
+// A prepared item: keys in tiles with bounding boxes, and the window of its head.
 template <int D>
 struct Work {
   const FillinProblem &p;
@@ -91,7 +91,7 @@ struct Work {
   const float *xq;
   const int32_t *order;
   const float *bias, *features;
-  float key_square = 0, bias_square = 0, features_square = 0;  // of all there are of them
+  float key_square = 0, bias_square = 0, features_square = 0;  // sums of squares
 
   Work(const FillinProblem &problem, Item item_, Workspace<D> &space_)
       : p(problem), item(item_), space(space_), window(problem, item_.h), xq(p.xq + (size_t)item.b * p.queries * D),
@@ -106,7 +106,7 @@ struct Work {
     features_square = squares(features, table_size(p.features, p.features_width));
   }
 
-  // The keys of this item, in tiles.
+  // Pack the keys of this item into tiles.
   Packed keys(bool by_row) {
     const std::vector<int32_t> &index = space.tiles.index;
     Packed packed = pack(p.k, item, p.width, index, space.k_columns, space.k_rows, by_row);
@@ -114,7 +114,7 @@ struct Work {
     return packed;
   }
 
-  // Calls `use(block)` for each block of this item's queries; space.found then holds the tiles within its reach.
+  // Call `use(block)` for each block of this item's queries, with the tiles within its reach in space.found.
   template <class Use>
   void blocks(Use use) {
     int total = up(p.queries, BLOCK), first = total * item.part / item.parts, last = total * (item.part + 1) / item.parts;
@@ -134,17 +134,17 @@ struct Work {
     }
   }
 
-  // Whether some score of the block may be infinite or no number, by Cauchy and Schwarz.
+  // Whether a score of the block may be infinite or NaN, by the Cauchy–Schwarz inequality.
   bool wild(const Block<D> &block, const float *q, const float *g) const {
     constexpr float TAME = 1e30f;  // of a square
     bool tame = squares(q, (size_t)block.count * p.width) * key_square < TAME && bias_square < TAME;
     return !(tame && (!g || squares(g, (size_t)block.count * p.features_width) * features_square < TAME));
   }
 
-  // Whether R is read at its nodes, a vector at a time: not where a pair that may not be attended could spoil others.
+  // Whether R is read at its nodes, a vector at a time. Not where a masked pair with NaN could affect others.
   bool nodes(bool wild) const { return p.features.exact && p.features_width % L == 0 && !wild; }
 
-  // The rows of a block of queries, side by side, times `scale`.
+  // The rows of a block of queries, contiguous and multiplied by `scale`.
   const float *take(const FillinRows &matrix, int width, float scale, const Block<D> &block, Scratch &scratch) const {
     float *rows = scratch.get((size_t)BLOCK * width + L);
     const float *data = item.of(matrix);
@@ -158,7 +158,7 @@ struct Work {
     return rows;
   }
 
-  // Scores of the rows of one tile: who is inside, and s for them.
+  // Find the pairs of one tile inside the window, and compute their scores s.
   void score(const Block<D> &block, int tile, const float *q, const float *g, const Packed &keys, bool wild) const {
     Rows &r = space.rows;
     const float *x = space.tiles.x.data() + (size_t)tile * D * L;

@@ -1,4 +1,4 @@
-// A vector of L floats, in the compiler's own vector types: each operator acts on every lane.
+// A vector of L floats, in the vector types of the compiler: operators act on all lanes.
 #pragma once
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace fillin {
 constexpr int L = FILLIN_LANES;
 
 typedef float vec __attribute__((vector_size(4 * L)));
-typedef float loose __attribute__((vector_size(4 * L), aligned(4), may_alias));  // at any address
+typedef float loose __attribute__((vector_size(4 * L), aligned(4), may_alias));  // unaligned
 typedef int32_t ints __attribute__((vector_size(4 * L)));
 typedef uint32_t bits __attribute__((vector_size(4 * L)));
 
@@ -22,7 +22,7 @@ inline void store(float *p, vec v) { *reinterpret_cast<loose *>(p) = v; }
 inline vec all(float x) { return x - vec{}; }
 inline vec larger(vec a, vec b) { return a > b ? a : b; }
 
-// A vector folded in half again and again.
+// Reduce a vector by repeated halving.
 template <class Join>
 inline float folded(vec v, Join join) {
   alignas(64) float part[L];
@@ -40,7 +40,7 @@ inline float largest(vec v) {
   return folded(v, [](float a, float b) { return a > b ? a : b; });
 }
 
-// Where bit HALF of a lane is clear the sum of a's two lanes that differ in it, where it is set that of b's.
+// Lanes with bit HALF clear hold the sum of the two lanes of a that differ in this bit; other lanes, that of b.
 template <int HALF>
 inline vec joined(vec a, vec b) {
   ints same, other;
@@ -48,7 +48,7 @@ inline vec joined(vec a, vec b) {
   return __builtin_shuffle(a, b, same) + __builtin_shuffle(a, b, other);
 }
 
-// Lane l of the result is the sum over the lanes of v[l]; v is used up.
+// Lane l of the result is the sum over the lanes of v[l]; v is overwritten.
 template <int HALF = L / 2>
 inline vec sums(vec *v) {
 #pragma GCC unroll 8
@@ -67,7 +67,7 @@ inline float product(const float *a, const float *b, int count) {
   return rest + sum(lanes);
 }
 
-// Σ_c a_c²: no number, or too large a one, where some of them are.
+// Σ_c a_c², which is NaN or infinite where an element is.
 inline float squares(const float *a, size_t count) {
   vec lanes = {};
   float rest = 0;
@@ -89,7 +89,7 @@ inline bool any(ints mask) {
   return found != 0;
 }
 
-// 2L floats a0 b0 a1 b1 … as two vectors, and back.
+// Deinterleave 2L floats a0 b0 a1 b1 … into two vectors, and back.
 inline void apart(const float *p, vec &a, vec &b) {
   ints even, odd;
   for (int l = 0; l < L; l++) even[l] = 2 * l, odd[l] = 2 * l + 1;
@@ -104,12 +104,11 @@ inline void together(float *p, vec a, vec b) {
   store(p + L, __builtin_shuffle(a, b, high));
 }
 
-// e^x; 0 below −60, where a weight is nothing beside the largest one and would only breed denormal numbers. Of what is
-// no number it makes 0 too.
+// e^x. It is 0 below −60, where a weight is negligible beside the largest and products would be denormal, and for NaN.
 inline vec exponential(vec x) {
   x = x > 88.f ? all(88.f) : x;
   vec t = x * 1.44269504088896341f;
-  vec shifted = t + 12582912.f;  // 1.5 · 2²³: rounds t to an integer, which then stands in the lowest bits
+  vec shifted = t + 12582912.f;  // 1.5 · 2²³: rounds t to an integer, which is then in the lowest bits
   bits whole = (bits)shifted - 0x4B400000u;
   vec f = t - (shifted - 12582912.f);
   vec p = f * 1.32647273e-3f + 9.67151299e-3f;  // 2^f on [−½, ½] within 1e-7: minimax with p(0) = 1

@@ -1,4 +1,4 @@
-// The order of a kd-tree's leaves: halves of halves, each cut across its longest side.
+// The order of the leaves of a kd-tree, which halves sets of points across their longest side.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@ struct Order {
   const float *x;
   int dim_x;
 
-  // NaN has no place in an order: it goes last.
+  // NaN is sorted last.
   float at(int32_t point, int d) const {
     float value = x[(size_t)point * dim_x + d];
     return std::isnan(value) ? INFINITY : value;
   }
 
-  // Where to cut `count` points: near the middle, at a multiple of what a block of queries or a tile of keys holds.
+  // Size of the first half of `count` points: a multiple of the size of a block of queries or of a tile of keys.
   static int middle(int count) {
     int unit = count > 32 ? 32 : count > 16 ? 16 : count > 8 ? 8 : 4;
     return std::max(unit, count / 2 / unit * unit);
@@ -36,7 +36,7 @@ struct Order {
       if (high - low > extent) extent = high - low, widest = d;  // false for ∞ − ∞
     }
     int cut = middle(count);
-    // ties by number, so that the order is one and the same whatever it was before
+    // ties by index, so that the order does not depend on the previous one
     std::nth_element(points, points + cut, points + count, [&](int32_t a, int32_t b) {
       float va = at(a, widest), vb = at(b, widest);
       return va < vb || (va == vb && a < b);
@@ -46,7 +46,7 @@ struct Order {
   }
 };
 
-// order[0 … points): the points, neighbours next to one another.
+// Write the indices of the points to `order`, neighbours in space close to each other.
 inline void order_points(const float *x, int points, int dim_x, int32_t *order) {
   for (int i = 0; i < points; i++) order[i] = i;
   Order{x, dim_x}.sort(order, points);

@@ -1,19 +1,19 @@
-// A row is one query of a block against the L keys of one tile. What is done to all rows of a tile at once:
+// A row is one query of a block against the L keys of one tile. Operations on all rows of a tile:
 //
 //     dot      s_r  += Σ_c a_rc · tile column c        a content score, or dO · V
 //     mix      o_r  += Σ_l p_rl · tile row l           the weighted average, or the gradient to q
 //     spread   tile column c += Σ_r p_r · a_rc         the gradients to k and v
 //
-// Each holds a square of the tile, L columns by L keys, in registers while it goes through the rows.
+// Each keeps L columns by L keys of the tile in registers while it loops over the rows.
 #pragma once
 
 #include "tiles.h"
 
 namespace fillin {
 
-constexpr float NEVER = -1e30f;  // the exponent of a pair that may not be attended
+constexpr float NEVER = -1e30f;  // the exponent of a masked pair
 
-// Buffers of a block and a tile; `rows` of them are in use, row r belongs to query[r] of the block.
+// Buffers of a block and a tile. `rows` rows are in use; row r belongs to query[r] of the block.
 struct Rows {
   int rows;
   int query[BLOCK];
@@ -26,8 +26,8 @@ struct Rows {
   alignas(64) float pull[BLOCK * L];    // the gradient to ln W, without W
 };
 
-// A matrix of `width` columns for the keys of every tile: `columns` [tile, width, L] for all of it, `full` [tile, L, …]
-// for as many columns as fill whole vectors, row by row.
+// A matrix of `width` columns over the keys of all tiles: `columns` [tile, width, L] holds all columns, `full`
+// [tile, L, …] by rows those that fill whole vectors.
 struct Packed {
   int width = 0, whole = 0;
   float *columns = nullptr, *full = nullptr;
@@ -37,7 +37,7 @@ struct Packed {
   const float *rows_of(int tile) const { return full + (size_t)tile * whole * L; }
 };
 
-// The matrix of the same block of queries: [BLOCK, width], and what `mix` leaves in lanes for the last few columns.
+// A sum [BLOCK, width] over keys for a block of queries. `mix` leaves the last few columns in lanes.
 struct Accumulated {
   int width, whole;
   float *sums;   // [BLOCK, whole]
@@ -59,7 +59,7 @@ struct Accumulated {
   }
 };
 
-// Sums begin at start[query], or at nothing.
+// Sums begin at start[query], or at 0.
 inline void dot(const float *a, int width, const float *columns, const float *start, const Rows &r, float *s) {
   int c0 = 0;
   for (; c0 + L <= width; c0 += L) {

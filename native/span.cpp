@@ -1,4 +1,4 @@
-// The C functions of span.h: work is shared out among threads, and no exception passes.
+// The C functions of span.h: they distribute the work over threads and let no exception through.
 #include "span.h"
 
 #include <atomic>
@@ -13,9 +13,9 @@
 namespace fillin {
 namespace {
 
-// Calls `work(next)` on each of `threads` threads, where next() hands out 0 … items − 1 and then −1. The threads are
-// OpenMP's, that is torch's own where both use one library, so that two pools never compete for the cores.
-// Returns whether memory ran out.
+// Call `work(next)` on each of `threads` threads, where next() returns 0 … items − 1 and then −1. The threads are those
+// of OpenMP, which torch shares where both use one library, so that two pools never compete for the cores.
+// Return whether memory ran out.
 template <class Body>
 bool share_out(int items, int threads, Body work) {
   std::atomic<int> taken{0};
@@ -31,7 +31,7 @@ bool share_out(int items, int threads, Body work) {
   {
     try {
       work(next);
-    } catch (...) {  // std::bad_alloc: there is nothing else to throw
+    } catch (...) {  // std::bad_alloc: nothing else is thrown
       failed = true;
     }
   }
@@ -60,7 +60,7 @@ bool backward(const FillinProblem &p, const FillinGradients &to) {
   return failed;
 }
 
-// Calls `body` with the number of dimensions as a constant.
+// Call `body` with the number of dimensions as a constant.
 template <class Body>
 int32_t in_dimensions(int dim_x, Body body) {
   try {

@@ -1,6 +1,6 @@
-// Attention over places with a learned window: the C interface of the kernel.
+// Attention over locations with a learned window: the C interface of the kernel.
 //
-// For every batch b, head h and query i, over the keys j that may be attended:
+// For every batch b, head h and query i, over the allowed keys j:
 //
 //     s_ij = scale · q_i · k_j  +  F_h(Δ_ij)  +  g_i · R_h(Δ_ij)      Δ_ij = xq_i − xk_j
 //     e_ij = s_ij (· G_ij where the window multiplies scores)
@@ -8,21 +8,21 @@
 //     out_i = Σ_j w_ij v_j / Σ_j w_ij           lse_i = ln Σ_j w_ij
 //
 // with r² = ‖A_h Δ‖², G = exp(−½ r²), and W = max(G − t, 0)/(1 − t) for the continuous cut (a product over dimensions
-// for a box), G or 1 inside for the hard one. F and R are read from tables by linear interpolation, R of pixels on a grid
-// without.
+// for a box), G or 1 inside for the hard one. F and R are interpolated linearly from tables;
+// for pixels on a grid R is read at the nodes.
 //
-// How it is done, piece by piece:
-//   order.h     points are sorted once, so that neighbours in memory are neighbours in space (a kd-tree's leaves);
-//   tiles.h     keys are packed into tiles of L (the lanes of a vector), each with a bounding box, boxes of boxes
-//               above them; a block of 32 queries finds the tiles within its reach by descending them;
-//   window.h    one row is one query against one tile: Δ, r², who is inside, G and W;
-//   table.h     F(Δ) and R(Δ) for one row, and the way back to the table;
-//   forward.h   one pass over the tiles of a block: rows that have someone inside are scored, exponentiated and
-//               added up, with a running maximum that is only moved when it must be;
-//   backward.h  the same pass again, now with ln Σ known: nothing about a pair was ever stored;
-//   lanes.h     a vector of L floats; the file is compiled once for 16, for 8 and for 4 lanes;
-//   item.h      work is divided into items, one (batch, head) each, or a part of its queries where those are fewer
-//               than threads. An item writes only what is its own; sums over items are taken in a fixed order. So the
+// The files:
+//   order.h     points are sorted once, so that neighbours in space are close in memory (leaves of a kd-tree);
+//   tiles.h     keys are packed into tiles of L (the lanes of a vector), each with a bounding box, in a
+//               hierarchy of boxes; a block of 32 queries finds the tiles within its reach in this tree;
+//   window.h    a row is one query and one tile: Δ, r², the pairs inside, G and W;
+//   table.h     F(Δ) and R(Δ) for one row, and the gradients to the tables;
+//   forward.h   one pass over the tiles of a block: rows with a pair inside are scored, exponentiated and added
+//               up, with a running maximum that is updated only when necessary;
+//   backward.h  the same pass again with lse known: pairs are recomputed, not stored;
+//   lanes.h     a vector of L floats; everything is compiled for 16, for 8 and for 4 lanes;
+//   item.h      work is divided into items, one per (batch, head), or per part of its queries where there are
+//               fewer than threads. Items write to separate memory; sums over items have a fixed order. So the
 //               same number of threads gives the same bytes.
 #pragma once
 
@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-// How the window acts. `t` is its threshold, 0 for none.
+// The effect of the window. `t` is its threshold, 0 for none.
 enum FillinWindow { FILLIN_OPEN = 0, FILLIN_WEIGHTS = 1, FILLIN_SCORES = 2 };
 enum FillinCut { FILLIN_HARD = 0, FILLIN_CONTINUOUS = 1 };
 enum FillinShape { FILLIN_BALL = 0, FILLIN_BOX = 1 };
@@ -54,25 +54,25 @@ typedef struct {
 
 typedef struct {
   int32_t batch, heads, queries, keys;
-  int32_t width, value_width, dim_x;  // of q and k (0: no content), of v, of places (0: none)
+  int32_t width, value_width, dim_x;  // of q and k (0: no content), of v, of locations (0: none)
   int32_t threads;
   FillinRows q, k, v, out;
   float *lse;  // [batch, heads, queries]
   const float *xq, *xk;              // [batch, queries, dim_x], [batch, keys, dim_x]
   const int32_t *order_q, *order_k;  // [batch, queries], [batch, keys], from fillin_order
-  const uint8_t *keep;               // [batch, keys], 0: never attended; NULL: all are
+  const uint8_t *keep;               // [batch, keys], 0: masked; NULL: no mask
   float scale;
-  int32_t causal;                    // query i sees keys j ≤ i
+  int32_t causal;                    // query i attends to keys j ≤ i
   int32_t window, cut, shape, full;  // `full`: A has entries below its diagonal
   float threshold;
   const float *inverse;              // A [heads, dim_x, dim_x], lower triangular; NULL where the window is open
-  FillinTable bias;                  // F: one number a node
-  FillinRows g;                      // what meets R
-  FillinTable features;              // R: `features_width` numbers a node
+  FillinTable bias;                  // F: one number per node
+  FillinRows g;                      // multiplied by R
+  FillinTable features;              // R: `features_width` numbers per node
   int32_t features_width;
 } FillinProblem;
 
-// Gradients; what is NULL is not wanted. Every one is written whole, none is added to.
+// Gradients. NULL: not computed. Each is overwritten, not added to.
 typedef struct {
   FillinRows d_out;
   const float *d_lse;  // [batch, heads, queries], or NULL
@@ -82,13 +82,13 @@ typedef struct {
   float *d_features;   // as features.values
 } FillinGradients;
 
-// The number of lanes this build was made for; the size of the structures above and (2) the number of this interface,
-// which grows whenever what they mean changes: to be checked by the caller.
+// The number of lanes of this build; the sizes of the structures above and (which = 2) the version of this interface,
+// which changes with their meaning. The caller checks both.
 enum { FILLIN_INTERFACE = 2 };
 int32_t fillin_lanes(void);
 int32_t fillin_sizes(int32_t which);
 
-// Each writes its result and returns 0, or 1 where memory ran out.
+// Each writes its result and returns 0, or returns 1 if memory runs out.
 int32_t fillin_order(const float *x, int32_t batch, int32_t points, int32_t dim_x, int32_t threads, int32_t *order);
 int32_t fillin_forward(const FillinProblem *problem);
 int32_t fillin_backward(const FillinProblem *problem, const FillinGradients *gradients);

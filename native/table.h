@@ -1,15 +1,15 @@
-// Functions of Δ from tables: F(Δ), one number a node, and R(Δ), a vector of them.
+// Functions of Δ from tables: F(Δ), one number per node, and R(Δ), a vector per node.
 #pragma once
 
 #include "window.h"
 
 namespace fillin {
 
-// Where the pairs of a tile's rows fall in a table: the lowest corner of a cell, and how far into it along each axis.
+// The cell of each pair in a table: its lowest corner, and the fractional position along each axis.
 struct Cells {
   alignas(64) int32_t first[BLOCK * L];
   alignas(64) float part[3][BLOCK * L];
-  alignas(64) float pairs[2 * BLOCK * L];  // of neighbours along the last axis, which are neighbours in memory
+  alignas(64) float pairs[2 * BLOCK * L];  // values of neighbours along the last axis, adjacent in memory
 };
 
 typedef float two __attribute__((vector_size(8), aligned(4), may_alias));
@@ -17,7 +17,7 @@ typedef float two __attribute__((vector_size(8), aligned(4), may_alias));
 template <int D, int T>
 struct Grid {
   bool radial, exact;
-  int size[T], corner[1 << T];  // bit 0 of a corner: the upper one along the last axis, bit 1 along the one before …
+  int size[T], corner[1 << T];  // bit 0 of a corner: upper along the last axis, bit 1: along the one before …
   float low[T], inverse_step[T];
 
   explicit Grid(const FillinTable &table) : radial(table.radial), exact(table.exact) {
@@ -28,7 +28,7 @@ struct Grid {
     }
   }
 
-  // The cells of all rows.
+  // Find the cells of all rows.
   void locate(const Block<D> &block, const float *x, const Rows &r, Cells &cells) const {
     vec place[D];
     for (int d = 0; d < D; d++) place[d] = load(x + d * L);
@@ -62,7 +62,7 @@ struct Grid {
     }
   }
 
-  // The share of row i's pairs of corners `c` (its bit 0 apart): the product over all axes but the last.
+  // Interpolation weights of row i for the corners `c` (bit 0 excepted): the product over all axes but the last.
   vec share(const Cells &cells, int i, int c) const {
     vec product = all(1.f);
 #pragma GCC unroll 2
@@ -89,7 +89,7 @@ void add_bias(const Grid<D, T> &grid, const float *values, Cells &cells, Rows &r
   }
 }
 
-// The gradient to the table: every corner of a pair's cell takes its share of the pair's.
+// Gradient to the table: a pair adds to all corners of its cell, by their interpolation weights.
 template <int D, int T>
 void bias_back(const Grid<D, T> &grid, Cells &cells, const Rows &r, float *grad) {
 #pragma GCC unroll 4
@@ -106,7 +106,7 @@ void bias_back(const Grid<D, T> &grid, Cells &cells, const Rows &r, float *grad)
   }
 }
 
-// Σ_f a_f · R_f(Δ) for one pair, and its two ways back. Here the lanes are features: R is as wide as a query.
+// Σ_f a_f · R_f(Δ) for one pair, and its gradients to a and R. Lanes are features here: R is as wide as a query.
 template <int T>
 float features_dot(const float *a, const float *values, int width, const int *corner, const float *share) {
   vec lanes = {};
@@ -137,8 +137,8 @@ void features_spread(float ds, const float *a, const float *values, int width, c
   }
 }
 
-// The same for the L pairs of a row whose Δ are nodes of the table; `width` is a whole number of vectors. Pairs that may
-// not be attended are met as well, at some node.
+// The same for the L pairs of a row whose Δ are nodes of the table; `width` is a multiple of L. Masked pairs are
+// computed as well, at any node.
 inline void nodes_dot(const float *a, const float *values, int width, const int32_t *node, float *s) {
   vec each[L];
 #pragma GCC unroll 16
@@ -164,7 +164,7 @@ inline void nodes_spread(const float *ds, const float *a, const float *values, i
   }
 }
 
-// `use(row, lane, corners, shares)` for every pair that may be attended.
+// Call `use(row, lane, corners, weights)` for every allowed pair.
 template <int D, int T, class Use>
 void each_pair(const Grid<D, T> &grid, const Cells &cells, const Rows &r, Use use) {
   for (int i = 0; i < r.rows * L; i++) {
@@ -179,7 +179,7 @@ void each_pair(const Grid<D, T> &grid, const Cells &cells, const Rows &r, Use us
   }
 }
 
-// Calls `use` with the grid of a table, of as many axes as it has; not at all where there is no table.
+// Call `use` with the grid of a table and its number of axes; do nothing without a table.
 template <int D, class Use>
 void with_grid(const FillinTable &table, Use use) {
   if (!table.values) return;

@@ -1,4 +1,4 @@
-// Keys in tiles of L with bounding boxes, boxes of boxes above them, and the search for the tiles within reach.
+// Keys in tiles of L with a hierarchy of bounding boxes, and the search for the tiles within reach.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ constexpr int FAN = 8;     // boxes under one box
 
 inline int up(int count, int unit) { return (count + unit - 1) / unit; }
 
-// Floats that begin at a whole vector, grown and never shrunk: the scratch of one thread.
+// An aligned buffer of floats that grows and never shrinks: the scratch memory of one thread.
 class Scratch {
  public:
   float *get(size_t count) {
@@ -40,7 +40,7 @@ class Scratch {
   size_t held_ = 0;
 };
 
-// An axis-parallel box in the window's own coordinates, A·x.
+// An axis-parallel box in the coordinates of the window, A·x.
 template <int D>
 struct Box {
   float low[D], high[D];
@@ -61,15 +61,15 @@ struct Box {
       float gap = std::max(0.f, std::max(other.low[d] - high[d], low[d] - other.high[d]));
       distance = box_shaped ? std::max(distance, gap * gap) : distance + gap * gap;
     }
-    return !(distance > limit);  // what is NaN is looked at
+    return !(distance > limit);  // true for NaN, which is tested pair by pair
   }
 };
 
-// The window of one head, as boxes see it: coordinates A·(x − origin), and the squared distance where it ends.
+// The window of one head for boxes: coordinates A·(x − origin), and the squared distance of its edge.
 template <int D>
 struct Frame {
   double inverse[D][D], origin[D];
-  float limit;  // r² of the edge, a little more for rounding; ∞ where nothing is cut
+  float limit;  // r² of the edge, with a margin for rounding; ∞ without a threshold
   bool box_shaped;
 
   void add(Box<D> &box, const float *x) const {
@@ -94,9 +94,9 @@ struct Frame {
 template <int D>
 struct Tiles {
   int count = 0;              // tiles
-  int keys = 0;               // keys in them: what is masked is left out
-  std::vector<int32_t> index;  // [count, L] which key stands where; −1: nobody
-  std::vector<float> x;        // [count, D, L]; 0 where nobody is
+  int keys = 0;               // keys in them, without masked keys
+  std::vector<int32_t> index;  // [count, L] key in each lane; −1: none
+  std::vector<float> x;        // [count, D, L]; 0 without a key
   std::vector<std::vector<Box<D>>> levels;  // boxes of tiles, of FAN tiles, of FAN² …
 
   void place(const float *xk, const int32_t *order, const uint8_t *keep, int n) {
@@ -131,7 +131,7 @@ struct Tiles {
     }
   }
 
-  // The tiles that someone in `box` may reach, in order.
+  // Find the tiles that points in `box` may reach, in order.
   void find(const Box<D> &box, const Frame<D> &frame, std::vector<int32_t> &found) const {
     found.clear();
     for (size_t i = 0; i < levels.back().size(); i++) descend((int)levels.size() - 1, i, box, frame, found);
@@ -146,7 +146,7 @@ struct Tiles {
   }
 };
 
-// rows[tile][l][0 … padded): the row of each key, zeros after its width and where nobody is.
+// rows[tile][l][0 … padded): the row of each key, zeros after its width and in lanes without a key.
 inline void pack_rows(const float *data, int64_t stride, int width, int padded, const std::vector<int32_t> &index,
                       float *rows) {
   for (size_t i = 0; i < index.size(); i++, rows += padded) {
@@ -156,7 +156,7 @@ inline void pack_rows(const float *data, int64_t stride, int width, int padded, 
   }
 }
 
-// columns[tile][c][l]: the same, turned: column c of all keys of a tile is one vector.
+// columns[tile][c][l]: the transpose: column c of all keys of a tile is one vector.
 inline void pack_columns(const float *data, int64_t stride, int width, const std::vector<int32_t> &index,
                          float *columns) {
   for (size_t t = 0; t < index.size() / L; t++, columns += (size_t)width * L)

@@ -1,13 +1,13 @@
-// The window of one head: who is inside, G and W for the rows of a tile, and the way back to A.
+// The window of one head: the pairs inside, G and W for the rows of a tile, and the gradient to A.
 #pragma once
 
 #include "rows.h"
 
 namespace fillin {
 
-constexpr float SLIVER = 1e-12f;  // G − t where it rounds to nothing: a key that stands alone there is still a key
+constexpr float SLIVER = 1e-12f;  // G − t where it rounds to 0: a key at the edge that is alone still has weight
 
-// One block of queries: which they are and where.
+// One block of queries: their indices and locations.
 template <int D>
 struct Block {
   int count;
@@ -50,7 +50,7 @@ struct Window {
     }
   }
 
-  // The rows of this tile that have someone inside, with base, gauss and weight where they are needed.
+  // Find the rows of this tile with a pair inside, with base, gauss and weight where they are needed.
   void enter(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
     if (open || box || full || causal) find<false>(block, x, index, r);
     else find<true>(block, x, index, r);
@@ -58,8 +58,8 @@ struct Window {
   }
 
  private:
-  // base = −½ r² inside. A row is written first and counted only if someone is in it: no branch to guess wrong.
-  template <bool PLAIN>  // a ball along the axes, with no order among keys
+  // base = −½ r² inside. A row is written first and counted only if it has a pair inside, without a branch.
+  template <bool PLAIN>  // an axis-aligned ball without causal order
   void find(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
     int n = 0;
     ints at, real;
@@ -99,7 +99,7 @@ struct Window {
     r.rows = n;
   }
 
-  // G and W from −½ r², which then is no part of the exponent any more.
+  // Compute G and W from −½ r², which is then removed from the exponent.
   void weigh(const Block<D> &block, const float *x, Rows &r) const {
     const float share = 1 / (1 - t), t_ = t;
     for (int i = 0; i < r.rows; i++) {
@@ -124,18 +124,18 @@ struct Window {
     return (scores ? s * load(r.gauss + i * L) : s) + load(r.base + i * L);
   }
 
-  // The same where scores may be infinite or no numbers: those of keys that may not be attended count for nothing.
+  // The same where scores may be infinite or NaN: masked keys get −∞.
   vec wild_exponent(const Rows &r, int i) const {
     return load(r.base + i * L) > 0.5f * NEVER ? exponent(r, i) : all(-INFINITY);
   }
 
-  // e^x for those: what is no number stays none, so that whoever made it hears of it.
+  // e^x for those: NaN stays NaN, so that it reaches the output.
   vec wild_exponential(const Rows &r, int i, vec x) const {
     vec e = x == x ? exponential(x) : x;
     return load(r.base + i * L) > 0.5f * NEVER ? e : vec{};
   }
 
-  // Adds dL/dA to `grad`, up to a factor that `finish` knows. With pull = dL/d(ln W) / W:
+  // Add dL/dA to `grad`, up to a factor that `finish` applies. With pull = dL/d(ln W) / W:
   //
   //     dL/d(r_d²) = −½ · pull · (s · G · W where scores are multiplied + G_d ∂W/∂G_d)
   //     dL/dA_dc   = Σ 2 u_d Δ_c · dL/d(r_d²)
@@ -161,7 +161,7 @@ struct Window {
       vec delta[D], u[D], g = load(r.gauss + i * L), pull = load(r.pull + i * L);
       ints inside = load(r.base + i * L) > 0.5f * NEVER;
       coordinates(block.x[r.query[i]], x, delta, u);
-      vec common = {};  // what is the same in all dimensions
+      vec common = {};  // the same in all dimensions
       if (scores) common += load(r.s + i * L) * g * (continuous ? load(r.weight + i * L) : all(1.f));
       if (!continuous && !scores) common += 1.f;
       if (continuous && !box) common += g * share;
@@ -178,7 +178,7 @@ struct Window {
     }
   }
 
-  // dL/dA_dc from what `back` has added up.
+  // dL/dA_dc from the sums of `back`.
   double finish(int d, int c, double total) const {
     if (!box && !full && !scores) return d == c ? -total * a[d][d] : 0;
     return full || d == c ? -total : 0;
