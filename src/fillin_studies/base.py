@@ -22,10 +22,9 @@ from fillin.errors import FillinError, InputError
 from fillin.io import write_text
 from fillin.models import Process
 from fillin.train.lock import FolderLocked, lock_folder
-from fillin.train.log import LogLine
-from fillin.train.log import read as read_log
+from fillin.train.log import LogLine, read_log
 from fillin.train.loop import TrainingDiverged
-from fillin.train.recipe import Recipe, budget_fraction, read
+from fillin.train.recipe import Recipe, budget_fraction, read_recipe
 from fillin.train.runs import Run, fit
 
 Settings = Mapping[str, Any]  # of a recipe, flat: {"model.score": "rbf"}
@@ -129,7 +128,7 @@ class Work:
         if self.study.direct:
             return Cell(variant, seed, flat, folder)
         words = [word for key, value in flat.items() for word in (f"--{key}", json.dumps(value))]
-        return Cell(variant, seed, read({"model": {"name": "te-tnp"}}, words), folder)
+        return Cell(variant, seed, read_recipe({"model": {"name": "te-tnp"}}, words), folder)
 
     def cells(self) -> list[Cell]:
         """The declared ones. Seeds are outermost, so that a study that is stopped has every variant once."""
@@ -148,7 +147,7 @@ class Work:
         found = []
         for path in sorted((self.folder / "cells").glob("*/*/result.json")):
             if path.parent not in known:
-                recipe = read(path.parent / "recipe.yaml")
+                recipe = read_recipe(path.parent / "recipe.yaml")
                 found.append(Cell(path.parent.parent.name, recipe["seed"], recipe, path.parent))
         return found
 
@@ -212,7 +211,7 @@ def attempt(work: Work, cell: Cell, watch: Watch | None = None) -> bool:
 
 def _train(cell: Cell, watch: Watch | None) -> Run:
     begun = (cell.folder / "recipe.yaml").exists()
-    if begun and read(cell.folder / "recipe.yaml") != cell.recipe:
+    if begun and read_recipe(cell.folder / "recipe.yaml") != cell.recipe:
         raise _other_version(cell)
 
     def told(step: int, elapsed: float, share: float, loss: float, validation: float | None) -> None:

@@ -4,8 +4,8 @@ import pytest
 from support.helpers import SMALL, words
 
 from fillin.cli import main
-from fillin.train import dump, names, read
-from fillin.train.log import read as read_log
+from fillin.train import dump_recipe, names, read_recipe
+from fillin.train.log import read_log
 
 
 def test_train_lists_what_ships(capsys):
@@ -53,7 +53,7 @@ def test_one_kind_of_budget_replaces_the_other(capsys):
         (["--budget.steps", "7"], {"steps": 7, "time": "7m"}),
     ):
         assert main(["train", "te-tnp", *said, "--print-config"]) == 0
-        assert dump({**read("te-tnp"), "budget": wanted}) == capsys.readouterr().out
+        assert dump_recipe({**read_recipe("te-tnp"), "budget": wanted}) == capsys.readouterr().out
 
 
 def test_a_run_says_where_it_is_and_that_it_is_done(tmp_path, capsys):

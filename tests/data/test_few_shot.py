@@ -15,7 +15,7 @@ from fillin.errors import FillinError
 from fillin.evaluate.in_context_images import judge, taught
 from fillin.models import MatchingNetwork
 from fillin.objectives import by_example
-from fillin.train import fit, read
+from fillin.train import fit, read_recipe
 
 RECIPE = {
     "data": {"name": "few-shot", "ways": 3, "shots": 2, "queries": 3, "batch": 4, "laid": 0.5, "shift": 1},
@@ -204,6 +204,6 @@ def test_a_matching_model_must_be_shown_something(unchecked):
 
 
 def test_the_recipe_that_ships():
-    recipe = read("fewshot-digits")
+    recipe = read_recipe("fewshot-digits")
     assert recipe["model"]["name"] == "matching"
     assert replace(FewShot(), held_out=tuple(recipe["data"]["held_out"])).dim_y == 4

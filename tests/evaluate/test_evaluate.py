@@ -22,7 +22,7 @@ from fillin.evaluate.scores import UNSEEN, unseen
 from fillin.heads import LatentMixture, to_predictive
 from fillin.models import Process
 from fillin.predictive import GaussianMixture
-from fillin.train.recipe import build_model, dump, read
+from fillin.train.recipe import build_model, dump_recipe, read_recipe
 
 FIXED = {"length": (0.4, 0.4), "scale": (0.8, 0.8), "noise": 0.1}
 
@@ -243,9 +243,9 @@ def test_settings_of_a_report():
 def run(tmp_path_factory):
     """A run folder as `fillin train` leaves it, but for the training."""
     folder = tmp_path_factory.mktemp("evaluate") / "run"
-    recipe = read("te-tnp", ["--model.width", "16", "--model.layers", "1", "--model.heads", "2"])
+    recipe = read_recipe("te-tnp", ["--model.width", "16", "--model.layers", "1", "--model.heads", "2"])
     fillin.save(build_model(recipe, curves()), folder / "best")
-    (folder / "recipe.yaml").write_text(dump(recipe))
+    (folder / "recipe.yaml").write_text(dump_recipe(recipe))
     return folder
 
 

@@ -16,7 +16,7 @@ from fillin.data.images import LabelledBatch, LabelledImages
 from fillin.errors import FillinError
 from fillin.evaluate.classification import classified, judge
 from fillin.objectives import classification
-from fillin.train import fit, read
+from fillin.train import fit, read_recipe
 
 TINY = {"width": 16, "heads": 2, "layers": 2, "hidden": 16}
 RECIPE = {
@@ -354,10 +354,10 @@ def test_recipes_whose_parts_do_not_fit():
         (["--objective.smoothing=much"], "objective.smoothing cannot be"),
     ):
         with pytest.raises(FillinError, match=message):
-            read(RECIPE, said)
+            read_recipe(RECIPE, said)
     with pytest.raises(FillinError, match="go together"):
-        read({"model": {"name": "classifier"}, "budget": {"steps": 1}})
-    assert "smoothing" not in read("te-tnp")["objective"]  # so that runs of before can be resumed
+        read_recipe({"model": {"name": "classifier"}, "budget": {"steps": 1}})
+    assert "smoothing" not in read_recipe("te-tnp")["objective"]  # so that runs of before can be resumed
 
 
 def test_what_cannot_be_evaluated(run, tmp_path, capsys):

@@ -14,7 +14,7 @@ from fillin.errors import FillinError
 from fillin.evaluate.in_context_images import judge, taught
 from fillin.models import NPTImages
 from fillin.objectives import by_example
-from fillin.train import fit, read
+from fillin.train import fit, read_recipe
 
 TINY = {"width": 16, "heads": 2, "layers": 2, "hidden": 16}
 RECIPE = {
@@ -201,4 +201,4 @@ def test_what_will_not_do(tmp_path, unchecked):
 
 @pytest.mark.parametrize("name", ["npt-digits", "npt-images"])
 def test_recipes_that_ship(name):
-    assert read(name)["objective"]["name"] == "by-example"
+    assert read_recipe(name)["objective"]["name"] == "by-example"

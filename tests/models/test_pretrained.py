@@ -16,7 +16,7 @@ from fillin.evaluate import evaluate, subject
 from fillin.evaluate.card import Told, card, of_curves, of_images, ship
 from fillin.evaluate.image_completion import completing
 from fillin.models import create
-from fillin.train import fit, open_run, read
+from fillin.train import fit, open_run, read_recipe
 from fillin.train.recipe import make_stream
 
 GOLDEN = Path(__file__).parent / "golden.json"  # python tests/models/test_pretrained.py writes it anew
@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "golden.json"  # python tests/models/test_pretr
 
 def stream(name: str) -> Curves | Images:
     """What it learnt from; of a broad prior some curves that have an answer."""
-    found = make_stream(read(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
+    found = make_stream(read_recipe(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
     return found if isinstance(found, Curves | Images) else curves(**subject(name).data, seed=11)
 
 
@@ -93,7 +93,7 @@ def test_a_card_tells_what_its_weights_began_with(tmp_path, monkeypatch):
     assert "from weights that had 4 steps" in (folder / "card.md").read_text()
     for name in ("card.md", "recipe.yaml"):
         assert str(tmp_path) not in (folder / name).read_text()
-    assert read(folder / "recipe.yaml")["start"] is None  # so that whoever reads the card can train it
+    assert read_recipe(folder / "recipe.yaml")["start"] is None  # so that whoever reads the card can train it
     on = open_run(run.folder)
     text = card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", told)  # weights that ship: no log
     assert "from weights that had 3 steps, 0 minutes, behind them, from weights that had 4 steps, 0 minutes" in text

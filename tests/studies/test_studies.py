@@ -10,8 +10,8 @@ import pytest
 from fillin.cli import main
 from fillin.errors import InputError
 from fillin.models import list_options
-from fillin.train import dump, runs
-from fillin.train.log import read as read_log
+from fillin.train import dump_recipe, runs
+from fillin.train.log import read_log
 from fillin_studies import (  # fmt: skip
     STUDIES,
     Scale,
@@ -137,7 +137,7 @@ def test_a_cell_of_another_version_is_not_mixed_in(tmp_path, swift):
     (cell,) = work.cells()
     other = {**cell.recipe, "seed": 9}
     cell.folder.mkdir(parents=True)
-    (cell.folder / "recipe.yaml").write_text(dump(other))
+    (cell.folder / "recipe.yaml").write_text(dump_recipe(other))
     with pytest.raises(InputError, match="another version of this study"):
         work_on(work)
 

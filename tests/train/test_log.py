@@ -4,8 +4,7 @@ import pytest
 
 from fillin.errors import FillinError
 from fillin.train.figure import learning
-from fillin.train.log import COLUMNS, Log, LogLine
-from fillin.train.log import read as read_log
+from fillin.train.log import COLUMNS, Log, LogLine, read_log
 
 
 def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path):

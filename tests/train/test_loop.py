@@ -15,9 +15,9 @@ from support.helpers import SMALL, feeders, tiny_options, words
 from fillin.errors import FillinError
 from fillin.models import names as models
 from fillin.objectives import log_likelihood
-from fillin.train import fit, open_run, read
+from fillin.train import fit, open_run, read_recipe
 from fillin.train import loop as loops
-from fillin.train.log import read as read_log
+from fillin.train.log import read_log
 from fillin.train.loop import HELD_OUT, TrainingDiverged, TrainingModule, learning_rate, make_objective, make_optimiser
 from fillin.train.recipe import CHOICES, budget_fraction, build_model, make_stream
 
@@ -30,7 +30,7 @@ from fillin.train.recipe import CHOICES, budget_fraction, build_model, make_stre
     st.sampled_from(["--budget.steps=1000", "--budget.time=20m"]),
 )
 def test_the_rate_warms_up_and_ends_at_zero(name, warmup, budget):
-    recipe = read({**SMALL, "budget": {}}, [f"--schedule.name={name}", f"--schedule.warmup={warmup!r}", budget])
+    recipe = read_recipe({**SMALL, "budget": {}}, [f"--schedule.name={name}", f"--schedule.warmup={warmup!r}", budget])
     top, whole = recipe["optimiser"]["rate"], 1000 if "steps" in budget else 1200.0
     spent = [
         budget_fraction(recipe, round(i * whole / 200), 0.0)
@@ -51,7 +51,7 @@ def test_the_rate_warms_up_and_ends_at_zero(name, warmup, budget):
 
 
 def test_whichever_budget_ends_first():
-    recipe = read(SMALL, ["--budget.time", "10s", "--budget.steps", "100"])
+    recipe = read_recipe(SMALL, ["--budget.time", "10s", "--budget.steps", "100"])
     assert budget_fraction(recipe, 50, 9.0) == 0.9
     assert budget_fraction(recipe, 95, 1.0) == 0.95
 
@@ -61,7 +61,7 @@ def test_whichever_budget_ends_first():
 
 @pytest.mark.parametrize("name", models())
 def test_every_model_takes_a_step(name):
-    recipe = read({**SMALL, "model": {"name": name, **tiny_options(name)}})
+    recipe = read_recipe({**SMALL, "model": {"name": name, **tiny_options(name)}})
     stream = make_stream(recipe)
     goal = TrainingModule(build_model(recipe, stream), make_objective(recipe))
     optimiser, task = make_optimiser(recipe, goal), stream.task(0)
@@ -106,7 +106,7 @@ def test_what_a_run_leaves(tmp_path):
     assert {p.name for p in run.folder.iterdir()} >= {"recipe.yaml", "log.csv", "best", "last", "learning.png"}
     assert [line.step for line in run.lines] == [line[0] for line in told] == [2, 4]
     assert told[-1][2] == 1
-    assert open_run(run.folder).recipe == run.recipe == read(SMALL)
+    assert open_run(run.folder).recipe == run.recipe == read_recipe(SMALL)
     scores = {line.step: line.validation for line in run.lines}
     recipe, stream = run.recipe, replace(make_stream(run.recipe, seed=HELD_OUT), batch=4)
     for which, step in (("best", max(scores, key=scores.get)), ("last", 4)):

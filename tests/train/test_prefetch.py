@@ -8,14 +8,14 @@ from support.helpers import SMALL, feeders
 
 from fillin.data import Task, curves
 from fillin.data.task import make_generator
-from fillin.train import read
+from fillin.train import read_recipe
 from fillin.train.loop import HELD_OUT, seed_step
 from fillin.train.prefetch import prefetch
 from fillin.train.recipe import make_stream
 
 
 def test_what_is_validated_on_is_never_trained_on():
-    stream = make_stream(read(SMALL))
+    stream = make_stream(read_recipe(SMALL))
     places = [
         {tuple(curves(seed=seed, batch=1).task(step).xc[0, :3, 0].tolist()) for step in range(300)}
         for seed in (stream.seed, stream.seed + HELD_OUT)

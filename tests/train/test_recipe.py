@@ -7,15 +7,15 @@ from torch.testing import assert_close
 from fillin.cli import main
 from fillin.errors import FillinError
 from fillin.models import list_options
-from fillin.train import dump, fit, names, read
+from fillin.train import dump_recipe, fit, names, read_recipe
 from fillin.train.loop import make_objective
-from fillin.train.recipe import build_model, make_stream, seconds
+from fillin.train.recipe import build_model, make_stream, parse_duration
 
 
 def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: {name: te-tnp, size: small}\nbudget: {steps: 10}\noptimiser: {rate: 2.0e-3}\n")
-    recipe = read(path, ["--optimiser.rate", "1e-3", "--data.protocol=te-tnp", "--seed", "7"])
+    recipe = read_recipe(path, ["--optimiser.rate", "1e-3", "--data.protocol=te-tnp", "--seed", "7"])
     assert recipe["optimiser"] == {"name": "muon", "rate": 1e-3, "decay": 0.1, "clip": 20.0}
     assert recipe["data"]["target_range"] == [-3.0, 3.0]
     assert recipe["model"]["width"] == 64
@@ -25,7 +25,7 @@ def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
 
 @pytest.mark.parametrize("name", names())
 def test_shipped_recipes_are_whole(name):
-    recipe = read(name)
+    recipe = read_recipe(name)
     stream = make_stream(recipe)
     model = build_model(recipe, stream)
     assert make_objective(recipe)(model, stream.task(0).rows(slice(0, 2))).isfinite().all()
@@ -40,14 +40,14 @@ def test_shipped_recipes_are_whole(name):
 def test_what_is_printed_reads_as_what_it_was(said, tmp_path, capsys):
     assert main(["train", "te-tnp", *said, "--print-config"]) == 0
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
-    assert read(tmp_path / "printed.yaml") == read("te-tnp", said)
-    assert dump(read(tmp_path / "printed.yaml")) == dump(read("te-tnp", said))
+    assert read_recipe(tmp_path / "printed.yaml") == read_recipe("te-tnp", said)
+    assert dump_recipe(read_recipe(tmp_path / "printed.yaml")) == dump_recipe(read_recipe("te-tnp", said))
 
 
 def test_numbers_as_people_write_them():
-    assert read(SMALL, ["--budget.steps", "2e4"])["budget"]["steps"] == 20_000
-    assert read({**SMALL, "data": None}) == read({k: v for k, v in SMALL.items() if k != "data"})
-    found = [seconds(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
+    assert read_recipe(SMALL, ["--budget.steps", "2e4"])["budget"]["steps"] == 20_000
+    assert read_recipe({**SMALL, "data": None}) == read_recipe({k: v for k, v in SMALL.items() if k != "data"})
+    found = [parse_duration(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
     assert found == [90, 90, 90, 1200, 5400, 90, 0.5, 3601, None]
 
 
@@ -56,11 +56,11 @@ def test_times_that_could_mean_two_things(text, tmp_path):
     """YAML takes 1:30 for the number 90, on the command line and in a file."""
     message = "budget.time: a time is written 90s, 1m30s or 1h30m, got "
     with pytest.raises(FillinError, match=f"recipe: {message}"):
-        read(SMALL, ["--budget.time", text])
+        read_recipe(SMALL, ["--budget.time", text])
     path = tmp_path / "mine.yaml"
     path.write_text(f"model: {{name: cnp}}\nbudget:\n  time: {text}\n")
     with pytest.raises(FillinError, match=rf"mine\.yaml: {message}"):
-        read(path)
+        read_recipe(path)
 
 
 WRONG = {
@@ -96,7 +96,7 @@ WRONG = {
 def test_wrong_settings(case):
     said, message = WRONG[case]
     with pytest.raises(FillinError, match=message):
-        read(SMALL, said)
+        read_recipe(SMALL, said)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_files_that_are_no_recipes(text, message, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(FillinError, match=message):
-        read(path)
+        read_recipe(path)
     with pytest.raises(FillinError, match="cannot read the recipe"):
-        read(tmp_path / "nowhere.yaml")
+        read_recipe(tmp_path / "nowhere.yaml")
     with pytest.raises(FillinError, match="unknown recipe 'te-tpn'; did you mean 'te-tnp'"):
-        read("te-tpn")
+        read_recipe("te-tpn")
 
 
 # ---- weights to start from
@@ -136,7 +136,7 @@ def test_a_run_starts_from_the_weights_it_names(tmp_path):
     again = fit(SMALL, tmp_path / "again", overrides=["--start", str(tmp_path / "first"), "--optimiser.rate", "1e-12"])
     for name, tensor in first.model().state_dict().items():
         assert_close(again.model("last").state_dict()[name], tensor, rtol=1e-5, atol=1e-7)
-    assert read(tmp_path / "again" / "recipe.yaml")["start"] == str(tmp_path / "first")
+    assert read_recipe(tmp_path / "again" / "recipe.yaml")["start"] == str(tmp_path / "first")
 
 
 @pytest.mark.parametrize(("start", "message"), [("nowhere", "nowhere"), ("te-tnp-rbf", "start: the weights in te")])

@@ -18,10 +18,9 @@ from support.helpers import SMALL
 
 import fillin
 from fillin.errors import FillinError
-from fillin.train import checkpoint, fit, open_run, read
+from fillin.train import checkpoint, fit, open_run, read_recipe
 from fillin.train.lock import FolderLocked, lock_folder
-from fillin.train.log import Log, LogLine
-from fillin.train.log import read as read_log
+from fillin.train.log import Log, LogLine, read_log
 from fillin.train.loop import TrainingModule, make_objective, make_optimiser
 from fillin.train.recipe import CHOICES, build_model, make_stream
 
@@ -90,7 +89,7 @@ def test_interrupted_it_says_how_to_go_on_and_ends_with_the_same_bytes(killed):
 
 @pytest.mark.parametrize("name", CHOICES["optimiser.name"])
 def test_a_checkpoint_comes_back_to_the_bit(name, tmp_path):
-    recipe = read(SMALL, ["--optimiser.name", name])
+    recipe = read_recipe(SMALL, ["--optimiser.name", name])
     stream = make_stream(recipe)
 
     def new():

@@ -99,24 +99,28 @@ def _list() -> None:
     from rich.table import Table
 
     from fillin.train import names
-    from fillin.train.recipe import find
+    from fillin.train.recipe import find_recipe
 
     table = Table(caption="fillin train RECIPE --print-config shows all of one.")
     table.add_column("recipe", no_wrap=True)
     table.add_column("what it trains")
     for name in names():
         comments = [
-            line[1:].strip() for line in find(name).read_text(encoding="utf-8").splitlines() if line.startswith("#")
+            line[1:].strip()
+            for line in find_recipe(name).read_text(encoding="utf-8").splitlines()
+            if line.startswith("#")
         ]
         table.add_row(name, " ".join(comments))
     console().print(table)
 
 
 def _print(arguments: argparse.Namespace, overrides: list[str]) -> None:
-    from fillin.train import dump, open_run, read
+    from fillin.train import dump_recipe, open_run, read_recipe
 
-    recipe = open_run(arguments.resume, overrides).recipe if arguments.resume else read(arguments.recipe, overrides)
-    sys.stdout.write(dump(recipe))
+    recipe = (
+        open_run(arguments.resume, overrides).recipe if arguments.resume else read_recipe(arguments.recipe, overrides)
+    )
+    sys.stdout.write(dump_recipe(recipe))
 
 
 def _train(arguments: argparse.Namespace, overrides: list[str]) -> None:

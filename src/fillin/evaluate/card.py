@@ -19,7 +19,7 @@ from fillin.io import write_text
 from fillin.measure import describe_machine
 from fillin.models import load, save
 from fillin.pretrained import locate
-from fillin.train import Run, dump, open_run
+from fillin.train import Run, dump_recipe, open_run
 from fillin.train.recipe import make_stream
 
 _SOURCES = {  # of images, and whose they are
@@ -41,7 +41,7 @@ def ship(run: Run, name: str, told: Told) -> Path:
     folder = pretrained.FOLDER / name
     save(load(run.folder / "best"), folder / "best")
     recipe = {**run.recipe, "start": None}  # where it lay is not there for others; the card tells what it was
-    write_text(folder / "recipe.yaml", dump(recipe))
+    write_text(folder / "recipe.yaml", dump_recipe(recipe))
     shutil.copy(run.folder / "learning.png", folder / "learning.png")
     write_text(folder / "card.md", card(run, name, told))
     return folder

@@ -28,7 +28,7 @@ class Log:
 
     def __init__(self, folder: Path, step: int = 0):
         self.path = folder / "log.csv"
-        lines = [line for line in read(folder) if line.step <= step] if self.path.exists() else []
+        lines = [line for line in read_log(folder) if line.step <= step] if self.path.exists() else []
         try:
             write_file(self.path, lambda temporary: _write_lines(temporary, lines))
             self._file = self.path.open("a", newline="")
@@ -54,7 +54,7 @@ class Log:
                 file.close()
 
 
-def read(folder: Path) -> list[LogLine]:
+def read_log(folder: Path) -> list[LogLine]:
     """The lines of a run, without one that a killed process left unfinished."""
     path = folder / "log.csv"
     try:

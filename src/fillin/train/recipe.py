@@ -114,7 +114,7 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
-def find(recipe: str | os.PathLike) -> Path:
+def find_recipe(recipe: str | os.PathLike) -> Path:
     """The file of a recipe: a path, or the name of one that ships."""
     path = Path(recipe)
     if str(recipe) not in names() and (path.suffix in (".yaml", ".yml") or path.is_file()):
@@ -122,9 +122,9 @@ def find(recipe: str | os.PathLike) -> Path:
     return FOLDER / f"{choose('recipe', str(recipe), names())}.yaml"
 
 
-def read(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> Recipe:
+def read_recipe(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> Recipe:
     """The whole recipe: what the file says, `overrides` like ["--optimiser.rate", "1e-3"], defaults for the rest."""
-    given = recipe if isinstance(recipe, dict) else parse(find(recipe), names())
+    given = recipe if isinstance(recipe, dict) else parse(find_recipe(recipe), names())
     where = "recipe" if isinstance(recipe, dict) else str(recipe)
     said = dict(pairs(overrides))
     settings = {**dict(flat(given, ("data", "model", *SECTIONS))), **said}
@@ -146,7 +146,7 @@ def read(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> R
     return _check(lists(made), where)
 
 
-def dump(recipe: Recipe) -> str:
+def dump_recipe(recipe: Recipe) -> str:
     """As YAML, sections in the order in which people read them."""
     lines = [f"seed: {recipe['seed']}", f"start: {flow(recipe['start'])}"]
     for section in ("data", "model", *SECTIONS):
@@ -188,7 +188,7 @@ def start_from(recipe: Recipe, model: Process | Classifier) -> None:
         raise InputError(f"start: the weights in {recipe['start']} are of another model: {why}") from error
 
 
-def seconds(text: str | float | None) -> float | None:
+def parse_duration(text: str | float | None) -> float | None:
     """90, "90s", "20m", "1m30s", "1h30m" → seconds. Where one number has a unit, each does: 1h30 could mean either.
 
     >>> seconds("1h30m")
@@ -210,7 +210,7 @@ def seconds(text: str | float | None) -> float | None:
 def budget_fraction(recipe: Recipe, steps: int, elapsed: float) -> float:
     """How much of the budget is gone after so many steps and seconds; 1 and more: all."""
     budget = recipe["budget"]
-    return max(steps / (budget["steps"] or math.inf), elapsed / (seconds(budget["time"]) or math.inf))
+    return max(steps / (budget["steps"] or math.inf), elapsed / (parse_duration(budget["time"]) or math.inf))
 
 
 def _parser(settings: dict[str, Any], where: str) -> ArgumentParser:
@@ -257,7 +257,7 @@ def _parser_of(named: tuple[tuple[str, Any], ...]) -> ArgumentParser:
 def _check(recipe: Recipe, where: str) -> Recipe:
     steps = recipe["budget"]["steps"]
     try:
-        time = seconds(recipe["budget"]["time"])
+        time = parse_duration(recipe["budget"]["time"])
     except InputError as error:
         raise InputError(f"{where}: budget.time: {error}") from error
     if time is None and steps is None:

@@ -22,9 +22,8 @@ from fillin.io import write_text
 from fillin.models import load
 from fillin.train import checkpoint
 from fillin.train.lock import lock_folder
-from fillin.train.log import LogLine
-from fillin.train.log import read as read_log
-from fillin.train.recipe import Recipe, build_model, dump, find, make_stream, read, start_from
+from fillin.train.log import LogLine, read_log
+from fillin.train.recipe import Recipe, build_model, dump_recipe, find_recipe, make_stream, read_recipe, start_from
 
 # what launchers tell a process of its place among others: Fabric and torchrun, Lightning on several machines, SLURM
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
@@ -57,8 +56,8 @@ def open_run(folder: str | os.PathLike, overrides: Sequence[str] = ()) -> Run:
     folder = Path(folder)
     if not (folder / "recipe.yaml").exists():
         raise InputError(f"{folder} is not a run: it has no recipe.yaml")
-    recipe = read(folder / "recipe.yaml")
-    changed = read(recipe, overrides) if overrides else recipe
+    recipe = read_recipe(folder / "recipe.yaml")
+    changed = read_recipe(recipe, overrides) if overrides else recipe
     for section in _FIXED:
         if changed[section] != recipe[section]:
             raise InputError(f"{folder}: `{section}` cannot change on the way; start a new run instead")
@@ -116,8 +115,8 @@ def fit(
 def _new(recipe, folder, overrides: Sequence[str]) -> Run:
     if recipe is None:
         raise InputError("fit: pass a recipe: a name, a file or a dict")
-    name = "run" if isinstance(recipe, dict) else find(recipe).stem
-    whole = read(recipe, overrides)
+    name = "run" if isinstance(recipe, dict) else find_recipe(recipe).stem
+    whole = read_recipe(recipe, overrides)
     return Run(Path(folder) if folder else _free(Path("runs") / name), whole)
 
 
@@ -133,7 +132,7 @@ def _begin(run: Run, resume: bool) -> None:
     elif (run.folder / "recipe.yaml").exists():
         raise InputError(f"{run.folder} holds a run already; go on with --resume {run.folder}, or choose another")
     try:
-        write_text(run.folder / "recipe.yaml", dump(run.recipe))
+        write_text(run.folder / "recipe.yaml", dump_recipe(run.recipe))
     except OSError as error:
         raise InputError(f"cannot write to {run.folder}: {error}; choose another folder, or make room") from error
 
@@ -164,7 +163,7 @@ def _free(folder: Path) -> Path:
 
 def _digest(recipe: Recipe) -> str:
     """Of what a checkpoint must agree with."""
-    fixed = dump({**read(recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
+    fixed = dump_recipe({**read_recipe(recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
     return hashlib.sha256(fixed.encode()).hexdigest()[:16]
 
 

@@ -19,7 +19,7 @@ from fillin.models import LatentProcess, Process, create, names
 from fillin.objectives import elbo, log_likelihood
 from fillin.runtime import Tick
 from fillin.train.loop import Loop, TrainingModule, make_objective, make_optimiser
-from fillin.train.recipe import Recipe, build_model, make_stream, read
+from fillin.train.recipe import Recipe, build_model, make_stream, read_recipe
 
 REFERENCE, YARDSTICK = "tnp-d", "yardstick"
 SLOW_SCORE = "joint"  # an MLP on every pair: it takes longer than all other scores together
@@ -240,7 +240,7 @@ def measure_training(models: Sequence[str], steps: int, rounds: int, seed: int, 
     fabric, rows = Fabric(accelerator="cpu", devices=1), []
     for name in models:
         words = ["--model.name", name, "--budget.time", "null", "--budget.steps", str(steps), "--seed", str(seed)]
-        recipe = read("te-tnp", [*words, "--keep.validations", "1", "--keep.batches", "1"])
+        recipe = read_recipe("te-tnp", [*words, "--keep.validations", "1", "--keep.batches", "1"])
 
         def loop(recipe: Recipe = recipe) -> None:
             with tempfile.TemporaryDirectory() as folder:
