@@ -1,6 +1,8 @@
 """What can go wrong at the edge: each error names the place, what came, what was expected, and the remedy."""
 
 import shlex
+import sys
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -94,6 +96,14 @@ class FillinError(Exception):
 
 class FillinWarning(UserWarning):
     """Something was understood in a way that may not have been meant: what it was, and how to say it otherwise."""
+
+
+def warn(message: str) -> None:
+    """Emit a `FillinWarning` at the line of the code that called fillin."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("fillin", "jaxtyping"):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, FillinWarning, stacklevel=level)
 
 
 class InputError(FillinError, ValueError):

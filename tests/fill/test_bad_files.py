@@ -29,8 +29,8 @@ CASES = {
     "a quote not closed in the header": ('t,"y\n1,5\n2,\n3,6\n', [], "data.csv, line 1: a quote .* is never closed"),
     "zero bytes": (b"t,y\n1,\x00\x01\x02\n", [], "line 2: not text.*save the table as CSV"),
     "noise": (bytes(np.random.default_rng(0).integers(1, 256, 4000, dtype=np.uint8)), [], "data.csv.*not text"),
-    "a spreadsheet": (b"PK\x03\x04 and so on", [], "no CSV file but a spreadsheet.*save it as CSV"),
-    "Parquet": (b"PAR1 and so on", [], "no CSV file but a Parquet file; name it .parquet"),
+    "a spreadsheet": (b"PK\x03\x04 and so on", [], "not a CSV file but a spreadsheet.*save it as CSV"),
+    "Parquet": (b"PAR1 and so on", [], "not a CSV file but a Parquet file; name it .parquet"),
     "gzip": (gzip.compress(SERIES.encode()), [], "compressed; unpack it"),
     "UTF-16": (SERIES.encode("utf-16"), [], "UTF-16; save it as UTF-8"),
     "one column": ("y\n1\n3\n", [], "data.csv has only one column, 'y'.*a semicolon, a tab"),
@@ -69,4 +69,4 @@ def test_no_permission(tmp_path, capsys, monkeypatch):
 
         monkeypatch.setattr(type(path), "read_bytes", refuse)
     assert "cannot read" in (said := told([path], capsys))
-    assert "Permission denied; look at its permissions" in said
+    assert "Permission denied; check its permissions" in said

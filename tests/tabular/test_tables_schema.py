@@ -88,8 +88,8 @@ def test_decoding_undoes_encoding(frame):
 def test_levels_go_from_common_to_rare_then_by_text():
     column = Schema.infer(pandas.DataFrame({"a": ["z", "b", "a", "z", "c", "c", None]}))["a"]
     assert column.levels == ("c", "z", "a", "b")
-    assert column.classes == 5
-    assert Column("a", "number").classes == Column("a", "date").classes == 0
+    assert column.n_codes == 5
+    assert Column("a", "number").n_codes == Column("a", "date").n_codes == 0
 
 
 def test_what_was_not_seen_is_a_value_of_its_own():
@@ -249,7 +249,7 @@ def test_any_cells_are_classes_that_come_back(cells):
 def test_ten_thousand_categories():
     names = [f"name {i}" for i in range(10_000)]
     schema, values = encoded(pandas.DataFrame({"a": names}))
-    assert schema["a"].classes == 10_001
+    assert schema["a"].n_codes == 10_001
     assert schema.decode("a", values[:, 0]).tolist() == names
 
 
@@ -277,6 +277,6 @@ def test_the_data_is_never_touched_nor_shared():
 
 def test_a_word_among_many_numbers_is_told():
     cells = pandas.DataFrame({"a": [*map(str, range(30)), "3o"]})
-    with pytest.warns(FillinWarning, match=r"'a' is taken as classes.*30 of its 31.*row 30.*'3o'.*kinds="):
+    with pytest.warns(FillinWarning, match=r"'a' is read as classes.*30 of its 31.*row 30.*'3o'.*kinds="):
         assert Schema.infer(cells)["a"].kind == "class"
     assert Schema.infer(cells, {"a": "class"})["a"].kind == "class"

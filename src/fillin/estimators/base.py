@@ -131,9 +131,10 @@ class TableEstimator(SavedEstimator):
             options: dict[str, Any] = {"dtype": None, "ensure_all_finite": "allow-nan", "estimator": self}
             X = check_array(X, input_name="X", **options)
         validate_data(self, X, reset=reset, skip_check_array=True)
-        if reset:
-            self.schema_ = Schema.infer(X, self.kinds)
-        return self.schema_.encode(X)
+        if not reset:
+            return self.schema_.encode(X)
+        self.schema_, values = Schema.infer_encode(X, self.kinds)
+        return values
 
     def _fit(
         self,
@@ -155,8 +156,8 @@ class TableEstimator(SavedEstimator):
             columns = (*target_columns, *self.schema_.columns)
             input_of_output = (*input_of_output, *range(inputs.shape[1]))
             outputs = np.concatenate([targets, inputs], 1)
-        classes = tuple(column.classes for column in self.schema_.columns)
-        layout = TableLayout(classes, tuple(column.classes for column in columns), input_of_output, feature_weight)
+        classes = tuple(column.n_codes for column in self.schema_.columns)
+        layout = TableLayout(classes, tuple(column.n_codes for column in columns), input_of_output, feature_weight)
         seed = int(check_random_state(self.random_state).randint(2**31))
         with progress(f"learning {len(inputs):,} rows", int(steps)) as tick:
             self.learner_ = learner.fit(

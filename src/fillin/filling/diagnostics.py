@@ -1,14 +1,12 @@
 """Notes on how a table was read. In Python, doubtful readings are warnings."""
 
 import re
-import sys
-import warnings
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 
-from fillin.errors import FillinWarning, InputError, Words, both, option, render
+from fillin.errors import InputError, Words, both, option, render, warn
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
 _SENTINELS = (-99.0, -999.0, -9999.0, -99.99, -999.99, -9999.9, 9999.0, 99999.0)
@@ -137,10 +135,7 @@ def list_names(names: list[str]) -> str:
 
 
 def warn_doubtful(notes: Iterable[Note]) -> None:
-    """Warn of each doubtful note, at the line of the code that called fillin."""
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("fillin", "jaxtyping"):
-        level, frame = level + 1, frame.f_back
+    """Warn of each doubtful note."""
     for note in notes:
         if note.doubtful:
-            warnings.warn(str(note), FillinWarning, stacklevel=level)
+            warn(str(note))

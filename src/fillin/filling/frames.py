@@ -18,7 +18,7 @@ from fillin.filling.series.new_rows import NewRows
 from fillin.runtime import require
 from fillin.tabular.csv import read_bytes
 from fillin.tabular.dates import SECOND, Clock
-from fillin.tabular.parse import is_declared_missing, parse_cells
+from fillin.tabular.parse import is_declared_missing, parse_text
 from fillin.tabular.table import CLASS, DATE, NUMBER, InvalidCell, TypedColumn, TypedTable, exceeds_float64
 
 
@@ -139,7 +139,7 @@ def _column(series: Any, na: Collection[Any], date_format: str | None) -> TypedC
         clock = Clock(sample=sample, zone=None if zone is None else _zone(zone))
         return TypedColumn(series.name, DATE, ticks, blank, words, clock)
     if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
-        read = parse_cells(series.name, require("pandas").Series(words(), dtype="str"), na, False, date_format)
+        read = parse_text(series.name, require("pandas").Series(words(), dtype="str"), na, False, date_format)
         return replace(read, categorical=dtype in (nw.Categorical, nw.Enum))
     return TypedColumn(series.name, CLASS, np.empty(0), blank, words)
 

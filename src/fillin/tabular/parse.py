@@ -1,33 +1,141 @@
-"""Parsing of text columns: numbers (3.14 or 3,14), dates in one format, or classes."""
+"""Parsing of cells: single values of an object column, and columns of text.
+
+Two rules decide the kind of a column. Estimators are strict: all cells must be of one kind (`schema.Schema.infer`).
+Filling is lenient: the kind is that of most cells, and the first unreadable one is reported with its location
+(`parse_text`).
+"""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 
 from fillin.errors import InputError, Words, argument, option, render
 from fillin.runtime import require
 from fillin.tabular.dates import DIGITS, FORMATS, SECOND, Clock, seconds_east
-from fillin.tabular.table import CLASS, DATE, NUMBER, InvalidCell, TypedColumn, TypedTable, exceeds_float64
-
-MISSING_WORDS = frozenset(
-    ["", "na", "n/a", "nan", "null", "none", "nil", "-", "--", "?", ".", "#n/a", "<na>", "missing", "nat"]
+from fillin.tabular.table import (
+    BOOLEAN,
+    CLASS,
+    DATE,
+    NUMBER,
+    InvalidCell,
+    TypedColumn,
+    TypedTable,
+    exceeds_float64,
 )
+
+STRICT_MISSING_WORDS = frozenset(["", "na", "n/a", "nan", "nat", "null", "none", "?", "-", "<na>"])
+MISSING_WORDS = STRICT_MISSING_WORDS | {"nil", "--", ".", "#n/a", "missing"}
+TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_EPOCH = datetime(1970, 1, 1)
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d.*)?")
 _MAX_UNREAD = 0.5  # share of the cells that may be unreadable in a column of a kind
 _DATE_NAME = re.compile(r"date|time|day|month|datum|jahr", re.IGNORECASE)
 _ZONED = r"(:\d\d(?:[.,]\d+)?)(\s*(?:Z|[+-]\d\d(?::?\d\d)?))$"
 
 
-def parse_cells(
+def is_missing(value: Any) -> bool:
+    """Whether a cell is None, NaN, NaT, pandas' NA, or text of spaces only.
+
+    >>> [is_missing(value) for value in (None, float("nan"), np.datetime64("nat"), " ", 0, "NA")]
+    [True, True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return not value.strip()
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.generic | Decimal) and bool(value != value)
+
+
+def to_python(value: Any) -> Any:
+    """Convert to Python's bool, int, float, str, date or datetime; TypeError for anything else."""
+    if type(value) in (str, float, int, bool):
+        return value
+    if isinstance(value, np.datetime64):
+        return value.astype("datetime64[us]").item()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if hasattr(value, "to_pydatetime"):  # pandas' Timestamp
+        return value.to_pydatetime(warn=False)
+    if isinstance(value, bool | date):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Integral | Real | Decimal):
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise TypeError(type(value).__name__)
+
+
+def parse_number(text: str) -> float | None:
+    """The number that a text spells, or None. 1_000, which Python reads, is none."""
+    try:
+        return None if "_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def to_number(value: Any) -> float | None:
+    """The number that a Python value is or spells; NaN for a missing word, None for anything else.
+
+    >>> [to_number(value) for value in (3, True, " 1e3 ", "n/a", "1_000", "three")]
+    [3.0, 1.0, 1000.0, nan, None, None]
+    """
+    if isinstance(value, str):
+        return np.nan if value.strip().lower() in STRICT_MISSING_WORDS else parse_number(value)
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:  # an integer of more than 308 digits
+        return np.inf
+
+
+def to_truth(value: Any) -> float | None:
+    """0 or 1 for a boolean, number or word; NaN for a missing word, None for anything else.
+
+    >>> [to_truth(value) for value in (True, 0, "Yes", "1", "?", "maybe", 2)]
+    [1.0, 0.0, 1.0, 1.0, nan, None, None]
+    """
+    if isinstance(value, str) and value.strip().lower() in TRUTH:
+        return TRUTH[value.strip().lower()]
+    number = to_number(value)
+    return number if number is None or number in (0, 1) or number != number else None
+
+
+def to_days(value: Any) -> float | None:
+    """Days since 1970-01-01 (in UTC, where a time zone is given); NaN for a missing word, None for anything else.
+
+    >>> [to_days(value) for value in (date(1970, 1, 3), "1970-01-02 12:00", "1970-01-02T12:00+12:00", "n/a", 3)]
+    [2.0, 1.5, 1.0, nan, None]
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lower() in STRICT_MISSING_WORDS:
+            return np.nan
+        try:
+            value = datetime.fromisoformat(text) if _ISO_DATE.fullmatch(text) else None
+        except ValueError:
+            return None
+    if isinstance(value, datetime):
+        naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return (naive - _EPOCH) / timedelta(days=1)
+    return float((value - _EPOCH.date()).days) if isinstance(value, date) else None
+
+
+STRICT_PARSERS = {NUMBER: to_number, BOOLEAN: to_truth, DATE: to_days}
+
+
+def parse_text(
     name: str, cells: Any, na: Collection[Any] = (), decimal_comma: bool = False, date_format: str | None = None
 ) -> TypedColumn:
-    """Type a pandas Series of text. `na` are further words for a missing value; `decimal_comma` allows 3,14.
+    """Type a column of text, a pandas Series, by what most of its cells are: numbers, else dates, else classes.
 
-    A column is what most of its cells are: numbers, else dates, else classes. The first cell that is not is `invalid`.
+    `na` are further words for a missing value; `decimal_comma` allows 3,14. The first unreadable cell is `invalid`.
     """
     text = cells.str.strip()
     missing = np.asarray(text.str.lower().isin([*MISSING_WORDS, *_lowered(na)]), dtype=bool)
@@ -47,25 +155,24 @@ def _lowered(na: Collection[Any]) -> list[str]:
 
 def is_declared_missing(values: Float[ndarray, "n"], na: Collection[Any]) -> Bool[ndarray, "n"]:
     """Where a number is one of `na`, however written: −999.9 and −999.90 are the same."""
-    pandas = require("pandas")
-    numbers = pandas.to_numeric(pandas.Series([str(word) for word in na], dtype="str"), errors="coerce")
-    return np.isin(values, numbers.dropna())
+    return np.isin(values, _to_numbers(map(str, na)))
+
+
+def _to_numbers(texts: Iterable[str]) -> Float[ndarray, "n"]:
+    """The number that each text spells; NaN for anything else."""
+    return np.array([np.nan if (number := parse_number(text)) is None else number for text in texts], dtype=float)
 
 
 def _parse_numbers(
     name: str, cells, text, observed, missing: ndarray, na: Collection[Any], allow_comma: bool
 ) -> TypedColumn | None:
-    pandas = require("pandas")
     if _digit_format(name, observed) is not None:
         return None
-    number = pandas.to_numeric(observed, errors="coerce")
-    decimal_comma = False
-    if allow_comma and number.isna().any():
-        pointed = observed.where(~observed.str.contains(".", regex=False), "x").str.replace(",", ".")
-        other = pandas.to_numeric(pointed, errors="coerce")
-        decimal_comma = bool(other.notna().sum() > number.notna().sum())
-        number = other if decimal_comma else number
-    integers, floats = np.asarray(number), np.asarray(number, dtype=float)
+    floats, decimal_comma = _to_numbers(observed), False
+    if allow_comma and np.isnan(floats).any():
+        other = _to_numbers("x" if "." in cell else cell.replace(",", ".") for cell in observed)
+        decimal_comma = bool(np.isnan(other).sum() < np.isnan(floats).sum())
+        floats = other if decimal_comma else floats
     if len(floats) and np.isnan(floats).mean() > _MAX_UNREAD:
         return None
     values = np.full(len(text), np.nan)
@@ -83,11 +190,22 @@ def _parse_numbers(
         invalid = InvalidCell(row, f"{text.iloc[row]!r} is not finite; correct it, or leave it empty", False)
     values[declared] = np.nan
     missing = missing | declared
-    exact = integers if exceeds_float64(integers) and not missing.any() else None
+    exact = None if missing.any() else _exact_integers(observed, floats)
     return TypedColumn(
         name, NUMBER, values, missing, lambda: cells, invalid=invalid, decimal_comma=decimal_comma, exact=exact,
         missing_words=words,
     )  # fmt: skip
+
+
+def _exact_integers(texts: Iterable[str], floats: Float[ndarray, "n"]) -> Int64[ndarray, "n"] | None:
+    """The integers that float64 rounds, such as nanoseconds since 1970; None where there are none."""
+    if np.isnan(floats).any() or not (np.abs(floats) > 2**53 - 1).any():
+        return None
+    try:
+        integers = np.array([int(text) for text in texts], dtype=np.int64)
+    except (ValueError, OverflowError):
+        return None
+    return integers if exceeds_float64(integers) else None
 
 
 def _parse_dates(name: str, cells, observed, missing: ndarray, date_format: str | None) -> TypedColumn | None:
@@ -199,15 +317,14 @@ def _as_classes(column: TypedColumn, from_text: bool) -> TypedColumn:
 def _as_numbers(column: TypedColumn) -> TypedColumn:
     if column.kind == NUMBER:
         return column
-    pandas = require("pandas")
-    text = pandas.Series([str(cell).strip() for cell in column.cells()], dtype="str")
-    values = np.array(pandas.to_numeric(text.where(~column.missing), errors="coerce"), dtype=float)
+    texts = [str(cell).strip() for cell in column.cells()]
+    values = np.where(column.missing, np.nan, _to_numbers(texts))
     unread, invalid = ~np.isfinite(values) & ~column.missing, None
     if unread.any():
-        cell = text.iloc[int(unread.argmax())]
+        row = int(unread.argmax())
         message = (
             "{cell!r} is not a number; correct it, leave it empty, declare it as missing: {na}, or leave out {numbers}"
         )
-        fields = {"cell": cell, "na": option("na", [cell]), "numbers": option("numbers", [column.name])}
-        invalid = InvalidCell(int(unread.argmax()), render(message, **fields), False)
+        fields = {"cell": texts[row], "na": option("na", [texts[row]]), "numbers": option("numbers", [column.name])}
+        invalid = InvalidCell(row, render(message, **fields), False)
     return TypedColumn(column.name, NUMBER, values, column.missing, column.cells, invalid=invalid)

@@ -1,0 +1,244 @@
+"""Source columns: columns of frames (pandas, polars, Arrow) and arrays as they came, read when they are needed."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int64
+from numpy import ndarray
+
+from fillin.errors import InputError, InputTypeError
+from fillin.tabular.dates import DAY
+from fillin.tabular.parse import is_missing, to_python
+from fillin.tabular.table import BOOLEAN, CLASS, DATE, NUMBER, TypedColumn, TypedTable
+
+_ACCEPTED = "a table is a DataFrame (pandas, polars, Arrow) or an array of NumPy with two dimensions"
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column as it came. `kind` is that of its dtype, CLASS for categories, None where each cell must be parsed."""
+
+    name: str
+    kind: str | None
+    cells: Callable[[], list[Any]] = field(repr=False)
+    values: Callable[[], ndarray] | None = field(default=None, repr=False)  # float64 with NaN, datetime64[us] with NaT
+
+    @cached_property
+    def numbers(self) -> Float[ndarray, "n"]:
+        """Numbers, booleans as 0 and 1, dates as days since 1970-01-01; NaN where missing."""
+        assert self.values is not None
+        values = self.values()
+        if values.dtype.kind == "M":
+            values = np.where(np.isnat(values), np.nan, values.astype(np.int64) / DAY)
+        return self.check_finite(np.asarray(values, dtype=np.float64))
+
+    @cached_property
+    def distinct(self) -> "DistinctValues":
+        cells = self.cells()
+        try:
+            index = {value: code for code, value in enumerate(dict.fromkeys(cells))}
+        except TypeError:  # lists and the like
+            row = next(row for row, cell in enumerate(cells) if type(cell).__hash__ is None)
+            raise self._type_error(row, cells[row]) from None
+        raw_codes = np.fromiter(map(index.__getitem__, cells), np.int64, len(cells))
+        values: dict[Any, int] = {}
+        codes = np.full(len(index), -1, dtype=np.int64)
+        for value, code in index.items():
+            if is_missing(value):
+                continue
+            try:
+                codes[code] = values.setdefault(to_python(value), len(values))
+            except TypeError:
+                raise self._type_error(int((raw_codes == code).argmax()), value) from None
+        distinct = DistinctValues(list(values), codes[raw_codes], cells)
+        for infinity in (np.inf, -np.inf):
+            if infinity in values:
+                raise self._infinite(distinct.first_row(values[infinity]))
+        return distinct
+
+    def check_finite(self, values: Float[ndarray, "n"]) -> Float[ndarray, "n"]:
+        infinite = np.isinf(values)
+        if infinite.any():
+            raise self._infinite(int(infinite.argmax()))
+        return values
+
+    def error_at(self, row: int, message: str) -> InputError:
+        return InputError(f"column {self.name!r}, row {row} (counted from 0) {message}")
+
+    def _infinite(self, row: int) -> InputError:
+        return self.error_at(row, "is infinite (inf); correct it, or leave it missing (NaN)")
+
+    def _type_error(self, row: int, cell: Any) -> InputError:
+        kind = type(cell).__name__
+        if kind.startswith("complex"):
+            return self.error_at(row, "is a complex number. Complex data not supported: give both parts as columns")
+        return self.error_at(row, f"is of type {kind}; write it as a number, as text (str) or as a date")
+
+
+@dataclass(frozen=True, repr=False)
+class DistinctValues:
+    """The distinct values of a column, and the index of each cell's value among them (−1: missing)."""
+
+    values: list[Any]
+    codes: Int64[ndarray, "n"]
+    cells: list[Any]
+
+    @cached_property
+    def types(self) -> set[str]:
+        """Types of the values; of the cells, where True and 1 are one value of two types."""
+        if {bool, np.bool} & set(map(type, self.cells)):
+            return set(self.cell_types()) - {""}
+        return {_type_of(value) for value in self.values}
+
+    def cell_types(self) -> list[str]:
+        """The type of each cell; "" where missing."""
+        cells = zip(self.cells, self.codes.tolist(), strict=True)
+        return [_type_of(to_python(cell)) if code >= 0 else "" for cell, code in cells]
+
+    @property
+    def counts(self) -> list[int]:
+        return np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:].tolist()
+
+    def spread(self, per_value: list[float]) -> Float[ndarray, "n"]:
+        """What belongs to each value, cell by cell; NaN where missing."""
+        return np.array([*per_value, np.nan])[self.codes]
+
+    def first_row(self, value: int) -> int:
+        return int((self.codes == value).argmax())
+
+
+def _type_of(value: Any) -> str:
+    if isinstance(value, bool):
+        return BOOLEAN
+    if isinstance(value, int | float):
+        return NUMBER
+    return "text" if isinstance(value, str) else DATE
+
+
+def read_columns(data: Any) -> list[SourceColumn]:
+    """The columns of a frame, an array, or a typed table, which is not parsed again."""
+    if isinstance(data, TypedTable):
+        columns, n_rows = [_from_typed(column) for column in data.columns.values()], data.n_rows
+    else:
+        columns, n_rows = _read_array(data) if isinstance(data, ndarray) else _read_native(data)
+    if not columns:
+        raise InputError("the table has no columns; give it at least one")
+    if not n_rows:
+        raise InputError("the table has no rows: 0 sample(s), at least 1 is needed")
+    return columns
+
+
+def _from_typed(column: TypedColumn) -> SourceColumn:
+    return SourceColumn(column.name, column.kind, lambda: column.features.tolist(), lambda: column.features)
+
+
+def default_names(n_columns: int) -> list[str]:
+    """Names of the columns of an array."""
+    return [f"x{j}" for j in range(n_columns)]
+
+
+def _read_array(data: ndarray) -> tuple[list[SourceColumn], int]:
+    if data.ndim != 2:
+        shape = "a scalar" if data.ndim == 0 else f"a {data.ndim}D array"
+        remedy = "data.reshape(-1, 1) is one column, data.reshape(1, -1) one row"
+        raise InputError(f"Expected a 2D array [rows columns], got {shape} instead. Reshape your data: {remedy}")
+    if isinstance(data, np.ma.MaskedArray):
+        mask, data = np.ma.getmaskarray(data), np.array(data.data, dtype=object)
+        data[mask] = None
+    return [_from_array(name, data[:, j]) for j, name in enumerate(default_names(data.shape[1]))], len(data)
+
+
+def _from_array(name: str, cells: ndarray) -> SourceColumn:
+    code = cells.dtype.kind
+    if code in "iufb":
+        return SourceColumn(name, BOOLEAN if code == "b" else NUMBER, cells.tolist, lambda: cells)
+    if code == "M":
+        dates = cells.astype("datetime64[us]")
+        return SourceColumn(name, DATE, dates.tolist, lambda: dates)
+    return SourceColumn(name, None, cells.tolist) if code in "OUT" else _unreadable(name, cells.dtype)
+
+
+def _read_native(data: Any) -> tuple[list[SourceColumn], int]:
+    if not hasattr(type(data), "columns") or hasattr(type(data), "collect"):  # or lazy
+        raise InputTypeError(f"{_ACCEPTED}, got {type(data).__name__}; {_remedy(data)}")
+    try:
+        import narwhals as nw
+    except ModuleNotFoundError as error:
+        raise InputError("a DataFrame needs narwhals, which is missing: pip install 'fillin[fill]'") from error
+    names = [str(name) for name in (data.column_names if hasattr(type(data), "column_names") else data.columns)]
+    check_unique(names, "the table")
+    try:
+        frame = nw.from_native(data, eager_only=True)
+    except TypeError:
+        raise InputTypeError(f"{_ACCEPTED}, got {type(data).__name__}; {_remedy(data)}") from None
+    columns = zip(names, frame.iter_columns(), strict=True)
+    return [from_series(name, series) for name, series in columns], len(frame)
+
+
+def _remedy(data: Any) -> str:
+    for method, result in (("toarray", "one"), ("collect", "one"), ("to_frame", "one of a single column")):
+        if hasattr(type(data), method):
+            return f"data.{method}() is {result}"
+    return "numpy.asarray(data, dtype=object) makes one of a list of rows"
+
+
+def from_series(name: str, series: Any) -> SourceColumn:
+    """A column of a frame, narwhals' view of it."""
+    import narwhals as nw
+
+    dtype = series.dtype
+
+    def numbers() -> ndarray:
+        missing = null_mask(series)
+        if missing.all():
+            return np.full(len(missing), np.nan)
+        return np.where(missing, np.nan, np.asarray(series.cast(nw.Float64).to_numpy(), dtype=np.float64))
+
+    def dates() -> ndarray:
+        ticks = series.cast(nw.Datetime("us", getattr(dtype, "time_zone", None))).dt.timestamp("us").fill_null(0)
+        moments = np.asarray(ticks.to_numpy()).astype(np.int64).astype("datetime64[us]")
+        return np.where(null_mask(series), np.datetime64("nat"), moments)
+
+    if dtype.is_numeric() or dtype == nw.Boolean:
+        return SourceColumn(name, NUMBER if dtype.is_numeric() else BOOLEAN, series.to_list, numbers)
+    if dtype in (nw.Date, nw.Datetime):
+        return SourceColumn(name, DATE, series.to_list, dates)
+    if dtype in (nw.Categorical, nw.Enum):
+        return SourceColumn(name, CLASS, series.to_list)
+    if dtype in (nw.String, nw.Object) or series.is_null().all():
+        return SourceColumn(name, None, series.to_list)
+    return _unreadable(name, getattr(series.to_native(), "dtype", dtype))
+
+
+def null_mask(series: Any) -> ndarray:
+    return np.asarray(series.is_null().to_numpy(), dtype=bool)
+
+
+def _unreadable(name: str, dtype: Any) -> SourceColumn:
+    """A column that is an error only where it is used."""
+
+    def cells() -> list[Any]:
+        if str(dtype).startswith("complex"):
+            raise InputError(f"column {name!r}: Complex data not supported; give real and imaginary parts as columns")
+        raise InputError(f"column {name!r} is of type {dtype}; make it numbers, text (astype(str)) or dates")
+
+    return SourceColumn(name, None, cells)
+
+
+def check_unique(names: Sequence[Any], table: str) -> None:
+    """Refuse two columns of one name."""
+    if len(set(names)) < len(names):
+        name = next(name for name in names if names.count(name) > 1)
+        raise InputError(f"{table}: two columns are called {name!r}; give each a name of its own")
+
+
+def quote_names(names: list[str], most: int = 10) -> str:
+    """The first names of a list, quoted, for an error.
+
+    >>> quote_names(["a", "b", "c"], 2)
+    "'a', 'b' … (3 in all)"
+    """
+    return ", ".join(map(repr, names[:most])) + (f" … ({len(names)} in all)" if len(names) > most else "")
