@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from time import monotonic
 from types import ModuleType
 
 from fillin.errors import InputError
@@ -29,11 +30,11 @@ def require(module: str) -> ModuleType:
 
 
 @contextmanager
-def progress(description: str, total: int, shown: bool = True) -> Iterator[Tick]:
+def progress(description: str, total: int, shown: bool = True, delay: float = 0.0) -> Iterator[Tick]:
     """Yield `tick(n=1)`, which reports that n more of `total` steps are done.
 
-    A terminal shows a bar that disappears at the end; anything else shows nothing. Within `progress_to(listener)` the
-    listener receives the steps instead.
+    A terminal shows a bar that disappears at the end, from the first step after `delay` seconds on; anything else shows
+    nothing. Within `progress_to(listener)` the listener receives the steps instead.
     """
     listener = _listener.get()
     if listener is not None:
@@ -46,9 +47,20 @@ def progress(description: str, total: int, shown: bool = True) -> Iterator[Tick]
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda steps=1: bar.advance(task, steps)
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task, begin = bar.add_task(description, total=total), monotonic()
+
+    def tick(steps: int = 1) -> None:
+        if not bar.live.is_started and monotonic() - begin >= delay:
+            bar.start()
+        bar.advance(task, steps)
+
+    try:
+        if not delay:
+            bar.start()
+        yield tick
+    finally:
+        bar.stop()
 
 
 @contextmanager

@@ -32,7 +32,7 @@ FRAMES = {
         "looks like.*in row 2.*kind='series', x='t';",
         {"every": 1},
     ),
-    "until alone": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^until needs every: in what steps", {"until": 5}),
+    "until alone": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^until needs every, the step", {"until": 5}),
     "a step of times": (
         pd.DataFrame({"t": ["2024-01-01", "2024-01-02"], "y": [1.0, None]}),
         "^every: 'soon' is not a duration",
@@ -43,7 +43,7 @@ FRAMES = {
         "^until 2020-01-01 lies before",
         {"every": "1d", "until": "2020-01-01"},
     ),
-    "a turn": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^period: 'round' is not the length", {"period": "round"}),
+    "a turn": (pd.DataFrame({"t": [1, 2], "y": [1, None]}), "^period: 'round' is not a period", {"period": "round"}),
     "day or month": (
         pd.DataFrame({"t": ["01/02/2024", "01/03/2024", "01/04/2024"], "y": [1, None, 3]}),
         "no date decides; read it with pandas.to_datetime, format='%d/%m/%Y' or '%m/%d/%Y'",

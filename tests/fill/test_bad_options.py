@@ -61,8 +61,8 @@ CASES = {
         ["--every", "1d", "--until", "2025-01-01 00:00Z"],
         "has a time zone, the column has none",
     ),
-    "no period": ("t,y\n1,2\n2,\n", ["--period", "round"], "'round' is not the length of a turn of 't'"),
-    "a level": (SERIES, ["--level", "95"], "--level is the share.*between 0 and 1"),
+    "no period": ("t,y\n1,2\n2,\n", ["--period", "round"], "'round' is not a period of 't'"),
+    "a level": (SERIES, ["--level", "95"], "--level must lie between 0 and 1"),
     "no model": (SERIES, ["--model", "nowhere"], "--model: there is no model 'nowhere'"),
     "a model that does not fill": (SERIES, ["--model", "te-tnp-rbf"], "te-tnp-rbf is not a model that fills"),
 }

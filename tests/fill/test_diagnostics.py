@@ -40,12 +40,12 @@ def test_what_may_mean_a_blank_is_told(fill):
     assert "y is -999 in 1 rows; if that encodes a missing value, pass --na -999" in ran.said
     ran = fill("t,y\n1,5\n2,-9999\n3,6\n4,-9999\n", name="full.csv")
     assert "y is -9999 in 2 rows; if that encodes a missing value, pass --na -9999" in ran.said
-    assert "nothing is missing, as it seems" in ran.said
+    assert "nothing seems to be missing" in ran.said
     ran = fill("t,y,z\n1,5,1\n2,-9999,\n3,6,2\n4,-9999,3\n", name="other.csv")
     assert "y is -9999 in 2 rows" in ran.said
     ran = fill("t,k,y\n1,5,3%\n2,6,\n3,7,5%\n", name="shares.csv")
     assert "shares.csv, line 2, column 'y': '3%' cannot be read as a number" in ran.said
-    assert "nothing is missing, as it seems" in ran.said
+    assert "nothing seems to be missing" in ran.said
     ran = fill(b"t,y,w\n1,5,K\xf6ln\n2,,a\n", "--force")
     assert "line 2 is not UTF-8: the file is read, and written, as Latin-1" in ran.said
 
@@ -61,7 +61,7 @@ DOUBTFUL = {
     "a group without values": (
         {"t": [1, 2, 1, 2], "y": [1, None, None, None], "who": ["a", "a", "b", "b"]},
         {"by": "who"},
-        "nothing is known of y of b",
+        "no value of y of b is observed",
     ),
     "numbers that cannot be read": (
         {"t": [1, 2, 3], "k": [5, 6, 7], "y": ["3%", None, "5%"]},

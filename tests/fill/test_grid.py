@@ -11,11 +11,11 @@ from support.helpers import ExactProcess, Mean
 
 import fillin
 from fillin.errors import InputError
-from fillin.filling.grid.axes import axis_of
+from fillin.filling.grid.axes import coordinate_axis
 from fillin.filling.grid.datasets import dataset_variable
-from fillin.filling.grid.holdout import field_subjects
-from fillin.filling.grid.plan import MOST, plan_field, roughness
-from fillin.filling.holdout import WAYS, verdicts
+from fillin.filling.grid.holdout import holdout_fields
+from fillin.filling.grid.layout import TILE_CONTEXT_CELLS, make_layout, roughness
+from fillin.filling.holdout import PATTERNS, score_holdout
 from fillin.inference.context import Context
 
 pytest_plugins = ["support.field_command"]
@@ -26,7 +26,7 @@ def test_all_is_kept_and_four_variables_are_added(name, tmp_path, command):
     data, path, out = sea(), tmp_path / name, tmp_path / name.replace(".", ".filled.")
     stored(data, path)
     said, _ = command(path)
-    assert "a field sst over lat (12) × lon (16), each time on its own (3 of them)" in said
+    assert "a field sst over lat (12) × lon (16), each time separately (3 fields)" in said
     assert "12 cells of the field are missing in every slice, as land is, and stay missing" in said
     assert f"wrote {out}" in said
     before, after = read(path), read(out)
@@ -143,7 +143,7 @@ def test_neighbours_are_few_and_around():
     truth = waves(10, 300, share=0)
     assert np.abs(found.filled - truth).max() < 1
     for xc, xt in seen:
-        assert xc.shape[1] <= MOST[2]
+        assert xc.shape[1] <= TILE_CONTEXT_CELLS[2]
         reach = (xc[0].amax(0) - xc[0].amin(0)).numpy()
         assert reach[1] < 60 * reach[0] / 10
         inside = (xt[0] >= xc[0].amin(0) - 1e-4) & (xt[0] <= xc[0].amax(0) + 1e-4)
@@ -174,7 +174,7 @@ def test_longitude_goes_round_where_it_covers_the_circle(tmp_path, command):
     open_ended = fillin.fill(data.rename(lon="east").drop_attrs(), model=Mean())["t_filled"]
     assert np.abs(open_ended.values - here.values).max() > 0.02
     stored(data, tmp_path / "round.nc")
-    assert "lon covers 360 degrees: it goes round" in command(tmp_path / "round.nc")[0]
+    assert "lon covers 360 degrees: treated as periodic" in command(tmp_path / "round.nc")[0]
 
 
 def test_what_goes_round_is_seen_where_it_is_nearest():
@@ -214,7 +214,14 @@ def test_a_page_and_pictures(tmp_path, command):
     command(tmp_path / "sea.nc", "--report")
     assert (tmp_path / "sea.filled.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "sea.filled.html").read_text()
-    for word in ("skill", "in 95 %", *WAYS, "data:image/png;base64,", "lat and lon say where", "stay missing"):
+    for word in (
+        "skill",
+        "in 95 %",
+        *PATTERNS,
+        "data:image/png;base64,",
+        "lat and lon are the location",
+        "stay missing",
+    ):
         assert word in page
 
 
@@ -233,19 +240,19 @@ def test_the_verdict_on_an_exact_process():
             return super().forward(xc, yc, xt)
 
     data = xr.Dataset({"v": (("t", "y", "x"), field)})
-    plan = plan_field(dataset_variable(data, "v", "here"), over=["y", "x"], fill_always_missing=True)
-    found = verdicts(field_subjects(plan, Told()))
-    assert [verdict.way for verdict in found] == list(WAYS)
-    for verdict in found:
-        assert verdict.skill > 0.1
-        assert 0.8 < verdict.inside_95 <= 1
+    layout = make_layout(dataset_variable(data, "v", "here"), over=["y", "x"], fill_always_missing=True)
+    scores = score_holdout(holdout_fields(layout), Told())
+    assert [score.name for score in scores] == list(PATTERNS)
+    for score in scores:
+        assert score.skill > 0.1
+        assert 0.8 < score.coverage_95 <= 1
 
 
 def test_calendars_of_models(model):
     times = xr.date_range("2000-01-01", periods=3, calendar="360_day", use_cftime=True)
     data = sea().assign_coords(time=times)
     assert fillin.fill(data, model=model)["sst_filled"].notnull().any()
-    axis = axis_of("time", times.values, {}, "here")
+    axis = coordinate_axis("time", times.values, {}, "here")
     assert axis.x.tolist() == [0, 1, 2]
 
 

@@ -131,7 +131,7 @@ def test_an_array_that_holds_objects_is_never_loaded(tmp_path, command):
 
 
 BAD = {
-    "several": ({"a": waves(4, 5), "b": waves(4, 5)}, [], "a, b have gaps; name one with --var"),
+    "several": ({"a": waves(4, 5), "b": waves(4, 5)}, [], "a, b have missing cells; name one with --var"),
     "no such array": ({"a": waves(4, 5), "b": waves(4, 5)}, ["--var", "c"], "unknown array of data.npz 'c'"),
     "text": ({"a": np.array(["x", "y"])}, ["--var", "a"], "variable 'a' has text"),
     "complex": ({"a": np.array([1j, 2])}, ["--var", "a"], "has complex128; only numbers"),
@@ -141,8 +141,8 @@ BAD = {
     "infinity": ({"a": np.array([[np.inf, 1], [np.nan, 2]])}, [], r"at 0=0, 1=0: inf is not finite"),
     "four dimensions": ({"a": waves(2, 2, 3, 3)}, ["--over", "0,1,2,3"], "one, two or three dimensions"),
     "an axis that is none": ({"a": waves(4, 5)}, ["--over", "2"], "in --over, '2'"),
-    "an option of tables": ({"a": waves(4, 5)}, ["--x", "t"], "--x does not apply to a field or an array"),
-    "another ending": ({"a": waves(4, 5)}, ["-o", "out.npy"], "let its name end in .npz"),
+    "an option of tables": ({"a": waves(4, 5)}, ["--x", "t"], "--x does not apply to a field or array"),
+    "another ending": ({"a": waves(4, 5)}, ["-o", "out.npy"], "written as .npz"),
 }
 
 
@@ -160,10 +160,10 @@ def test_files_that_are_none(tmp_path, command):
     assert "there is no file" in command(tmp_path / "none.npy", code=2)[1]
     for name, raw in (("noise.npy", b"noise"), ("noise.npz", b"PK\x03\x04 noise"), ("empty.npy", b"")):
         (tmp_path / name).write_bytes(raw)
-        assert f"{name} is not a readable file of NumPy" in command(tmp_path / name, code=2)[1]
+        assert f"{name} is not a readable NumPy file" in command(tmp_path / name, code=2)[1]
     np.save(tmp_path / "cut.npy", waves(40, 50))
     (tmp_path / "cut.npy").write_bytes((tmp_path / "cut.npy").read_bytes()[:-100])
-    assert "cut.npy is not a readable file" in command(tmp_path / "cut.npy", code=2)[1]
+    assert "cut.npy is not a readable NumPy file" in command(tmp_path / "cut.npy", code=2)[1]
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -172,5 +172,5 @@ def test_of_python(model):
         fillin.fill(waves(3, 4), var="a", model=model)
     with pytest.raises(FillinError, match="has 3 dimensions"):
         fillin.fill(waves(3, 4), mask=np.ones((2, 3, 4)), model=model)
-    with pytest.raises(FillinError, match="they must fit"):
+    with pytest.raises(FillinError, match="they must match"):
         fillin.fill(waves(3, 4), mask=np.ones((3, 5)), model=model)

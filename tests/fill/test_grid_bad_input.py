@@ -15,8 +15,8 @@ from support.fields_with_gaps import read, sea, stored
 import fillin
 from fillin.errors import FillinError, InputError
 from fillin.filling.grid.datasets import dataset_variable
-from fillin.filling.grid.plan import plan_field
-from fillin.filling.grid.run import fill_field
+from fillin.filling.grid.layout import make_layout
+from fillin.filling.grid.run import fill_grid
 
 pytest_plugins = ["support.field_command"]
 
@@ -24,28 +24,36 @@ pytest_plugins = ["support.field_command"]
 BAD = {
     "no such variable": (sea(), ["--var", "ssst"], "unknown variable of data.nc 'ssst'; did you mean 'sst'"),
     "text": (sea().assign(w=("lat", np.array(list("abcdefghijkl")))), ["--var", "w"], "'w' has text; only numbers"),
-    "all missing": (sea().assign(sst=sea()["sst"] * np.nan), [], "'sst' is missing everywhere: nothing is known"),
-    "several": (sea().assign(b=sea()["sst"]), [], r"several variables with gaps: sst \(time, lat, lon\), b .*--var"),
+    "all missing": (
+        sea().assign(sst=sea()["sst"] * np.nan),
+        [],
+        "'sst' is missing everywhere: there is no observed cell",
+    ),
+    "several": (
+        sea().assign(b=sea()["sst"]),
+        [],
+        r"several variables with missing cells: sst \(time, lat, lon\), b .*--var",
+    ),
     "no floats": (sea()[["count"]], [], r"no variable of floating-point numbers.*count \(int64\)"),
     "chunks of another": (sea(), ["--chunks", "lta=3"], "in --chunks, 'lta'; did you mean 'lat'"),
-    "chunks of nothing": (sea(), ["--chunks", "lat"], "'lat' is no size of a dimension; write lat=200"),
+    "chunks of nothing": (sea(), ["--chunks", "lat"], "'lat' is not the size of a dimension; write lat=200"),
     "over another": (sea(), ["--over", "lat,depth"], "in --over, 'depth'"),
     "over one twice": (sea(), ["--over", "lat,lat"], "a field spans one, two or three"),
     "NaN in a coordinate": (
         sea().assign_coords(lat=np.where(np.arange(12) == 3, np.nan, np.arange(12.0))),
         [],
-        "data.nc: coordinate 'lat' has nan at 3: no place",
+        "data.nc: coordinate 'lat' is nan at index 3",
     ),
     "no order": (
         sea().assign_coords(lat=np.r_[0.0, 2, 1, 3:12]),
         [],
-        r"'lat' neither only rises nor only falls: 2.0, then 1.0 at 2; sort it \(ds.sortby\('lat'\)\)",
+        r"'lat' is not strictly monotone: 2.0 is followed by 1.0 at index 2; sort it \(ds.sortby\('lat'\)\)",
     ),
-    "twice": (sea().assign_coords(lat=np.r_[0.0, 1, 1, 3:12]), [], "'lat' neither only rises"),
+    "twice": (sea().assign_coords(lat=np.r_[0.0, 1, 1, 3:12]), [], "'lat' is not strictly monotone"),
     "curved": (
         sea().drop_vars("lat").assign_coords(nav=(("lat", "lon"), np.ones((12, 16)))),
         [],
-        r"'lat' has no coordinate of its own; nav are curved.*drop_vars\(\['nav'\]\)",
+        r"'lat' has no one-dimensional coordinate; nav are curvilinear.*drop_vars\(\['nav'\]\)",
     ),
     "filled before": (sea().assign(sst_std=sea()["sst"]), ["--var", "sst"], "already has a variable 'sst_std'"),
     "infinity": (
@@ -56,16 +64,24 @@ BAD = {
     "no mask": (sea(), ["--mask", "see"], "--mask see is neither a variable"),
     "a mask that does not fit": (sea().assign(w="North"), ["--mask", "w"], "--mask w has .*not numbers"),
     "a mask of nothing": (sea().assign(no=sea()["ocean"] * 0), ["--mask", "no"], "is 0 everywhere"),
-    "a period of nothing": (sea(), ["--period", "360"], "does not say which dimension goes round; write lon=360"),
+    "a period of nothing": (
+        sea(),
+        ["--period", "360"],
+        "of a field needs a dimension, got '360'; write --period lon=360",
+    ),
     "a period of another": (sea(), ["--period", "long=360"], "in --period, 'long'; did you mean 'lon'"),
-    "more than a turn": (sea(), ["--period", "lon=20"], "it goes from -10 to 20, over a turn"),
+    "more than a turn": (sea(), ["--period", "lon=20"], "runs from -10 to 20, more than one period"),
     "an option of tables": (sea(), ["--every", "1d"], "--every does not apply to a field"),
     "another option of tables": (sea(), ["--y-err", "e"], "--y-err does not apply"),
     "bounds of another": (sea(), ["--bounds", "x=0:"], "unknown column"),
     "a level": (sea(), ["--level", "95"], "between 0 and 1"),
     "no model": (sea(), ["--model", "nowhere"], "there is no model 'nowhere'"),
-    "a model of curves": (sea(), ["--model", "curve"], "dim_x=1, dim_y=1; a field over two dimensions needs 2 and 1"),
-    "another ending": (sea(), ["-o", "out.zarr"], "let its name end in .nc"),
+    "a model of curves": (
+        sea(),
+        ["--model", "curve"],
+        "dim_x=1 and dim_y=1; a field over two dim.* needs 2 and 1",
+    ),
+    "another ending": (sea(), ["-o", "out.zarr"], "written as .nc"),
 }
 
 
@@ -92,7 +108,7 @@ def test_files_that_are_none(tmp_path, command):
     (tmp_path / "folder.nc").mkdir()
     assert "is a folder; name a file in it" in command(tmp_path / "folder.nc", code=2)[1]
     (tmp_path / "t.csv").write_text("t,y\n1,2\n2,\n")
-    assert "--over does not apply to a table" in command(tmp_path / "t.csv", "--over", "t", code=2)[1]
+    assert "--over does not apply to a series" in command(tmp_path / "t.csv", "--over", "t", code=2)[1]
 
 
 def test_a_damaged_file_is_told_with_its_variable(tmp_path, command):
@@ -109,7 +125,7 @@ def test_nothing_missing_says_so(tmp_path, command):
     assert "nothing is missing: nothing was done" in command(tmp_path / "whole.nc")[0]
     data = sea()
     stored(data.assign(sst=data["sst"].fillna(1.0).where(data["ocean"] == 1)), tmp_path / "land.nc")
-    assert "nothing is missing but that" in command(tmp_path / "land.nc")[0]
+    assert "no other cell is missing: nothing was done" in command(tmp_path / "land.nc")[0]
     assert sorted(os.listdir(tmp_path)) == ["land.nc", "whole.nc"]
 
 
@@ -120,14 +136,14 @@ def test_nothing_is_replaced_without_leave(name, tmp_path, command):
     command(path)
     assert "exists; replace it with --force" in command(path, code=2)[1]
     command(path, "--force")
-    assert "is the input, which is never touched" in command(path, "-o", str(path), "--force", code=2)[1]
+    assert "is the input, which is never overwritten" in command(path, "-o", str(path), "--force", code=2)[1]
     other = tmp_path / f"mine{path.suffix}"
     other.mkdir()
     (other / "precious.txt").write_text("mine")
     assert "is a folder" in command(path, "-o", str(other), "--force", code=2)[1]
     assert (other / "precious.txt").read_text() == "mine"
     if path.suffix == ".zarr":
-        assert "lies in the input" in command(path, "-o", str(path / "sub.zarr"), code=2)[1]
+        assert "lies inside the input" in command(path, "-o", str(path / "sub.zarr"), code=2)[1]
 
 
 def test_no_permission_to_write(tmp_path, command, monkeypatch):
@@ -166,16 +182,16 @@ def test_without_the_extra_it_says_what_to_install(tmp_path, command, monkeypatc
 @pytest.mark.usefixtures("unchecked")
 def test_options_of_python(model):
     data = sea()
-    with pytest.raises(InputError, match="x= does not apply to an array or a field"):
+    with pytest.raises(InputError, match="x does not apply to a field or array"):
         fillin.fill(data, x="lat", model=model)
-    with pytest.raises(InputError, match="over= does not apply to a table"):
+    with pytest.raises(InputError, match="over does not apply to a series"):
         fillin.fill(pd.DataFrame({"t": [1, 2], "y": [1.0, None]}), over="t")
-    with pytest.raises(InputError, match="period of a field says of which dimension"):
+    with pytest.raises(InputError, match="period of a field needs a dimension"):
         fillin.fill(data, period=360, model=model)
     with pytest.raises(FillinError, match="there is no model 'nowhere'"):
         fillin.fill(data, model="nowhere")
     assert fillin.fill(data.fillna(0.0), model=model).identical(data.fillna(0.0))
-    assert fill_field(plan_field(dataset_variable(data, "count", "here")), model)[1].max() == 0
+    assert fill_grid(make_layout(dataset_variable(data, "count", "here")), model)[1].max() == 0
 
 
 WORDS = {
@@ -183,10 +199,14 @@ WORDS = {
     "over four": ({"over": []}, "over: a field spans", "--over: a field spans"),
     "chunks of another": ({"chunks": {"lta": 3}}, "in chunks, 'lta'; did you mean 'lat'", "in --chunks, 'lta'"),
     "a period of another": ({"period": {"long": 360}}, "in period, 'long'; did you mean 'lon'", "in --period, 'long'"),
-    "more than a turn": ({"period": {"lon": 20}}, "period={'lon': 20}: it goes from", "--period lon=20: it goes from"),
+    "more than a turn": (
+        {"period": {"lon": 20}},
+        "period={'lon': 20}: the coordinate runs from",
+        "--period lon=20: the coordinate runs from",
+    ),
     "a mask that is none": ({"mask": "see"}, "mask see is neither", "--mask see is neither"),
-    "a halo of nothing": ({"halo": -1}, "halo is a number of cells", "--halo is a number of cells"),
-    "a level of percent": ({"level": 95}, "level is the share", "--level is the share"),
+    "a halo of nothing": ({"halo": -1}, "halo must be a number of cells", "--halo must be a number of cells"),
+    "a level of percent": ({"level": 95}, "level must lie between", "--level must lie between"),
     "bounds that are broken": ({"bounds": (99, None)}, "lies outside bounds;", "lies outside --bounds;"),
     "text": ({"var": "w"}, "name another with var=", "name another with --var"),
 }

@@ -9,7 +9,7 @@ from support.fields_with_gaps import PARTS, read, sea, stored, waves
 from support.helpers import Mean
 
 import fillin
-from fillin.filling.grid.run import reach
+from fillin.filling.grid.run import halo_cells
 
 pytest_plugins = ["support.field_command"]
 
@@ -86,10 +86,10 @@ def test_three_dimensions_at_once():
 
 
 def test_cells_of_a_block_and_its_halo():
-    assert reach(np.arange(4, 6), 2, 8, False).tolist() == [2, 3, 4, 5, 6, 7]
-    assert reach(np.arange(4, 6), 3, 8, True).tolist() == list(range(8))
-    assert reach(np.arange(6, 8), 2, 8, True).tolist() == [4, 5, 6, 7, 0, 1]
-    assert reach(np.arange(0, 3), 9, 8, False).tolist() == list(range(8))
+    assert halo_cells(np.arange(4, 6), 2, 8, False).tolist() == [2, 3, 4, 5, 6, 7]
+    assert halo_cells(np.arange(4, 6), 3, 8, True).tolist() == list(range(8))
+    assert halo_cells(np.arange(6, 8), 2, 8, True).tolist() == [4, 5, 6, 7, 0, 1]
+    assert halo_cells(np.arange(0, 3), 9, 8, False).tolist() == list(range(8))
 
 
 def test_any_cluster_of_dask(tmp_path, folder):

@@ -9,12 +9,10 @@ from scipy.special import ndtri
 import fillin
 from fillin.cli import main
 from fillin.errors import FillinError, InputError
-from fillin.filling.image.api import within
-from fillin.filling.image.attention_figure import heads_of
-from fillin.filling.image.colour_axes import ColourAxes
-from fillin.filling.image.pixel_context import Field
-from fillin.filling.image.read import read_part
-from fillin.filling.image.tiles import pieces
+from fillin.filling.image.attention_figure import attention_weights
+from fillin.filling.image.completion import ColourAxes, clip_moments
+from fillin.filling.image.pixel_context import PixelContext, square_tiles
+from fillin.filling.image.read import read_file
 
 
 def picture(h=12, w=10, c=3):
@@ -64,7 +62,7 @@ def test_tiles_cover_every_cell_once_in_all_and_change_smoothly():
     cells = np.argwhere(np.ones((40, 40), bool))
     total, count = np.zeros(len(cells)), 0
     weights = {}
-    for number, piece in enumerate(pieces(cells, np.array([3, 5]), 12)):
+    for number, piece in enumerate(square_tiles(cells, np.array([3, 5]), 12)):
         total[piece.rows] += piece.share
         count += len(piece.rows)
         weights[number] = np.zeros((40, 40))
@@ -83,7 +81,7 @@ def test_a_picture_that_moves_is_completed_alike(surface, scale):
     image = picture(30, 30, 1)[..., 0] / 255
     there = fillin.complete(image, known, scale, model=surface)
     here = fillin.complete(np.roll(image, (7, 9), (0, 1)), moved, scale, model=surface)
-    assert known.sum() > Field(surface, (30, 30), 1, np.zeros((1, 2)), np.zeros((1, 1, 1))).most
+    assert known.sum() > PixelContext(surface, (30, 30), 1, np.zeros((1, 2)), np.zeros((1, 1, 1))).n_context
     cut, to = (
         np.s_[4 * scale : 18 * scale, 3 * scale : 17 * scale],
         np.s_[11 * scale : 25 * scale, 12 * scale : 26 * scale],
@@ -135,7 +133,7 @@ def test_samples_are_coherent(surface):
 def test_beyond_black_and_white_is_black_or_white(mean, std):
     nodes = (np.arange(200_000) + 0.5) / 200_000
     y = (mean + std * ndtri(nodes)).clip(0, 1)
-    found = within(np.array([mean]), np.array([std]))
+    found = clip_moments(np.array([mean]), np.array([std]))
     np.testing.assert_allclose(np.ravel(found), [y.mean(), y.std()], atol=1e-4)
 
 
@@ -149,11 +147,11 @@ def test_a_hole_in_one_colour_is_of_that_colour(surface):
 
 def test_colours_are_turned_and_turned_back():
     y = np.random.default_rng(0).random((50, 1)) + 0.05 * np.random.default_rng(1).random((50, 3))
-    axes = ColourAxes.of(y)
-    np.testing.assert_allclose(axes.back(axes.to(y)), y)
-    assert abs(np.corrcoef(axes.to(y).T) - np.eye(3)).max() < 0.01
-    np.testing.assert_allclose(ColourAxes.channels(3).deviations(y), y)
-    np.testing.assert_allclose(axes.deviations(np.ones((1, 3))), 1)  # alike along all axes is alike in all channels
+    axes = ColourAxes.principal(y)
+    np.testing.assert_allclose(axes.rotate_back(axes.rotate(y)), y)
+    assert abs(np.corrcoef(axes.rotate(y).T) - np.eye(3)).max() < 0.01
+    np.testing.assert_allclose(ColourAxes.channels(3).channel_std(y), y)
+    np.testing.assert_allclose(axes.channel_std(np.ones((1, 3))), 1)  # alike along all axes is alike in all channels
 
 
 @pytest.mark.parametrize(
@@ -207,14 +205,14 @@ def test_files(photo, capsys):
 
 def test_where_heads_look(photo, surface, capsys):
     """Weights of a softmax, on the points that the pixel is told from."""
-    part = read_part(photo, 0.4, None, None, None, 1, 0)
-    x, layers = heads_of(surface, part, (5, 5))
+    part = read_file(photo, 0.4, None, None, None, 1, 0)
+    x, layers = attention_weights(surface, part, (5, 5))
     assert len(layers) == 8
     for weights in layers:
         assert weights.shape == (4, len(x))
         np.testing.assert_allclose(weights.sum(1), 1, atol=1e-4)
     with pytest.raises(InputError, match="no attention"):
-        heads_of(fillin.create("convcnp", dim_x=2, dim_y=3, size="small"), part, (5, 5))
+        attention_weights(fillin.create("convcnp", dim_x=2, dim_y=3, size="small"), part, (5, 5))
     assert run(photo, "--keep", "0.4", "--attend", "5,5") == 0
     assert photo.with_name("photo.completed.attend.png").stat().st_size > 10_000
     for bad in ("5", "a,b", "12,0"):
@@ -268,10 +266,10 @@ def test_ways_to_say_what_is_known(options, photo, monkeypatch):
         (["--keep", "0.3", "--model", "nothing"], "no model 'nothing'"),
         (["--keep", "0.3", "--model", "curve"], "dim_x=1"),
         (["--keep", "0.3", "-o", "away/out.png"], "there is no folder"),
-        (["--keep", "0.3", "-o", "photo.png", "--force"], "never touched"),
-        (["--keep", "0.3", "-o", "out.jpg"], "end in .png"),
+        (["--keep", "0.3", "-o", "photo.png", "--force"], "never overwritten"),
+        (["--keep", "0.3", "-o", "out.jpg"], "written as .png"),
         (["--mask", "black.png"], "nothing to complete from"),
-        (["--mask", "small.png"], "they must be of one size"),
+        (["--mask", "small.png"], "they must have the same size"),
         (["--mask", "broken.png"], "cannot be read"),
         (["--mask", "none.png"], "cannot be read"),
     ],
@@ -305,6 +303,6 @@ def test_files_that_are_no_pictures(content, tmp_path, capsys):
 def test_a_huge_picture(tmp_path, capsys):
     Image.new("L", (2100, 2000)).save(tmp_path / "x.png")
     assert run(tmp_path / "x.png", "--keep", "0.1") == 2
-    assert "make the picture smaller" in capsys.readouterr().err
+    assert "make the image smaller" in capsys.readouterr().err
     with pytest.raises(InputError, match="more than"):
         fillin.complete(np.zeros((3000, 3000)), np.eye(3000, dtype=bool))

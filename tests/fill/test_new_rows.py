@@ -19,7 +19,7 @@ def test_steps_between_and_beyond(fill):
     assert found["z"].isna().tolist() == [False, True, False, True, False, True, True]
     assert found["y_filled"].notna().all()
     assert (found["y_std"] == 0).tolist() == [True, False, False, False, True, False, False]
-    assert "new places: 4" in ran.said
+    assert "new rows: 4" in ran.said
     falling = fill("t,y\n4,1\n2,2\n0,3\n", "--every", "1", name="falling.csv").frame
     assert falling["t"].tolist() == [4, 3, 2, 1, 0]
 

@@ -8,10 +8,11 @@ import pytest
 from support.series_files import SERIES
 
 from fillin.errors import FillinError
+from fillin.filling.outputs import Outputs
 
 pytest_plugins = ["support.fill_command"]
 CASES = {
-    "another ending": (SERIES, ["-o", "out.parquet"], "written as the input is.*end in .csv"),
+    "another ending": (SERIES, ["-o", "out.parquet"], "the output is written as .csv"),
     "no name": (SERIES, ["-o", ""], "-o: the name of the output is empty; name a file"),
     "no folder": (SERIES, ["-o", "nowhere/out.csv"], "there is no folder nowhere"),
 }
@@ -70,7 +71,7 @@ def test_what_another_run_writes_meanwhile_is_kept(fill, tmp_path, monkeypatch, 
     monkeypatch.setattr(io, "sync", another_run)
     ran = fill(SERIES)
     assert ran.code == 2
-    assert "was written by another run meanwhile, and is kept; replace it with --force" in ran.wrong
+    assert "was meanwhile written by another run and is kept; replace it with --force" in ran.wrong
     assert out.read_text() == "theirs"
     assert sorted(os.listdir(tmp_path)) == ["data.csv", out.name]
     assert fill(SERIES, "--force").code == 0
@@ -78,14 +79,13 @@ def test_what_another_run_writes_meanwhile_is_kept(fill, tmp_path, monkeypatch, 
 
 
 def test_a_folder_of_another_run_is_kept(tmp_path):
-    from fillin.filling.grid.paths import put_folder
-
+    out = tmp_path / "out.zarr"
     (tmp_path / "out.zarr").mkdir()
     (tmp_path / "out.zarr" / "theirs").touch()
-    with pytest.raises(FillinError, match="written by another run meanwhile, and is kept"):
-        put_folder(tmp_path / "out.zarr", lambda beside: beside.mkdir(), force=False)
+    with pytest.raises(FillinError, match="meanwhile written by another run and is kept"):
+        Outputs(out, {}).write(out, lambda folder: folder.mkdir(), folder=True)
     assert os.listdir(tmp_path) == ["out.zarr"]
-    put_folder(tmp_path / "out.zarr", lambda beside: beside.mkdir(), force=True)
+    Outputs(out, {}, force=True).write(out, lambda folder: folder.mkdir(), folder=True)
     assert os.listdir(tmp_path / "out.zarr") == []
 
 
@@ -108,6 +108,6 @@ def test_the_input_is_never_the_output(fill, tmp_path):
     for way in (tmp_path / "data.csv", tmp_path / "link.csv"):
         ran = fill(SERIES, "-o", str(way), "--force")
         assert ran.code == 2
-        assert "is the input, which is never touched" in ran.wrong
+        assert "is the input, which is never overwritten" in ran.wrong
     (tmp_path / "folder.csv").mkdir()
     assert "is a folder" in fill(SERIES, "-o", str(tmp_path / "folder.csv"), "--force").wrong

@@ -10,11 +10,10 @@ import pytest
 from support.helpers import ExactProcess
 from support.series_files import csv, waves
 
-from fillin.filling.api import plan
-from fillin.filling.frames import read_frame
-from fillin.filling.holdout import WAYS, hide, judge
+from fillin.filling.holdout import PATTERNS, choose_points, score_holdout
+from fillin.filling.plan import make_plan
 from fillin.filling.prediction import NumericPrediction
-from fillin.filling.series.figure import draw
+from fillin.filling.series.holdout import holdout_series
 from fillin.filling.series.run import Asked, Series
 
 pytest_plugins = ["support.fill_command"]
@@ -36,7 +35,7 @@ def test_a_picture_and_a_page_that_stands_alone(fill):
     assert "data:image/png;base64," in page
     assert "http" not in page
     assert "<b>" not in page
-    for word in ("skill", "CRPS", "linear", "in 50 %", "in 95 %", *WAYS, "What was assumed", "2 groups by who"):
+    for word in ("skill", "CRPS", "linear", "in 50 %", "in 95 %", *PATTERNS, "Assumptions", "2 groups by who"):
         assert word in page
     again = fill(csv(frame), "--by", "who", "--report", "--force", "--no-picture")
     same = again.path.with_suffix(".html").read_text()
@@ -50,13 +49,13 @@ def test_a_picture_and_a_page_that_stands_alone(fill):
 def test_a_picture_of_very_many_places_is_no_larger(gaps):
     n = 60_000
     y = np.where(np.arange(n) % 2 if gaps == "many" else np.arange(n) < n // 2, np.nan, 1.0)
-    asked = plan(read_frame(pd.DataFrame({"x": np.arange(n), "y": y})).table)
-    at = asked.series[0]
-    filled = NumericPrediction(at.rows, *(np.full(len(at.rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
-    axes = draw(asked, {"y": filled}).axes[0]
+    plan = make_plan(pd.DataFrame({"x": np.arange(n), "y": y}), {})
+    rows = plan.series[0].rows
+    filled = NumericPrediction(rows, *(np.full(len(rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
+    axes = plan.figure({"y": filled}).axes[0]
     drawn = sum(len(path.vertices) for band in axes.collections[:2] for path in band.get_paths())
     assert n < drawn < 5 * n
-    assert axes.get_legend_handles_labels()[1] == ["95%", "50%", "filled", "known"]
+    assert axes.get_legend_handles_labels()[1] == ["95%", "50%", "filled", "observed"]
 
 
 def test_the_verdict_on_an_exact_process():
@@ -70,20 +69,21 @@ def test_the_verdict_on_an_exact_process():
         y = np.linalg.cholesky(kernel) @ random.standard_normal(len(x))
         series.append(Series("y", str(number), x, y / np.abs(y).max(), None, x[:0], np.empty(0, dtype=int)))
     scale = float(np.mean([one.y.std() for one in series]))
-    found = judge(series, ExactProcess(length=0.05, scale=scale, noise=0.1 * scale), Asked())
-    assert [verdict.way for verdict in found] == list(WAYS)
-    assert all(verdict.points == 4 * 3 * 30 for verdict in found)
-    assert found[0].skill > 0.05
-    for verdict in found:
-        assert 0.35 < verdict.inside_50 < 0.65
-        assert 0.8 < verdict.inside_95 < 1
-        assert verdict.crps < verdict.rmse
+    model = ExactProcess(length=0.05, scale=scale, noise=0.1 * scale)
+    scores = score_holdout(holdout_series(series, Asked()), model)
+    assert [score.name for score in scores] == list(PATTERNS)
+    assert all(score.n == 4 * 3 * 30 for score in scores)
+    assert scores[0].skill > 0.05
+    for score in scores:
+        assert 0.35 < score.coverage_50 < 0.65
+        assert 0.8 < score.coverage_95 < 1
+        assert score.crps < score.rmse
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_hiding_hides_as_many_as_asked(way):
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_as_many_points_are_held_out_as_requested(pattern):
     random = np.random.default_rng(0)
-    for n, number in ((8, 2), (100, 20), (1000, 333)):
-        assert hide(n, number, way, random).sum() == number
-    runs = (np.diff(hide(1000, 200, way, random).astype(int)) == 1).sum()
-    assert (runs < 20) == (way == "blocks")
+    for n, n_held_out in ((8, 2), (100, 20), (1000, 333)):
+        assert choose_points(n, n_held_out, pattern, random).sum() == n_held_out
+    runs = (np.diff(choose_points(1000, 200, pattern, random).astype(int)) == 1).sum()
+    assert (runs < 20) == (pattern == "blocks")

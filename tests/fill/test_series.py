@@ -17,7 +17,7 @@ from support.series_files import csv, waves
 import fillin
 from fillin.cli import main
 from fillin.errors import InputError
-from fillin.filling.write import written_as
+from fillin.filling.prediction import format_number
 
 pytest_plugins = ["support.fill_command"]
 
@@ -89,7 +89,7 @@ def test_it_says_what_it_saw(fill):
 
 def test_a_group_without_values_stays_blank_and_is_told(fill):
     ran = fill("t,y,who\n1,1,a\n2,,a\n1,,b\n2,,b\n", "--by", "who")
-    assert "nothing is known of y of b" in ran.said
+    assert "no value of y of b is observed" in ran.said
     assert ran.frame["y_filled"].isna().tolist() == [False, False, True, True]
 
 
@@ -112,10 +112,10 @@ def test_nothing_missing_says_so_and_does_nothing(fill):
 
 
 def test_what_was_written_is_as_long_as_what_is_known():
-    assert written_as(123456.789, 0.01) == "123456.789"
-    assert written_as(-1.23456e-30, 2e-30) == "-1.235e-30"
-    assert written_as(0.0, 0.0) == "0"
-    assert written_as(3.25, 0.5, comma=True) == "3,25"
+    assert format_number(123456.789, 0.01) == "123456.789"
+    assert format_number(-1.23456e-30, 2e-30) == "-1.235e-30"
+    assert format_number(0.0, 0.0) == "0"
+    assert format_number(3.25, 0.5, comma=True) == "3,25"
 
 
 def test_killed_while_writing_leaves_no_half_file(tmp_path, small_filler):

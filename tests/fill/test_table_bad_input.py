@@ -85,11 +85,11 @@ BAD = {
     "a target of which nothing is known": ("a,b\n1,\n3,\n2,\n", ["--target", "b"], "'b' is missing in all 3 rows"),
     "a target and nothing else": ("b,k\n1,1\n,1\n2,1\n", ["--target", "b"], "no other column can predict 'b'.*--y b"),
     "two ways to say it": (TABLE, ["--target", "b", "--y", "b"], "--target and --y both name"),
-    "a target of a series": (TABLE, ["--target", "b", "--as", "series"], "--target b applies to tables"),
+    "a target of a series": (TABLE, ["--target", "b", "--as", "series"], "--target does not apply to a series"),
     "bounds of no column": (TABLE, ["--bounds", "c=0:1"], "unknown column of data.csv 'c'"),
     "a model": (TABLE, ["--model", "curve"], "--model does not apply"),
     "places": (TABLE, ["--as", "table", "--x", "a"], "--x does not apply"),
-    "level": (TABLE, ["--level", "95"], "--level is the coverage of the interval"),
+    "level": (TABLE, ["--level", "95"], "--level must lie between 0 and 1"),
     "seed": (TABLE, ["--seed", "-1"], "--seed must be an integer from 0"),
     "filled before": ("a,b,b_probability\n1,x,1\n3,,1\n2,y,1\n", [], "already has a column 'b_probability'"),
 }
@@ -114,7 +114,7 @@ def test_nothing_is_replaced_without_leave(fill_table, tmp_path, monkeypatch):
     assert out == b"mine"
     code, said, _ = fill_table(TABLE, "-o", "data.csv")
     assert code == 2
-    assert "is the input, which is never touched" in said
+    assert "is the input, which is never overwritten" in said
 
 
 def test_killed_by_an_error_nothing_is_written(fill_table, tmp_path, monkeypatch):

@@ -185,7 +185,7 @@ SAID = {
     "no such class": ({"classes": ["bb"]}, "unknown column of the frame 'bb'; did you mean 'b'"),
     "no such number": ({"numbers": "cc"}, "unknown column of the frame 'cc'; did you mean 'c'"),
     "both": ({"classes": "a", "numbers": ["a", "b"]}, "column 'a' is in both classes and numbers; leave one out"),
-    "of a series": ({"classes": "a", "kind": "series"}, r"classes=\['a'\] applies to tables; leave out kind='series'"),
+    "of a series": ({"classes": "a", "kind": "series"}, "classes does not apply to a series; .*with kind='table'"),
     "bounds of words": (
         {"bounds": {"c": (0, 1)}},
         "column 'c' has no numbers, and bounds apply to numbers; leave it out",

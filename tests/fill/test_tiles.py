@@ -8,14 +8,14 @@ from support.fields_with_gaps import waves
 from support.helpers import Mean
 
 import fillin
-from fillin.filling.grid.axes import counted
+from fillin.filling.grid.axes import index_axis
 from fillin.filling.grid.tiles import Tiles, blend
 from fillin.inference.context import Context
 from fillin.predictive import GaussianMixture
 
 
 def axes(*sizes: int, length: float = 0.0):
-    return tuple(replace(counted(str(i), n), length=length) for i, n in enumerate(sizes))
+    return tuple(replace(index_axis(str(i), n), period=length) for i, n in enumerate(sizes))
 
 
 def shares(tiles: Tiles, cells: np.ndarray) -> dict[tuple[float, ...], np.ndarray]:

@@ -1,11 +1,12 @@
 """`fillin fill`: a file with blanks in, the same file filled out."""
 
 import argparse
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 from fillin.cli.options import console, describe, positive
+from fillin.runtime import progress
 
 _EXAMPLES = """\
   fillin fill river.csv                          finds the time and the blanks by itself; writes river.filled.csv
@@ -40,7 +41,6 @@ NetCDF and Zarr keep all that is in them and get the same four as variables. A f
 the dimensions --over); along the others, such as time, it is filled slice by slice, and a cell that is missing in every
 slice is taken for land and stays missing. Of an array of NumPy the four are arrays: filled, std, low, high.
 """
-_PATIENCE = 1.0  # seconds without a bar
 
 
 def add(commands) -> None:
@@ -108,168 +108,119 @@ def add(commands) -> None:
     command.set_defaults(run=run)
 
 
-TABLES = ("x", "y", "target", "classes", "numbers", "by", "kind", "na", "date_format", "at", "every", "until", "y_err")
-FIELDS = ("var", "over", "mask", "keep_always_missing", "fill_always_missing", "chunks", "halo")
+# Options of the command line that are options of `make_plan`; each kind of data accepts some of them.
+_PLAN_OPTIONS = (
+    "x", "y", "target", "classes", "numbers", "by", "kind", "na", "date_format", "at", "every", "until", "y_err", "var",
+    "over", "mask", "keep_always_missing", "fill_always_missing", "chunks", "halo", "bounds", "period", "level",
+    "model", "seed",
+)  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
     from fillin.errors import FillinError
-    from fillin.filling.files import is_field
+    from fillin.filling.plan import make_plan
 
-    path = Path(arguments.file)
     try:
-        if is_field(path):
-            from fillin.cli.fill_field import run_field
-
-            refuse(arguments, TABLES, f"a field or an array ({path.suffix})")
-            run_field(arguments, path)
-        else:
-            refuse(arguments, FIELDS, "a table")
-            _run_table(arguments, path)
+        given = {name: value for name in _PLAN_OPTIONS if (value := getattr(arguments, name)) not in ([], None)}
+        plan = make_plan(Path(arguments.file), {**given, **_parse(arguments)})
+        extra = {"figure": ".png"} if arguments.picture else {}
+        execute(plan, arguments, [Path(arguments.file)], {**extra, **({"report": ".html"} if arguments.report else {})})
     except FillinError as error:
-        raise FillinError(error.shell) from error  # in words of the command line
+        raise FillinError(error.shell) from error  # with options spelled as on the command line
 
 
-def refuse(arguments: argparse.Namespace, options: tuple[str, ...], what: str) -> None:
-    """Options that mean nothing for such a file."""
-    from fillin.errors import InputError, argument
+def _parse(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that are written in another way than in Python."""
+    from pathlib import Path
 
-    for name in options:
-        if getattr(arguments, name) not in (None, False, []):
-            raise InputError(argument(name) + f" does not apply to {what}; leave it out")
+    parsed: dict[str, Any] = {}
+    if arguments.at is not None:
+        parsed["at"] = Path(arguments.at)
+    if arguments.over is not None:
+        parsed["over"] = [dim.strip() for dim in arguments.over.split(",") if dim.strip()]
+    if arguments.chunks is not None:
+        parsed["chunks"] = dict(_parse_chunk(text) for text in arguments.chunks.split(","))
+    if arguments.bounds:
+        from fillin.runtime import require
+
+        require("scipy")
+        from fillin.filling.bounds import parse_bounds
+
+        parsed["bounds"] = dict(parse_bounds(text) for text in arguments.bounds)
+    if arguments.period:
+        parsed["period"] = _parse_periods(arguments.period)
+    return parsed
 
 
-def _run_table(arguments: argparse.Namespace, path) -> None:
-    from fillin.filling.detect_index import is_table
-    from fillin.filling.files import read_table
-    from fillin.filling.write import Outputs
+def _parse_chunk(text: str) -> tuple[str, int]:
+    from fillin.errors import InputError
 
-    say = speaker()
-    table = read_table(path, arguments.na, arguments.date_format)
-    new = arguments.at is not None or arguments.every is not None
-    told = {name: getattr(arguments, name) for name in ("target", "classes", "numbers")}
-    if is_table(table.table, arguments.x, arguments.y, arguments.by, arguments.kind, told, new):
-        from fillin.cli.fill_table import run_table
+    name, _, size = text.partition("=")
+    if not size.strip().isdigit() or int(size) < 1:
+        raise InputError(f"--chunks: {text!r} is not the size of a dimension; write lat=200,lon=200")
+    return name.strip(), int(size)
 
-        return run_table(arguments, path, table, say)
-    plan = _plan(arguments, table.table)
-    say(plan.roles.summary + (f"; new places: {len(plan.new.x):,}" if len(plan.new.x) else ""))
-    for note in [*table.notes, *(note.shell for note in plan.notes)]:
-        say(f"note: {note}")
-    if not plan.places:
-        say(f"nothing is missing{', as it seems' if plan.notes else ''}: nothing was done")
-        return
-    outputs = Outputs.of(path, arguments.out, arguments.picture, arguments.report, arguments.force)
-    _fill(arguments, table, plan, outputs)
+
+def _parse_periods(texts: list[str]) -> Any:
+    """Return the period of a series as it is written, or those of dimensions by name: lon=360."""
+    from fillin.errors import InputError
+
+    pairs = [text.partition("=") for text in texts]
+    if not any(equals for _, equals, _ in pairs):
+        if len(texts) > 1:
+            raise InputError(f"--period: a series has one period, got {', '.join(texts)}")
+        return texts[0]
+    try:
+        return {name.strip(): float(value) for name, _, value in pairs}
+    except ValueError:
+        raise InputError(
+            f"--period: {', '.join(texts)} does not name a dimension and its period; write lon=360"
+        ) from None
+
+
+def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], extra: Mapping[str, str]) -> None:
+    """Run a plan and write its outputs beside the input: the filled data, and the `extra` files of these suffixes."""
+    import torch
+
+    from fillin.filling.outputs import Outputs
+
+    out = console()
+    say = lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False)  # noqa: E731
+    with closing(plan):
+        say(plan.summary)
+        for note in plan.notes:
+            say(f"note: {note.shell}")
+        if not plan.n_missing:
+            say(f"{plan.nothing_to_fill}: nothing was done")
+            return
+        default = sources[0].with_name(f"{sources[0].stem}.{plan.marker}{plan.suffix}")
+        outputs = Outputs.choose(sources, arguments.out, default, extra, arguments.force)
+        model, scored = plan.load_model(), plan.prints_scores or "report" in outputs.extra
+        n_steps = plan.n_steps + (plan.n_holdout_steps if scored else 0)
+        with (
+            progress("fill", n_steps, delay=1.0) as tick,
+            plan.parallel(arguments.threads or torch.get_num_threads(), tick),
+        ):
+            prediction = plan.write(outputs, plan.run(model, tick))
+            scores = plan.holdout(model, prediction, tick) if scored else []
+        _illustrate(plan, prediction, outputs, scores, arguments.command_line)
+        if plan.prints_scores and scores:
+            say(plan.explain_holdout(scores))
     say("wrote " + " ".join(str(path) for path in outputs.paths))
 
 
-def _plan(arguments: argparse.Namespace, table):
-    from pathlib import Path
-
-    from fillin.filling.api import plan
-    from fillin.filling.files import read_table
-
-    at = None if arguments.at is None else read_table(Path(arguments.at), arguments.na, arguments.date_format).table
-    return plan(
-        table, x=arguments.x, y=arguments.y, by=arguments.by, kind=arguments.kind, at=at, every=arguments.every,
-        until=arguments.until, bounds=bounds_of(arguments), y_err=arguments.y_err, period=_one_period(arguments.period),
-        level=arguments.level,
-    )  # fmt: skip
-
-
-def bounds_of(arguments: argparse.Namespace) -> dict[str, Any] | None:
-    """By column; "" are all others."""
-    if not arguments.bounds:
-        return None
-    from fillin.runtime import require
-
-    require("scipy")
-    from fillin.filling.bounds import parse_bounds
-
-    return dict(parse_bounds(text) for text in arguments.bounds)
-
-
-def _one_period(texts: list[str]) -> str | None:
-    from fillin.errors import InputError
-
-    if len(texts) > 1:
-        raise InputError(f"--period: x has one, got {', '.join(texts)}")
-    return texts[0] if texts else None
-
-
-def _fill(arguments: argparse.Namespace, table, plan, outputs) -> None:
-    """The slow work, then the files."""
-    import torch
-
-    from fillin.filling.holdout import subjects, ticks, verdicts
-    from fillin.filling.series.run import fill_all
-    from fillin.inference.weights import default_weights, load_filler
-    from fillin.runtime import threads
-
-    name = arguments.model or default_weights(1)
-    model = load_filler(name, 1, arguments.y_err is not None)
-    judged = subjects(plan.series, model, plan.asked) if outputs.report else []
-    total = plan.places + ticks(judged)
-    with threads(arguments.threads or torch.get_num_threads()), bar("fill", total) as tick:
-        filled = fill_all(plan.series, model, plan.asked, tick)
-        found = verdicts(judged, arguments.seed, tick)
-    table.write(outputs.table, plan.roles, plan.new, filled, outputs.force)
-
-    def picture():
-        from fillin.filling.series.figure import draw
-
-        return draw(plan, filled)
-
-    def text(figure) -> str:
-        from fillin.filling.report import of_table, page
-
-        return page(of_table(plan, name), figure, found, arguments.command_line, arguments.seed)
-
-    illustrate(outputs, picture, text)
-
-
-def illustrate(outputs, picture: Callable[[], Any], page: Callable[[Any], str]) -> None:
-    """The picture, and the page that has it, where they are wanted; drawn last, once the result is safe."""
-    if not outputs.picture and not outputs.report:
+def _illustrate(plan: Any, prediction: Any, outputs: Any, scores: list[Any], command: list[str]) -> None:
+    """Draw the figure and the report that shows it, after the data are safe."""
+    if "figure" not in outputs.extra and "report" not in outputs.extra:
         return
-    from fillin.filling.write import put
+    from fillin.filling.report import render_report
     from fillin.plots import save
 
-    figure = picture()
-    if outputs.picture:
-        save(figure, outputs.picture)
-    if outputs.report:
-        text = page(figure)
-        put(outputs.report, lambda beside: beside.write_text(text, encoding="utf-8"), outputs.force)
-
-
-def speaker() -> Callable[[str], object]:
-    """Prints a line as it is."""
-    out = console()
-    return lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-@contextmanager
-def bar(what: str, total: int) -> Iterator[Callable[[int], object]]:
-    """A bar of places that appears where the work takes long, and is gone once it is done."""
-    from time import monotonic
-
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
-    progress = Progress(*columns, console=console(stderr=True), transient=True)
-    shown = progress.console.is_terminal
-    task, begin = progress.add_task(what, total=total), monotonic()
-
-    def tick(done: int) -> None:
-        progress.advance(task, done)
-        if shown and not progress.live.is_started and monotonic() - begin > _PATIENCE:
-            progress.start()
-
-    try:
-        yield tick
-    finally:
-        progress.stop()
+    figure = plan.figure(prediction)
+    if "figure" in outputs.extra:
+        save(figure, outputs.extra["figure"])
+    if "report" in outputs.extra:
+        html = render_report(plan, figure, scores, command)
+        outputs.write(outputs.extra["report"], lambda path: path.write_text(html, encoding="utf-8"))

@@ -1,4 +1,7 @@
-"""Filling what is missing: points that are known, and what a pretrained model says of the others."""
+"""Filling of missing values in series, tables, fields and images.
+
+The package is not called `fill`, because `fillin.fill` is the public function.
+"""
 
 from fillin.filling.api import fill
 

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from fillin.errors import InputError, Words, choose, option, render
+from fillin.errors import Words, choose, option, render
 from fillin.filling.diagnostics import Note
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
@@ -160,29 +160,16 @@ def _first_disorder(column: TypedColumn, groups: list[RowGroup]) -> int | None:
     return None
 
 
-def is_table(
-    table: TypedTable,
-    x: str | None,
-    y: Sequence[str],
-    by: Sequence[str],
-    kind: str | None,
-    table_options: Mapping[str, Any],
-    new: bool,
-) -> bool:
-    """Whether the rows have no order: as declared by `kind` or the options of tables, else as detected.
-
-    An index, groups and `new` rows belong to series only.
-    """
-    given = {name: value for name, value in table_options.items() if value}
+def is_table(table: TypedTable, options: Mapping[str, Any]) -> bool:
+    """Test whether the rows have no order: as `kind` or options of tables or series declare, else as detected."""
+    kind, y = options.get("kind"), options.get("y") or ()
     if kind is not None:
-        choose("kind of table", kind, TABLE_KINDS)
-        for name, value in given.items() if kind != "table" else ():
-            message = "{option} applies to tables; leave out {kind}"
-            raise InputError(message, option=option(name, value), kind=option("kind", kind))
-        return kind == "table"
-    if given:
+        return choose("kind of table", kind, TABLE_KINDS) == "table"
+    if any(options.get(name) for name in ("target", "classes", "numbers")):
         return True
-    return x is None and not by and not new and len(table.columns) > 1 and find_index(table, y) is None
+    if any(options.get(name) is not None for name in ("x", "at", "every")) or options.get("by"):
+        return False
+    return len(table.columns) > 1 and find_index(table, (y,) if isinstance(y, str) else y) is None
 
 
 def note_no_index(table: TypedTable, y: Sequence[str]) -> Note:

@@ -1,151 +1,163 @@
-"""How well it does where the truth is known: some of what is known is hidden on purpose, filled, and compared."""
+"""Hold-out scores: some observed values are left out, predicted from the others, and compared."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
-from fillin.filling.series.run import Asked, Series, Tick
 from fillin.metrics import crps
+from fillin.runtime import Tick
 
 if TYPE_CHECKING:
     from fillin.models import Process
     from fillin.predictive import GaussianMixture
 
-WAYS = ("points at random", "blocks")
+PATTERNS = ("points at random", "blocks")
 ROUNDS = 3
-SHARE = 0.2  # hidden
-FEWEST, _LONGEST = 8, 2000  # known points of a series that is looked at, and of which a stretch is enough
-_SERIES = 12
+HELD_OUT_SHARE = 0.2
+MIN_OBSERVED = 8  # values of a series or field that is scored
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """Errors in deviations of the series: of ours, of linear interpolation; CRPS; the share inside 50 % and 95 %."""
+class NumericScore:
+    """Errors in standard deviations of the data, beside those of a baseline, and coverage of the 95 % interval."""
 
-    way: str
-    points: int
+    name: str  # of a pattern or column
+    n: int
     rmse: float
-    rmse_linear: float
+    baseline_rmse: float
+    coverage_95: float
+
+    def cells(self) -> dict[str, str]:
+        """Return the score as a row of the report."""
+        return {
+            "numbers": self.name, "held out": f"{self.n:,}", "RMSE": f"{self.rmse:.3f}",
+            "RMSE of the mean": f"{self.baseline_rmse:.3f}", "in 95 %": f"{self.coverage_95:.0%}",
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class InterpolationScore(NumericScore):
+    """The same beside linear interpolation, with CRPS and coverage of the 50 % interval."""
+
     crps: float
-    inside_50: float
-    inside_95: float
+    coverage_50: float
 
     @property
     def skill(self) -> float:
-        """1 − RMSE / RMSE of linear interpolation: 0 is no better, 1 perfect."""
-        return 1 - self.rmse / self.rmse_linear if self.rmse_linear else 0.0
+        """Return 1 − RMSE / RMSE of linear interpolation: 0 is no better, 1 perfect."""
+        return 1 - self.rmse / self.baseline_rmse if self.baseline_rmse else 0.0
 
-
-@runtime_checkable
-class Subject(Protocol):
-    """What is known of one series or field, some of which can be hidden."""
-
-    @property
-    def y(self) -> Float[ndarray, "n"]: ...
-
-    def hide(self, number: int, way: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
-        """About so many of the known points, in one of the WAYS."""
-        ...
-
-    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple["GaussianMixture", Float[ndarray, "m"]]:
-        """What is believed of the hidden points from the others, and linear interpolation's word on them."""
-        ...
+    def cells(self) -> dict[str, str]:
+        return {
+            "held out": self.name, "points": f"{self.n:,}", "skill": f"{self.skill:+.2f}", "RMSE": f"{self.rmse:.3f}",
+            "RMSE linear": f"{self.baseline_rmse:.3f}", "CRPS": f"{self.crps:.3f}",
+            "in 50 %": f"{self.coverage_50:.0%}", "in 95 %": f"{self.coverage_95:.0%}",
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class SeriesSubject:
-    one: Series
-    model: "Process"
-    asked: Asked
+class ClassScore:
+    """Accuracy beside that of the most frequent class, and the mean log probability of the truth."""
+
+    name: str
+    n: int
+    accuracy: float
+    baseline_accuracy: float
+    log_prob: float
+
+    def cells(self) -> dict[str, str]:
+        """Return the score as a row of the report."""
+        return {
+            "classes": self.name, "held out": f"{self.n:,}", "accuracy": f"{self.accuracy:.0%}",
+            "most frequent class": f"{self.baseline_accuracy:.0%}", "mean ln p": f"{self.log_prob:.3f}",
+        }  # fmt: skip
+
+
+class HoldoutData(ABC):
+    """Observed values `y` of one series or field, some of which can be held out."""
+
+    y: Float[ndarray, "n"]
 
     @property
-    def y(self) -> Float[ndarray, "n"]:
-        return self.one.y
+    def n_held_out(self) -> int:
+        return max(1, round(HELD_OUT_SHARE * len(self.y)))
 
-    def hide(self, number: int, way: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
-        order = np.argsort(self.one.x, kind="stable")
-        return hide(len(self.one.y), number, way, random)[np.argsort(order)]  # blocks are of neighbours
+    @abstractmethod
+    def choose(self, pattern: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
+        """Return which values to hold out: about `n_held_out`, in one of the PATTERNS."""
 
-    def guess(self, hidden: Bool[ndarray, "n"], tick: Tick) -> tuple["GaussianMixture", Float[ndarray, "m"]]:
-        one = self.one
-        error = None if one.error is None else one.error[~hidden]
-        rest = replace(one, x=one.x[~hidden], y=one.y[~hidden], error=error)
-        belief = rest.ready(self.model, self.asked)(one.x[hidden], tick)
-        sides = np.argsort(rest.x, kind="stable")
-        return belief, np.interp(one.x[hidden], rest.x[sides], rest.y[sides], period=self.asked.period or None)
+    @abstractmethod
+    def predict(
+        self, held_out: Bool[ndarray, "n"], model: "Process", tick: Tick
+    ) -> "tuple[GaussianMixture, Float[ndarray, 'm']]":
+        """Predict the held-out values from the others, by the model and by linear interpolation."""
 
 
-def judged(series: list[Series]) -> list[Series]:
-    """Those with enough known points, the longest first, of long ones a stretch in the middle."""
-    found = sorted((one for one in series if len(one.y) >= FEWEST), key=lambda one: -len(one.y))[:_SERIES]
-    return [_stretch(one) for one in found]
+def count_predictions(datasets: Sequence[HoldoutData]) -> int:
+    """Return how many values `score_holdout` predicts."""
+    return sum(len(PATTERNS) * ROUNDS * data.n_held_out for data in datasets)
 
 
-def _stretch(one: Series) -> Series:
-    order = np.argsort(one.x, kind="stable")
-    start = max(0, (len(order) - _LONGEST) // 2)
-    rows = order[start : start + _LONGEST]
-    return replace(one, x=one.x[rows], y=one.y[rows], error=None if one.error is None else one.error[rows])
-
-
-def subjects(series: list[Series], model: "Process", asked: Asked) -> list[SeriesSubject]:
-    """The series that are judged."""
-    return [SeriesSubject(one, model, asked) for one in judged(series)]
-
-
-def judge(
-    series: list[Series], model: "Process", asked: Asked, seed: int = 0, tick: Tick = lambda done: None
-) -> list[Verdict]:
-    """Of series: see `verdicts`."""
-    return verdicts(subjects(series, model, asked), seed, tick)
-
-
-def ticks(chosen: Sequence[Subject]) -> int:
-    """How many points `verdicts` will ask for."""
-    return sum(len(WAYS) * ROUNDS * _number(one) for one in chosen)
-
-
-def verdicts(chosen: Sequence[Subject], seed: int = 0, tick: Tick = lambda done: None) -> list[Verdict]:
-    """A verdict for each way of hiding; none where too little is known."""
+def score_holdout(
+    datasets: Sequence[HoldoutData], model: "Process", seed: int = 0, tick: Tick = lambda done: None
+) -> list[InterpolationScore]:
+    """Return the score of each pattern; none where too little is observed."""
     random = np.random.default_rng(seed)
-    found = []
-    for way in WAYS if chosen else ():
-        parts = [_round(one, way, random, tick) for one in chosen for _ in range(ROUNDS)]
-        error, linear, loss, half, most = np.concatenate(parts, axis=1)
-        rmse, rmse_linear = (float(np.sqrt((e**2).mean())) for e in (error, linear))
-        shares = (float(share.mean()) for share in (loss, half, most))
-        found.append(Verdict(way, len(error), rmse, rmse_linear, *shares))
-    return found
+    scores = []
+    for pattern in PATTERNS if datasets else ():
+        rounds = [_score_round(data, pattern, random, model, tick) for data in datasets for _ in range(ROUNDS)]
+        error, linear, loss, inside_50, inside_95 = np.concatenate(rounds, axis=1)
+        rmse, linear_rmse = (float(np.sqrt((e**2).mean())) for e in (error, linear))
+        loss, coverage_50, coverage_95 = (float(values.mean()) for values in (loss, inside_50, inside_95))
+        scores.append(InterpolationScore(pattern, len(error), rmse, linear_rmse, coverage_95, loss, coverage_50))
+    return scores
 
 
-def _number(one: Subject) -> int:
-    return max(1, round(SHARE * len(one.y)))
+def _score_round(
+    data: HoldoutData, pattern: str, random: np.random.Generator, model: "Process", tick: Tick
+) -> Float[ndarray, "5 n"]:
+    """Return, for each held-out value, error, linear error, CRPS, and whether the 50 % and 95 % intervals hold it."""
+    held_out = data.choose(pattern, random)
+    prediction, linear = data.predict(held_out, model, tick)
+    truth, unit = data.y[held_out], float(data.y.std()) or 1.0
+    low_95, low_50, high_50, high_95 = prediction.quantiles(np.array([0.025, 0.25, 0.75, 0.975]))
+    inside = (low_50 <= truth) & (truth <= high_50), (low_95 <= truth) & (truth <= high_95)
+    mean = prediction.moments()[0]
+    return np.stack(
+        [
+            (mean - truth) / unit,
+            (linear - truth) / unit,
+            crps(prediction, truth) / unit,
+            *(i.astype(float) for i in inside),
+        ]
+    )
 
 
-def _round(one: Subject, way: str, random: np.random.Generator, tick: Tick) -> Float[ndarray, "5 n"]:
-    """Of each hidden point: error, that of linear interpolation, CRPS, whether the 50 % and 95 % bands hold it."""
-    hidden = one.hide(_number(one), way, random)
-    belief, linear = one.guess(hidden, tick)
-    truth, unit = one.y[hidden], float(one.y.std()) or 1.0
-    loss = crps(belief, truth)
-    least, low, high, most = belief.quantiles(np.array([0.025, 0.25, 0.75, 0.975]))
-    inside = (low <= truth) & (truth <= high), (least <= truth) & (truth <= most)
-    mean = belief.moments()[0]
-    return np.stack([(mean - truth) / unit, (linear - truth) / unit, loss / unit, *(i.astype(float) for i in inside)])
-
-
-def hide(n: int, number: int, way: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
-    """`number` of n points in a row: anywhere, or in blocks of 3 to 12 % each."""
-    hidden = np.zeros(n, dtype=bool)
-    if way == "points at random":
-        hidden[random.permutation(n)[:number]] = True
-        return hidden
-    while hidden.sum() < number:
-        length = min(max(1, round(n * random.uniform(0.03, 0.12))), number - int(hidden.sum()))
+def choose_points(n: int, n_held_out: int, pattern: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
+    """Return which of n points in a row to hold out: anywhere, or in blocks of 3 to 12 % each."""
+    held_out = np.zeros(n, dtype=bool)
+    if pattern == PATTERNS[0]:
+        held_out[random.permutation(n)[:n_held_out]] = True
+        return held_out
+    while held_out.sum() < n_held_out:
+        length = min(max(1, round(n * random.uniform(0.03, 0.12))), n_held_out - int(held_out.sum()))
         start = int(random.integers(0, n - length + 1))
-        hidden[start : start + length] = True
-    return hidden
+        held_out[start : start + length] = True
+    return held_out
+
+
+def explain_scores(scores: Sequence[Any], unit: str, seed: int) -> str:
+    """Return a paragraph that explains the interpolation scores of each `unit`, a series or a field."""
+    if not scores:
+        return "Too few values are observed to hold any out."
+    return (
+        f"In {ROUNDS} rounds per {unit}, a fifth of its observed values was held out (seed {seed}). Errors are in "
+        f"standard deviations of the {unit}. Skill is 1 − RMSE / RMSE of linear interpolation: 0 is no better than "
+        "linear interpolation, 1 is perfect. CRPS is the error of the whole predictive distribution. The last two "
+        "columns give the share of held-out values inside intervals that should hold 50 % and 95 %."
+    )

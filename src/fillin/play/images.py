@@ -16,7 +16,7 @@ from fillin.play.job_queue import Deadline
 from fillin.play.limits import Seed, StrictRequest
 
 if TYPE_CHECKING:
-    from fillin.filling.image.read import Part
+    from fillin.filling.image.read import PartialImage
 
 router = APIRouter(prefix="/api/images", tags=["images"])
 WEIGHTS = {"surface": "surface", "digits": "te-tnp-digits"}  # the pretrained weights of each model
@@ -193,9 +193,9 @@ def _read(body: bytes) -> ImageResponse:
     return ImageResponse(name="dropped", title="Your image", image=_to_pixels(small), note=note)
 
 
-def _observed_part(context: ImageContext) -> "Part":
+def _observed_part(context: ImageContext) -> "PartialImage":
     from fillin.data.images import Pattern
-    from fillin.filling.image.read import by_mask, by_pattern
+    from fillin.filling.image.read import observe_mask, observe_pattern
 
     image = context.image.array
     h, w = image.shape[:2]
@@ -204,51 +204,49 @@ def _observed_part(context: ImageContext) -> "Part":
             raise InputError(f"observed_pixels: give at least one of the pixels 0 … {h * w - 1}")
         mask = np.zeros(h * w, bool)
         mask[context.observed_pixels] = True
-        return by_mask(image, mask.reshape(h, w), True, (), "observed_pixels")
+        return observe_mask(image, mask.reshape(h, w), True, (), "observed_pixels")
     pattern = {
         "few": Pattern("random", 0.3 if h * w <= 100 else 0.1),
         "half": Pattern("top"),
         "coarse": Pattern("coarse", max(2, min(h, w) // 8)),
     }[context.pattern]
-    return by_pattern(image, pattern, context.seed, np.zeros((h, w), bool))
+    return observe_pattern(image, pattern, context.seed, np.zeros((h, w), bool))
 
 
 @cache
 def _load_image_model(name: str) -> Any:
-    from fillin.filling.image.weights import completer
+    from fillin.filling.image.plan import load_completer
 
-    return completer(WEIGHTS[name])
+    return load_completer(WEIGHTS[name])
 
 
 def _complete(completion: CompletionRequest, deadline: Deadline) -> CompletionResponse:
     import matplotlib as mpl
 
-    from fillin.filling.image.api import complete_points
-    from fillin.filling.image.figures import bytes_of, known_pixels, uncertainty
+    from fillin.filling.image.completion import complete_image
+    from fillin.filling.image.figures import pixel_std, show_observed, to_bytes
 
     part, model = _observed_part(completion), _load_image_model(completion.model)
-    completed = complete_points(
-        part.x, part.y, part.shape, part.mask, completion.scale, completion.samples, model, completion.seed, deadline
-    )
-    std = uncertainty(completed)
+    completed = complete_image(part, model, completion.scale, completion.samples, completion.seed, deadline)
+    std = pixel_std(completed)
     max_std = float(std.max())
     std_colours = mpl.colormaps["viridis"](std / max(max_std, 1e-9))[..., :3]
     return CompletionResponse(
-        observed=_png(bytes_of(known_pixels(part))), mean=_png(bytes_of(completed.mean)),
-        std=_png(bytes_of(std_colours)), max_std=round(max_std, 4),
-        samples=[_png(bytes_of(sample)) for sample in completed.samples],
+        observed=_png(to_bytes(show_observed(part))), mean=_png(to_bytes(completed.mean)),
+        std=_png(to_bytes(std_colours)), max_std=round(max_std, 4),
+        samples=[_png(to_bytes(sample)) for sample in completed.samples],
         observed_pixels=[] if part.mask is None else np.flatnonzero(part.mask).tolist(),
     )  # fmt: skip
 
 
 def _attention(target: ImageAttentionRequest) -> ImageAttentionResponse:
-    from fillin.filling.image.attention_figure import heads_of
+    from fillin.filling.image.attention_figure import attention_weights
 
     part = _observed_part(target)
     h, w = part.shape
     if target.row >= h or target.column >= w:
         raise InputError(f"row, column: the image has rows 0 … {h - 1} and columns 0 … {w - 1}")
-    points, layers = heads_of(_load_image_model(target.model), part, (target.row, target.column))
+    points, layers = attention_weights(_load_image_model(target.model), part, (target.row, target.column))
     return ImageAttentionResponse(
         points=[(round(row, 3), round(column, 3)) for row, column in points.tolist()],
         layers=[np.round(layer.astype(float), 5).tolist() for layer in layers],

@@ -148,15 +148,16 @@ def _example() -> str:
 
 
 def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
-    from fillin.filling.table.impute import Size, fill_table, imputer
-    from fillin.filling.table.plan import plan_table
+    from fillin.filling.plan import Source
+    from fillin.filling.table.impute import Size, imputer
+    from fillin.filling.table.plan import TableOptions, TablePlan
     from fillin.filling.table.write import added_cells
     from fillin.runtime import progress_to
-    from fillin.tabular.csv import parse_csv
 
     start = perf_counter()
     _check_lines(body)
-    file = parse_csv(body, "the table")
+    source = Source(body, {})
+    file = source.tabular
     rows, columns = file.table.n_rows, len(file.table.columns)
     if rows > MAX_TABLE_ROWS or columns > MAX_TABLE_COLUMNS or rows * columns > MAX_TABLE_CELLS:
         raise InputError(
@@ -165,11 +166,11 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
         )
     size = Size(_MEMBERS, round(_STEPS * min(1, _FULL_STEPS_CELLS / max(1, rows * columns))))
     with warnings.catch_warnings(action="ignore"), progress_to(deadline):
-        plan = plan_table(file.table, kind="table")
+        plan = TablePlan.read(source, TableOptions(kind="table"))
         deadline()
         model = imputer(plan, size) if plan.fills else None  # ticks after each step
         deadline()
-        predictions = fill_table(plan, model) if plan.n_to_fill else {}
+        predictions = plan.run(model)
     deadline()
     table_id = hashlib.sha256(body).hexdigest()[:16]
     cache.put(table_id, CachedTable(plan, model, predictions))
@@ -185,7 +186,7 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     return TableResponse(
         id=table_id, columns=names, kinds=[c.kind for c in file.table.columns.values()],  # type: ignore[misc]
         cells=[list(row) for row in zip(*texts, strict=True)], filled=filled,
-        notes=[*file.notes, *(note.shell for note in plan.notes)], seconds=round(perf_counter() - start, 2),
+        notes=[note.shell for note in plan.notes], seconds=round(perf_counter() - start, 2),
     )  # fmt: skip
 
 

@@ -5,9 +5,8 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.filling.grid.axes import Axis
-from fillin.filling.grid.mask import Mask
-from fillin.filling.grid.plan import plan_field
-from fillin.filling.grid.variable import Variable
+from fillin.filling.grid.layout import make_layout
+from fillin.filling.grid.variable import Mask, Variable
 from fillin.models import Process
 from fillin.predictive import GaussianMixture
 
@@ -23,7 +22,7 @@ def by_tiles(
     values, allowed = (np.full(tuple(map(len, axes)), empty) for empty in (np.nan, False))
     values[tuple(known.T)], allowed[tuple(wanted.T)] = y, True
     each = {name: Axis(name, places, places, frozenset({name})) for name, places in zip(DIMS, axes, strict=True)}
-    how = plan_field(Variable("", "the field", DIMS, each, values), mask=Mask("the field", DIMS, allowed)).how
+    how = make_layout(Variable("", "the field", DIMS, each, values), mask=Mask("the field", DIMS, allowed)).how
     return how.believe(how.known(model, known, y), wanted)[:, None]
 
 

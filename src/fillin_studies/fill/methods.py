@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.grid.plan import MOST
+from fillin.filling.grid.layout import TILE_CONTEXT_CELLS
 from fillin.inference.context import Context
 from fillin.models import Process, load
 from fillin.predictive import GaussianMixture
@@ -79,7 +79,7 @@ METHODS: dict[str, Method] = {
         "fillin's pretrained weights for fields, nothing fitted, asked by the tiles of `fillin fill`",
         (2,),
         weights="surface",
-        asked=f", overlapping tiles, {MOST[2]} cells each",
+        asked=f", overlapping tiles, {TILE_CONTEXT_CELLS[2]} cells each",
     ),
     "GP, RBF + white": Method(
         gps.rbf,

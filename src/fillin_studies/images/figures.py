@@ -11,9 +11,9 @@ from fillin.data.images import Pattern
 from fillin.errors import InputError
 from fillin.evaluate.image_completion import KINDS, asked
 from fillin.evaluate.image_figures import FINER, SEED, colours, completions, kinds, known, name_rows, one, shape_of
-from fillin.filling.image.attention_figure import Heads, draw_heads, heads_of
-from fillin.filling.image.figures import known_pixels
-from fillin.filling.image.read import Part, by_pattern
+from fillin.filling.image.attention_figure import PixelAttention, attention_weights, draw_heads
+from fillin.filling.image.figures import show_observed
+from fillin.filling.image.read import PartialImage, observe_pattern
 from fillin.models import Process
 from fillin.models.base import LatentProcess
 from fillin.plots import panels, save, style
@@ -74,7 +74,7 @@ def _attention(models: Mapping[str, Process], source: str, path: Path) -> bool:
     pixels = asked(source, "top").images.pixels[:_SEEN]
     h, w = pixels.shape[1:3]
     middle, clear = (h // 2, w // 2), np.zeros((h, w), bool)
-    parts = [by_pattern(one, Pattern("random", 0.1), number, clear) for number, one in enumerate(pixels)]
+    parts = [observe_pattern(one, Pattern("random", 0.1), number, clear) for number, one in enumerate(pixels)]
     found = [seen for model in models.values() if (seen := _seen(model, parts, middle))]
     if not found:
         return False
@@ -83,7 +83,7 @@ def _attention(models: Mapping[str, Process], source: str, path: Path) -> bool:
         figure, axes = panels(len(parts), layers, width=2.0 * layers, height=2.0)
         for row, part, (x, weights) in zip(axes, parts, found[-1], strict=True):
             for panel, own in zip(row, weights, strict=True):
-                draw_heads(panel, 0.65 + 0.35 * known_pixels(part), x, own, middle)
+                draw_heads(panel, 0.65 + 0.35 * show_observed(part), x, own, middle)
         for number, panel in enumerate(axes[0], 1):
             panel.set_title(f"layer {number}")
         name_rows(axes, [])
@@ -91,10 +91,10 @@ def _attention(models: Mapping[str, Process], source: str, path: Path) -> bool:
     return True
 
 
-def _seen(model: Process, parts: list[Part], pixel: tuple[int, int]) -> list[Heads] | None:
+def _seen(model: Process, parts: list[PartialImage], pixel: tuple[int, int]) -> list[PixelAttention] | None:
     """Of each picture the known points and the weights on them; None of a model without several heads on these."""
     try:
-        seen = [heads_of(model, part, pixel) for part in parts]
+        seen = [attention_weights(model, part, pixel) for part in parts]
     except InputError:
         return None
     return seen if all(len(weights) > 1 for _, layers in seen for weights in layers) else None

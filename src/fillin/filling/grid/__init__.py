@@ -1,1 +1,1 @@
-"""Fields and arrays with gaps: NetCDF, Zarr, NumPy; of any size, in memory or in blocks."""
+"""Gridded fields and arrays with missing cells: NetCDF, Zarr, xarray, NumPy; of any size, in memory or in blocks."""

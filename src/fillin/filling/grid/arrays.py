@@ -1,4 +1,4 @@
-"""Arrays of NumPy, alone (.npy) or several in a file (.npz): places are the numbers of rows and columns."""
+"""NumPy arrays, in memory, alone in a file (.npy) or several (.npz): locations are indices."""
 
 import zipfile
 import zlib
@@ -11,17 +11,14 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError, UnknownName, option
-from fillin.filling.grid.axes import counted
-from fillin.filling.grid.mask import Mask, unnamed
-from fillin.filling.grid.paths import check_readable
-from fillin.filling.grid.plan import FieldPlan
-from fillin.filling.grid.variable import Variable
-from fillin.filling.prediction import SUFFIXES
-from fillin.filling.write import put
+from fillin.filling.grid.axes import index_axis
+from fillin.filling.grid.variable import GridSource, Mask, Variable, check_readable, trailing_mask
+from fillin.filling.outputs import Outputs
+from fillin.filling.prediction import SUFFIXES, NumericPrediction
 
 
 class FilledArray(NamedTuple):
-    """Arrays of the shape that came: values (known or filled), deviations (0 where known), and the band."""
+    """Arrays of the input's shape: values (observed or predicted), standard deviations (0 where observed), interval."""
 
     filled: ndarray
     std: ndarray
@@ -30,73 +27,81 @@ class FilledArray(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ArrayFile:
-    """An array that was read; it is written as .npz with the names filled, std, low and high."""
+class ArraySource(GridSource):
+    """An array, written as .npz with the names filled, std, low and high."""
 
     variable: Variable | None
-    ending: str = ".npz"
-    notes: tuple[str, ...] = ()
+    suffix: str = ".npz"
 
-    def mask(self, text: str) -> Mask:
+    @classmethod
+    def open(cls, data: Path | ndarray, var: str | None) -> "ArraySource":
+        if not isinstance(data, Path):
+            if var is not None:
+                raise InputError("var names a variable of a dataset; an array has none")
+            return cls(array_variable(data))
+        arrays = _read_arrays(data)
+        if var is None and len(arrays) > 1:
+            incomplete = {n: a for n, a in arrays.items() if a.dtype.kind == "f" and a.ndim and np.isnan(a).any()}
+            if not incomplete:
+                return cls(None)
+            if len(incomplete) > 1:
+                raise InputError(f"{data.name}: {', '.join(incomplete)} have missing cells; name one with --var")
+            arrays = incomplete
+        name, values = _choose_array(arrays, var, data.name)
+        return cls(array_variable(values, name, data.name))
+
+    def read_mask(self, mask: Any) -> Mask:
         assert self.variable is not None
-        name, values = choose_array(read_arrays(Path(text)), None, text)
-        return unnamed(f"{text} '{name}'" if name else text, values, self.variable)
+        if not isinstance(mask, str):
+            return trailing_mask("", np.asarray(mask), self.variable)
+        name, values = _choose_array(_read_arrays(Path(mask)), None, mask)
+        return trailing_mask(f"{mask} '{name}'" if name else mask, values, self.variable)
 
-    def write(self, path: Path, plan: FieldPlan, found: Any, force: bool) -> Any:
-        parts = np.asarray(found)
+    def result(self, prediction: NumericPrediction | None, level: float) -> FilledArray:
+        assert prediction is not None
+        return FilledArray(*(np.asarray(values) for values in prediction.interval))
 
-        def save(beside: Path) -> None:
-            with beside.open("wb") as file:  # savez would add an ending
-                np.savez_compressed(file, **dict(zip(SUFFIXES, parts, strict=True)))
+    def write(self, outputs: Outputs, prediction: NumericPrediction, level: float) -> NumericPrediction:
+        arrays = self.result(prediction, level)
 
-        put(path, save, force)
-        return parts
+        def save(path: Path) -> None:
+            with path.open("wb") as file:  # savez would add a suffix
+                np.savez_compressed(file, **dict(zip(SUFFIXES, arrays, strict=True)))
 
-    def close(self) -> None:
-        pass
-
-
-def read_arrays(path: Path) -> dict[str, ndarray]:
-    """By name; "" for the one of a .npy file."""
-    check_readable(path)
-    try:
-        with path.open("rb") as file:
-            found = np.load(file, allow_pickle=False)
-            return {"": found} if isinstance(found, ndarray) else {name: found[name] for name in found.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
-        why = "it holds Python objects, which are never loaded" if "pickle" in str(error) else str(error)
-        raise InputError(f"{path.name} is not a readable file of NumPy: {why}; write it again with np.save") from error
+        outputs.write(outputs.data, save)
+        return NumericPrediction(..., *arrays)
 
 
-def choose_array(arrays: Mapping[str, ndarray], var: str | None, where: str) -> tuple[str, ndarray]:
-    """The one that is named, or the only one."""
-    if var is not None:
-        if var not in arrays or not var:
-            raise UnknownName(f"array of {where}", var, [name for name in arrays if name])
-        return var, arrays[var]
-    if len(arrays) != 1:
-        names = ", ".join(arrays) or "none"
-        raise InputError(f"{where} has {len(arrays)} arrays ({names}); name one with " + option("var"))
-    return next(iter(arrays.items()))
-
-
-def open_arrays(path: Path, var: str | None) -> ArrayFile:
-    arrays = read_arrays(path)
-    if var is None and len(arrays) > 1:
-        gaps = {n: a for n, a in arrays.items() if a.dtype.kind == "f" and a.ndim and np.isnan(a).any()}
-        if not gaps:
-            return ArrayFile(None)
-        if len(gaps) > 1:
-            raise InputError(f"{path.name}: {', '.join(gaps)} have gaps; name one with --var")
-        arrays = gaps
-    name, values = choose_array(arrays, var, path.name)
-    return ArrayFile(array_variable(values, name, path.name))
-
-
-def array_variable(values: Any, name: str = "", where: str = "the array") -> Variable:
-    """Dimensions are called 0, 1, 2 …; what a masked array hides is missing."""
+def array_variable(values: Any, name: str = "", source: str = "the array") -> Variable:
+    """Return the variable of an array, with dimensions 0, 1, 2 …; masked cells of a masked array are missing."""
     if isinstance(values, np.ma.MaskedArray):
         values = np.where(np.ma.getmaskarray(values), np.nan, values.data)
     dims = tuple(map(str, range(values.ndim)))
-    axes = {dim: counted(dim, n) for dim, n in zip(dims, values.shape, strict=True)}
-    return Variable(name, where, dims, axes, values)
+    axes = {dim: index_axis(dim, n) for dim, n in zip(dims, values.shape, strict=True)}
+    return Variable(name, source, dims, axes, values)
+
+
+def _read_arrays(path: Path) -> dict[str, ndarray]:
+    """Return the arrays of a file by name; "" is that of the one in a .npy file."""
+    check_readable(path)
+    try:
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            return {"": content} if isinstance(content, ndarray) else {name: content[name] for name in content.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, KeyError) as error:
+        reason = "it holds Python objects, which are never loaded" if "pickle" in str(error) else str(error)
+        raise InputError(f"{path.name} is not a readable NumPy file: {reason}; write it again with np.save") from error
+
+
+def _choose_array(arrays: Mapping[str, ndarray], var: str | None, source: str) -> tuple[str, ndarray]:
+    """Return the named array, or the only one."""
+    if var is not None:
+        if var not in arrays or not var:
+            raise UnknownName(f"array of {source}", var, [name for name in arrays if name])
+        return var, arrays[var]
+    if len(arrays) != 1:
+        raise InputError(
+            "{source} has {n} arrays ({names}); name one with {var}",
+            source=source, n=len(arrays), names=", ".join(arrays) or "none", var=option("var"),
+        )  # fmt: skip
+    return next(iter(arrays.items()))

@@ -1,4 +1,4 @@
-"""The axes of a field: a number for every row of cells, what it is called, and whether it goes round."""
+"""Axes of a field: a number for every index, its label, and the period of a periodic axis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -11,55 +11,56 @@ from numpy import ndarray
 from fillin.errors import InputError, UnknownName, Words, argument
 
 _DAY = np.timedelta64(86_400_000_000, "us")
-_EAST, _NORTH = ("lon", "longitude", "degrees_east"), ("lat", "latitude", "degrees_north")
-_ACROSS = ("x", "projection_x_coordinate", *_EAST), ("y", "projection_y_coordinate", *_NORTH)
+_LONGITUDE, _LATITUDE = ("lon", "longitude", "degrees_east"), ("lat", "latitude", "degrees_north")
+_HORIZONTAL = ("x", "projection_x_coordinate", *_LONGITUDE), ("y", "projection_y_coordinate", *_LATITUDE)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """`x` only rises or only falls (times in days since the first); `shown` is the same as people read it.
+    """One dimension: strictly monotone coordinates `x` (times in days since the first) and the same as `labels`.
 
-    `words` are what its name, standard name, units and axis say; `length` is that of a turn where it goes round.
+    `keywords` holds the name, standard name, units and CF axis. `period` is 0 where the axis is not periodic. An axis
+    that is not `ordered` has text for coordinates, and no distances.
     """
 
     name: str
     x: Float[ndarray, "n"]
-    shown: ndarray
-    words: frozenset[str] = frozenset()
-    length: float = 0.0
-    ordered: bool = True  # False: words, or nothing that has a distance
+    labels: ndarray
+    keywords: frozenset[str] = frozenset()
+    period: float = 0.0
+    ordered: bool = True
 
     @property
     def step(self) -> float:
-        """From one row of cells to the next, as it is mostly."""
+        """Return the median distance between neighbouring cells."""
         return float(np.median(np.abs(np.diff(self.x)))) if len(self.x) > 1 else 1.0
 
     @property
     def spatial(self) -> bool:
-        return any(self.words & set(names) for names in _ACROSS)
+        return any(self.keywords & set(names) for names in _HORIZONTAL)
 
-    def told(self, row: int) -> str:
-        """Where a row is: "lat=52.5"."""
-        value = self.shown[row]
+    def label(self, index: int) -> str:
+        """Return the coordinate of an index as text: "lat=52.5"."""
+        value = self.labels[index]
         if isinstance(value, np.datetime64):
             value = np.datetime_as_string(value, "s").removesuffix("T00:00:00").replace("T", " ")
         return f"{self.name}={value:g}" if isinstance(value, np.floating) else f"{self.name}={value}"
 
 
-def counted(name: str, n: int) -> Axis:
-    """Rows that have no coordinate: their numbers."""
+def index_axis(name: str, n: int) -> Axis:
+    """Return the axis of a dimension without coordinates: its indices."""
     return Axis(name, np.arange(n, dtype=float), np.arange(n), frozenset({name.lower()}))
 
 
-def axis_of(name: str, values: ndarray, attributes: Mapping[str, Any], where: str) -> Axis:
-    """The axis of coordinate `values` [n]; it must have an order, unless it is made of words."""
-    words = frozenset(str(attributes.get(key, "")).lower() for key in ("standard_name", "units", "axis")) | {
-        name.lower()
-    }
-    place = f"{where}: coordinate '{name}'"
+def coordinate_axis(name: str, values: ndarray, attributes: Mapping[str, Any], source: str) -> Axis:
+    """Return the axis of coordinates `values` [n], which must be strictly monotone unless they are text."""
+    keywords = frozenset(str(attributes.get(key, "")).lower() for key in ("standard_name", "units", "axis"))
+    keywords |= {name.lower()}
+    where = f"{source}: coordinate '{name}'"
     if values.dtype.kind == "M":
         if np.isnat(values).any():
-            raise InputError(f"{place} has no time at {int(np.isnat(values).argmax())}; drop these rows, or correct it")
+            index = int(np.isnat(values).argmax())
+            raise InputError(f"{where} has no time at index {index}; drop these cells or correct the coordinate")
         x = (values - values[0]) / _DAY
     elif values.dtype.kind == "m":
         x = values / _DAY
@@ -68,66 +69,54 @@ def axis_of(name: str, values: ndarray, attributes: Mapping[str, Any], where: st
     elif values.dtype.kind == "O" and len(values) and hasattr(values[0], "calendar"):  # a calendar of cftime
         x = np.array([(value - values[0]).total_seconds() / 86_400 for value in values])
     else:
-        return replace(counted(name, len(values)), shown=values, words=words, ordered=False)
+        return replace(index_axis(name, len(values)), labels=values, keywords=keywords, ordered=False)
     if not np.isfinite(x).all():
-        row = int((~np.isfinite(x)).argmax())
-        raise InputError(f"{place} has {values[row]} at {row}: no place; drop these rows, or correct it")
-    rises = np.diff(x)
-    if len(x) > 1 and not ((rises > 0).all() or (rises < 0).all()):
-        breaks = (rises <= 0) if np.sign(rises).sum() >= 0 else (rises >= 0)
-        row = int(breaks.argmax())
+        index = int((~np.isfinite(x)).argmax())
+        raise InputError(f"{where} is {values[index]} at index {index}; drop these cells or correct the coordinate")
+    steps = np.diff(x)
+    if len(x) > 1 and not ((steps > 0).all() or (steps < 0).all()):
+        reversals = (steps <= 0) if np.sign(steps).sum() >= 0 else (steps >= 0)
+        index = int(reversals.argmax())
         raise InputError(
-            f"{place} neither only rises nor only falls: {values[row]}, then {values[row + 1]} at {row + 1}; "
-            f"sort it (ds.sortby('{name}')) and drop what comes twice"
+            f"{where} is not strictly monotone: {values[index]} is followed by {values[index + 1]} at index "
+            f"{index + 1}; sort it (ds.sortby('{name}')) and drop duplicates"
         )
-    return Axis(name, x, values, words)
+    return Axis(name, x, values, keywords)
 
 
-def with_periods(axes: list[Axis], periods: Mapping[str, float]) -> tuple[list[Axis], list[str]]:
-    """Axes that go round, as told or (longitudes that cover 360°) as seen, and notes about the latter."""
+def set_periods(axes: list[Axis], periods: Mapping[str, float]) -> tuple[list[Axis], list[str]]:
+    """Return the axes with their periods, given or (longitudes that cover 360°) detected, and notes on the latter."""
     names = [axis.name for axis in axes]
     for name, period in periods.items():
         if name not in names:
             raise UnknownName("dimension of the field, in " + argument("period") + ",", name, names)
         if not 0 < period < float("inf"):
-            raise InputError(_turn(name, period) + f": the length of a turn must be more than 0, such as {name}=360")
-    found, notes = [], []
+            raise InputError(
+                "{period}: a period must be more than 0, such as {name}=360",
+                period=_period_option(name, period), name=name,
+            )  # fmt: skip
+    periodic, notes = [], []
     for axis in axes:
-        length = periods.get(axis.name, 0.0)
-        if not length and _whole_turn(axis):
-            length = 360.0
-            notes.append(f"{axis.name} covers 360 degrees: it goes round")
-        span = float(np.ptp(axis.x)) if len(axis.x) else 0.0
-        if length and span > length * (1 + 1e-6):
-            raise InputError(_turn(axis.name, length) + f": it goes from {axis.x[0]:g} to {axis.x[-1]:g}, over a turn")
-        found.append(replace(axis, length=length))
-    return found, notes
+        period = periods.get(axis.name, 0.0)
+        if not period and _covers_circle(axis):
+            period = 360.0
+            notes.append(f"{axis.name} covers 360 degrees: treated as periodic")
+        extent = float(np.ptp(axis.x)) if len(axis.x) else 0.0
+        if period and extent > period * (1 + 1e-6):
+            raise InputError(
+                "{period}: the coordinate runs from {first:g} to {last:g}, more than one period",
+                period=_period_option(axis.name, period), first=axis.x[0], last=axis.x[-1],
+            )  # fmt: skip
+        periodic.append(replace(axis, period=period))
+    return periodic, notes
 
 
-def _turn(name: str, length: float) -> Words:
-    """As it was said."""
-    return Words(f"--period {name}={length:g}", f"period={{{name!r}: {length:g}}}")
+def _period_option(name: str, period: float) -> Words:
+    return Words(f"--period {name}={period:g}", f"period={{{name!r}: {period:g}}}")
 
 
-def _whole_turn(axis: Axis) -> bool:
+def _covers_circle(axis: Axis) -> bool:
     steps = np.abs(np.diff(axis.x))
-    if not axis.words & set(_EAST) or len(steps) < 3 or np.ptp(steps) > 1e-2 * axis.step:
+    if not axis.keywords & set(_LONGITUDE) or len(steps) < 3 or np.ptp(steps) > 1e-2 * axis.step:
         return False
-    return any(abs(turn - 360) < 0.01 * axis.step * len(axis.x) for turn in (steps.sum(), steps.sum() + axis.step))
-
-
-def parse_periods(texts: list[str]) -> dict[str, float]:
-    """
-    >>> parse_periods(["lon=360"])
-    {'lon': 360.0}
-    """
-    found = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        try:
-            found[name.strip()] = float(value)
-        except ValueError:
-            equals = ""
-        if not equals:
-            raise InputError(f"--period: {text!r} does not say which dimension goes round; write lon=360")
-    return found
+    return any(abs(extent - 360) < 0.01 * axis.step * len(axis.x) for extent in (steps.sum(), steps.sum() + axis.step))

@@ -43,7 +43,7 @@ class How:
     level: float
 
     def known(self, model: "Process", cells: Int[ndarray, "n d"], y: Float[ndarray, "n"]) -> Context:
-        turns = np.array([axis.length for axis in self.axes])
+        turns = np.array([axis.period for axis in self.axes])
         period = turns if turns.any() else None
         return Context(
             model,
@@ -74,7 +74,7 @@ class How:
         outside = ~np.isfinite(y) | (y < self.bend.minimum) | (y > self.bend.maximum)
         if outside.any():
             row = int(outside.argmax())
-            where = ", ".join(axis.told(int(cells[row, i])) for i, axis in enumerate(self.axes))
+            where = ", ".join(axis.label(int(cells[row, i])) for i, axis in enumerate(self.axes))
             why = "lies outside " + argument("bounds") if np.isfinite(y[row]) else "is not finite"
             raise InputError(
                 f"variable '{self.name}' at {where}: {y[row]:g} " + why + "; correct it, or make it missing (NaN)"

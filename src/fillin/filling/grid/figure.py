@@ -1,4 +1,4 @@
-"""A picture of a filled field: what was known, what it looks like filled, and how sure that is."""
+"""Figure of a filled field: observed values, filled values and standard deviations."""
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -8,108 +8,120 @@ from jaxtyping import Float
 from numpy import ndarray
 
 from fillin.filling.grid.axes import Axis
-from fillin.filling.grid.plan import FieldPlan, computed
+from fillin.filling.grid.layout import GridLayout, compute
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_ROWS = 3  # fields that are drawn: those in which most was filled
-_CELLS = 1500  # along an axis: more could not be seen
+_MAX_FIELDS = 3  # drawn: those with the most filled cells
+_MAX_CELLS = 1500  # drawn along an axis; more could not be seen
 
 
-def draw_field(plan: FieldPlan, filled: Any, std: Any) -> "Figure":
-    """known | filled | deviation, a row for each field; of one dimension a curve with its band; of three the middle."""
+def draw_grid(layout: GridLayout, filled: Any, std: Any) -> "Figure":
+    """Draw observed | filled | standard deviation, a row for each field.
+
+    A field of one dimension is a curve with its interval; of one with three dimensions the middle slice is drawn.
+    """
     from fillin.plots import panels, style
 
-    chosen = [_slice(plan, number, filled, std) for number in _chosen(plan)]
-    one = len(plan.over) == 1
-    tall = not one and _flat(plan)  # a wide strip wants the whole width
+    fields = [_read_slice(layout, index, filled, std) for index in _choose_fields(layout)]
+    curve = len(layout.field_dims) == 1
+    stacked = not curve and _is_wide(layout)  # a wide strip takes the whole width
     with style():
-        rows, columns = (3 * len(chosen), 1) if tall else (len(chosen), 1 if one else 3)
-        figure, axes = panels(rows, columns, width=9.0 if not one else 8.0, height=1.7 if tall else 2.6)
-        for row, (title, *parts) in enumerate(chosen):
-            own = axes[3 * row : 3 * row + 3, 0] if tall else axes[row]
-            if one:
-                _curve(own[0], plan, title, *parts)
+        rows, columns = (3 * len(fields), 1) if stacked else (len(fields), 1 if curve else 3)
+        figure, axes = panels(rows, columns, width=9.0 if not curve else 8.0, height=1.7 if stacked else 2.6)
+        for row, (title, *parts) in enumerate(fields):
+            panel = axes[3 * row : 3 * row + 3, 0] if stacked else axes[row]
+            if curve:
+                _draw_curve(panel[0], layout, title, *parts)
             else:
-                _maps(figure, own, plan, title, *parts)
-        left_out = int((plan.wanted > 0).sum()) - len(chosen)
+                _draw_maps(figure, panel, layout, title, *parts)
+        left_out = int((layout.cells_to_fill > 0).sum()) - len(fields)
         if left_out > 0:
             figure.supxlabel(f"and {left_out:,} more", fontsize=8)
     return figure
 
 
-def _chosen(plan: FieldPlan) -> list[tuple[int, ...]]:
-    most = np.argsort(-plan.wanted.ravel(), kind="stable")[:_ROWS]
-    most = np.sort(most[plan.wanted.ravel()[most] > 0])
-    return [tuple(int(i) for i in np.unravel_index(k, plan.wanted.shape)) if plan.slices else () for k in most]
+def _choose_fields(layout: GridLayout) -> list[tuple[int, ...]]:
+    counts = layout.cells_to_fill.ravel()
+    largest = np.argsort(-counts, kind="stable")[:_MAX_FIELDS]
+    largest = np.sort(largest[counts[largest] > 0])
+    shape = layout.cells_to_fill.shape
+    return [tuple(int(i) for i in np.unravel_index(k, shape)) if layout.slice_dims else () for k in largest]
 
 
-def _slice(plan: FieldPlan, number: tuple[int, ...], filled: Any, std: Any) -> tuple[str, ndarray, ndarray, ndarray]:
-    """Title, known, filled and deviation; along the last one or two dimensions of the field."""
-    cut = dict(zip(plan.slices, number, strict=True))
-    if len(plan.over) == 3:
-        cut[plan.over[0]] = len(plan.how.axes[0].x) // 2
-    drawn = [dim for dim in plan.variable.dims if dim not in cut]
-    few = {dim: slice(None, None, -(-plan.variable.shape[plan.variable.dims.index(dim)] // _CELLS)) for dim in drawn}
-    at = {**cut, **few}
-    known = computed(plan.variable.values[tuple(at[dim] for dim in plan.variable.dims)], plan.variable)
-    swap = [dim for dim in plan.order if dim in drawn] != drawn
-    mean, doubt = (np.asarray(part[tuple(at[dim] for dim in plan.order)]) for part in (filled, std))
-    title = ", ".join(plan.variable.axes[dim].told(row) for dim, row in cut.items())
-    return title, np.asarray(known), mean.T if swap else mean, doubt.T if swap else doubt
+def _read_slice(
+    layout: GridLayout, index: tuple[int, ...], filled: Any, std: Any
+) -> tuple[str, ndarray, ndarray, ndarray]:
+    """Return title, observed values, filled values and standard deviation along the last dimensions of a field."""
+    variable = layout.variable
+    cut = dict(zip(layout.slice_dims, index, strict=True))
+    if len(layout.field_dims) == 3:
+        cut[layout.field_dims[0]] = len(layout.how.axes[0].x) // 2
+    drawn = [dim for dim in variable.dims if dim not in cut]
+    strides = {dim: slice(None, None, -(-variable.shape[variable.dims.index(dim)] // _MAX_CELLS)) for dim in drawn}
+    at = {**cut, **strides}
+    observed = compute(variable.values[tuple(at[dim] for dim in variable.dims)], variable)
+    swap = [dim for dim in layout.original_dims if dim in drawn] != drawn
+    mean, deviation = (np.asarray(part[tuple(at[dim] for dim in layout.original_dims)]) for part in (filled, std))
+    title = ", ".join(variable.axes[dim].label(row) for dim, row in cut.items())
+    return title, np.asarray(observed), mean.T if swap else mean, deviation.T if swap else deviation
 
 
-def _across(axis: Axis) -> ndarray:
-    shown = axis.shown if axis.shown.dtype.kind in "iufM" else axis.x
-    return shown[:: -(-len(shown) // _CELLS)]
+def _coordinates(axis: Axis) -> ndarray:
+    values = axis.labels if axis.labels.dtype.kind in "iufM" else axis.x
+    return values[:: -(-len(values) // _MAX_CELLS)]
 
 
-def _dated(drawn: Any, axis: Axis) -> None:
-    """Days since the first are labelled by dates of their own calendar, which matplotlib does not know."""
-    first = axis.shown[0]
+def _format_dates(drawn: Any, axis: Axis) -> None:
+    """Label days since the first by dates of their calendar, which matplotlib does not know."""
+    first = axis.labels[0]
     if hasattr(first, "calendar"):
         drawn.set_major_formatter(lambda day, _: (first + timedelta(days=float(day))).strftime("%Y-%m-%d"))
 
 
-def _flat(plan: FieldPlan) -> bool:
-    """Wider than high by far, in cells."""
-    high, wide = (len(axis.x) for axis in plan.how.axes[-2:])
-    return wide > 4 * high
+def _is_wide(layout: GridLayout) -> bool:
+    height, width = (len(axis.x) for axis in layout.how.axes[-2:])
+    return width > 4 * height
 
 
-def _maps(figure: "Figure", axes: ndarray, plan: FieldPlan, title: str, known: ndarray, filled: ndarray, std: ndarray):
-    y, x = plan.how.axes[-2:]
-    inside = filled[np.isfinite(filled)]
-    low, high = np.quantile(inside, [0.005, 0.995]) if len(inside) else (0.0, 1.0)
-    doubt = np.where(std > 0, std, np.nan)
-    top = float(np.nanquantile(doubt, 0.99)) if np.isfinite(doubt).any() else 1.0
-    limits = (low, high, "viridis"), (low, high, "viridis"), (0.0, top, "magma_r")
-    for axis, what, values, (least, most, colours) in zip(
-        axes, ("known", "filled", "deviation"), (known, filled, doubt), limits, strict=True
-    ):
+def _draw_maps(
+    figure: "Figure", axes: ndarray, layout: GridLayout, title: str, observed: ndarray, filled: ndarray, std: ndarray
+) -> None:
+    y, x = layout.how.axes[-2:]
+    finite = filled[np.isfinite(filled)]
+    low, high = np.quantile(finite, [0.005, 0.995]) if len(finite) else (0.0, 1.0)
+    std = np.where(std > 0, std, np.nan)
+    largest_std = float(np.nanquantile(std, 0.99)) if np.isfinite(std).any() else 1.0
+    limits = (low, high, "viridis"), (low, high, "viridis"), (0.0, largest_std, "magma_r")
+    contents = ("observed", observed), ("filled", filled), ("std", std)
+    for axis, (content, values), (vmin, vmax, colours) in zip(axes, contents, limits, strict=True):
         shown = np.ma.masked_invalid(np.asarray(values, dtype=float))
-        drawn = axis.pcolormesh(_across(x), _across(y), shown, shading="nearest", cmap=colours, vmin=least, vmax=most)
-        drawn.set_rasterized(True)
+        mesh = axis.pcolormesh(
+            _coordinates(x), _coordinates(y), shown, shading="nearest", cmap=colours, vmin=vmin, vmax=vmax
+        )
+        mesh.set_rasterized(True)
         axis.set_facecolor("#E6E6E6")
-        figure.colorbar(drawn, ax=axis, fraction=0.05, pad=0.02)
-        name = plan.variable.name
-        axis.set_title(", ".join(word for word in (f"{name} {what}".strip(), title if what == "known" else "") if word))
+        figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.02)
+        words = f"{layout.variable.name} {content}".strip(), title if content == "observed" else ""
+        axis.set_title(", ".join(word for word in words if word))
         axis.set_xlabel(x.name if axis is axes[-1] or len(axes) == 3 else "")
         axis.set_ylabel(y.name if axis is axes[0] else "")
-        _dated(axis.xaxis, x)
-        _dated(axis.yaxis, y)
+        _format_dates(axis.xaxis, x)
+        _format_dates(axis.yaxis, y)
 
 
-def _curve(axis: "Axes", plan: FieldPlan, title: str, known: ndarray, filled: ndarray, std: Float[ndarray, "n"]):
+def _draw_curve(
+    axis: "Axes", layout: GridLayout, title: str, observed: ndarray, filled: ndarray, std: Float[ndarray, "n"]
+) -> None:
     from fillin.plots import BLUE, INK
 
-    x = _across(plan.how.axes[0])
-    axis.fill_between(x, filled - 2 * std, filled + 2 * std, color=BLUE, alpha=0.2, linewidth=0, label="±2 deviations")
+    x = _coordinates(layout.how.axes[0])
+    axis.fill_between(x, filled - 2 * std, filled + 2 * std, color=BLUE, alpha=0.2, linewidth=0, label="±2 std")
     axis.plot(x, np.where(std > 0, filled, np.nan), ".-", color=BLUE, linewidth=1.0, markersize=2, label="filled")
-    axis.plot(x, known, "o", color=INK, markersize=1.8, markeredgewidth=0, label="known")
-    axis.set_title(", ".join(word for word in (plan.variable.name, title) if word))
-    axis.set_xlabel(plan.how.axes[0].name)
-    _dated(axis.xaxis, plan.how.axes[0])
+    axis.plot(x, observed, "o", color=INK, markersize=1.8, markeredgewidth=0, label="observed")
+    axis.set_title(", ".join(word for word in (layout.variable.name, title) if word))
+    axis.set_xlabel(layout.how.axes[0].name)
+    _format_dates(axis.xaxis, layout.how.axes[0])
     axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2)

@@ -44,7 +44,7 @@ class Tiles:
         """The tiles that have a share in any of the cells; the shares of a cell add up to one."""
         lengths = np.array([len(axis.x) for axis in self.axes])
         position = (cells + 0.5) * np.array(self.counts) / lengths - 0.5
-        periodic = [bool(axis.length) for axis in self.axes]
+        periodic = [bool(axis.period) for axis in self.axes]
         for tile in split_into_tiles(position, _EXCLUSIVE, self.counts, periodic):
             yield Piece(tile.rows, tile.corner, tile.share, self._middle(tile.number))
 

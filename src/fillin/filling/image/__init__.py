@@ -1,5 +1,5 @@
-"""Pictures of which part is known, completed: `fillin.complete`, and what `fillin complete` writes."""
+"""Completion of images from part of their pixels: `fillin.complete` and `fillin complete`."""
 
-from fillin.filling.image.api import Completed, complete
+from fillin.filling.image.api import complete
 
-__all__ = ["Completed", "complete"]
+__all__ = ["complete"]

@@ -1,4 +1,4 @@
-"""Pictures of a completion: how uncertain it is, samples side by side, and all of it on one sheet."""
+"""Figures of a completed image: its uncertainty, samples side by side, and a sheet with all of it."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -6,90 +6,90 @@ import numpy as np
 from jaxtyping import Float, UInt8
 from numpy import ndarray
 
-from fillin.filling.image.api import Completed
-from fillin.filling.image.read import Part
+from fillin.filling.image.read import PartialImage
+from fillin.filling.prediction import NumericPrediction
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-UNKNOWN = 0.45, 0.42, 0.60  # the colour of what is not known: one that few pictures have
-_MAP = "viridis"  # even steps of the deviation look even; also in grey, and to all kinds of eyes
-_SAMPLES = 6  # on the sheet
-_GAP = 4  # pixels between samples
+_MISSING_COLOUR = 0.45, 0.42, 0.60  # one that few images have
+_COLOUR_MAP = "viridis"  # perceptually uniform, also in grey and for colour-blind readers
+_MAX_SAMPLES = 6  # on the sheet
+_GAP_PIXELS = 4  # between samples
 
 
-def bytes_of(colours: Float[ndarray, "h w c"]) -> UInt8[ndarray, "h w c"]:
+def to_bytes(colours: Float[ndarray, "h w c"]) -> UInt8[ndarray, "h w c"]:
     """0 … 1 → 0 … 255."""
     return np.round(colours * 255).clip(0, 255).astype(np.uint8)
 
 
-def uncertainty(done: Completed) -> Float[ndarray, "h w"]:
-    """One number a pixel: √ of the mean variance of its channels."""
-    return np.sqrt((done.std**2).mean(2))
+def pixel_std(completed: NumericPrediction) -> Float[ndarray, "h w"]:
+    """Return one number a pixel: the root of the mean variance of its channels."""
+    return np.sqrt((completed.std**2).mean(2))
 
 
-def side_by_side(samples: Float[ndarray, "n h w c"]) -> UInt8[ndarray, "H W c"]:
-    """In a row, or in rows where they are many, on white."""
+def join_samples(samples: Float[ndarray, "n h w c"]) -> UInt8[ndarray, "H W c"]:
+    """Return the samples side by side on white, in several rows where they are many."""
     n, h, w, c = samples.shape
-    columns = n if n <= _SAMPLES else int(np.ceil(np.sqrt(n)))
+    columns = n if n <= _MAX_SAMPLES else int(np.ceil(np.sqrt(n)))
     rows = -(-n // columns)
-    out = np.full((rows * (h + _GAP) - _GAP, columns * (w + _GAP) - _GAP, c), 255, np.uint8)
-    for number, one in enumerate(samples):
-        top, left = number // columns * (h + _GAP), number % columns * (w + _GAP)
-        out[top : top + h, left : left + w] = bytes_of(one)
+    out = np.full((rows * (h + _GAP_PIXELS) - _GAP_PIXELS, columns * (w + _GAP_PIXELS) - _GAP_PIXELS, c), 255, np.uint8)
+    for number, sample in enumerate(samples):
+        top, left = number // columns * (h + _GAP_PIXELS), number % columns * (w + _GAP_PIXELS)
+        out[top : top + h, left : left + w] = to_bytes(sample)
     return out
 
 
-def uncertainty_figure(done: Completed) -> "Figure":
-    """The standard deviation of every pixel, with a legend; its height and width are those of the completion."""
+def draw_std(completed: NumericPrediction) -> "Figure":
+    """Draw the standard deviation of every pixel with a colour bar, in the proportions of the image."""
     from fillin.plots import panels, style
 
-    h, w = done.mean.shape[:2]
-    wide = 4.2 if w >= h else max(2.2, 4.2 * w / h)
+    h, w = completed.mean.shape[:2]
+    width = 4.2 if w >= h else max(2.2, 4.2 * w / h)
     with style():
-        figure, [[axes]] = panels(1, 1, width=wide + 0.9, height=max(1.4, wide * h / w))
-        _deviation(figure, axes, done)
+        figure, [[axes]] = panels(1, 1, width=width + 0.9, height=max(1.4, width * h / w))
+        _show_std(figure, axes, completed)
     return figure
 
 
-def sheet(part: Part, done: Completed, title: str) -> "Figure":
-    """known | completion | the picture, where it was hidden on purpose | uncertainty, and a row of samples."""
+def draw_sheet(image: PartialImage, completed: NumericPrediction, title: str) -> "Figure":
+    """Draw observed pixels | mean | the original where pixels were held out | uncertainty, above a row of samples."""
     from fillin.plots import panels, style
 
-    h, w = done.mean.shape[:2]
-    count = min(len(done.samples), _SAMPLES)
-    last = 3 if part.hidden else 2  # the panel of the uncertainty
-    columns = max(last + (2 if count else 1), count)
+    h, w = completed.mean.shape[:2]
+    n_samples = min(len(completed.samples), _MAX_SAMPLES)
+    last = 3 if image.held_out else 2  # the panel of the uncertainty
+    columns = max(last + (2 if n_samples else 1), n_samples)
     with style():
         side = 2.1
         figure, axes = panels(
-            2 if count else 1, columns, width=side * columns + 0.6, height=max(1.2, side * h / w) + 0.3
+            2 if n_samples else 1, columns, width=side * columns + 0.6, height=max(1.2, side * h / w) + 0.3
         )
         for panel in axes.flat:
             panel.set_axis_off()
-        share = f"{len(part.x) / np.prod(part.shape):.0%}"
-        _show(axes[0, 0], known_pixels(part), f"known ({'coarser' if part.mask is None else share})")
-        _show(axes[0, 1], done.mean, f"completion, {w} × {h}")
-        if part.hidden:
-            _show(axes[0, 2], part.picture / 255, "the picture")
-        _deviation(figure, axes[0, last], done, *axes[0, last + 1 : last + 2])
-        for number in range(count):
-            _show(axes[1, number], done.samples[number], f"sample {number + 1}")
+        share = "coarse" if image.mask is None else f"{len(image.x) / np.prod(image.shape):.0%}"
+        _show(axes[0, 0], show_observed(image), f"observed ({share})")
+        _show(axes[0, 1], completed.mean, f"completed, {w} × {h}")
+        if image.held_out:
+            _show(axes[0, 2], image.colours, "original")
+        _show_std(figure, axes[0, last], completed, *axes[0, last + 1 : last + 2])
+        for number in range(n_samples):
+            _show(axes[1, number], completed.samples[number], f"sample {number + 1}")
         figure.suptitle(title, x=0.01, ha="left", fontsize=10)
     return figure
 
 
-def known_pixels(part: Part) -> Float[ndarray, "h w 3"]:
-    """Known pixels on a flat ground; points that are no pixels as the coarse picture they are."""
-    out = np.broadcast_to(np.array(UNKNOWN), (*part.shape, 3)).copy()
-    if part.mask is not None:
-        out[part.mask] = part.y
+def show_observed(image: PartialImage) -> Float[ndarray, "h w 3"]:
+    """Return the observed pixels on a plain ground; points that are no pixels as the coarse image they form."""
+    out = np.broadcast_to(np.array(_MISSING_COLOUR), (*image.shape, 3)).copy()
+    if image.mask is not None:
+        out[image.mask] = image.y
         return out
     from scipy.spatial import KDTree
 
-    cells = np.argwhere(np.ones(part.shape, bool))
-    return part.y[KDTree(part.x).query(cells)[1]].reshape(*part.shape, -1) + np.zeros(3)
+    cells = np.argwhere(np.ones(image.shape, bool))
+    return image.y[KDTree(image.x).query(cells)[1]].reshape(*image.shape, -1) + np.zeros(3)
 
 
 def _show(axes: "Axes", colours: Float[ndarray, "h w c"], title: str) -> None:
@@ -97,13 +97,13 @@ def _show(axes: "Axes", colours: Float[ndarray, "h w c"], title: str) -> None:
     axes.set_title(title)
 
 
-def _deviation(figure: "Figure", axes: "Axes", done: Completed, blank: "Axes | None" = None) -> None:
-    """The bar is in the `blank` panel beside it, if there is one: or it would push samples below it apart."""
-    drawn = axes.imshow(uncertainty(done), cmap=_MAP, interpolation="nearest", vmin=0)
+def _show_std(figure: "Figure", axes: "Axes", completed: NumericPrediction, empty: "Axes | None" = None) -> None:
+    """Show the standard deviation, with its colour bar in the `empty` panel: else it would push samples apart."""
+    drawn = axes.imshow(pixel_std(completed), cmap=_COLOUR_MAP, interpolation="nearest", vmin=0)
     axes.set_axis_off()
     axes.set_title("uncertainty")
-    where: dict[str, Any] = {"ax": axes, "fraction": 0.046, "pad": 0.03}
-    if blank is not None:
-        where = {"cax": blank.inset_axes((0, 0, 0.06, 1))}
-    bar = figure.colorbar(drawn, **where, label="standard deviation")
+    position: dict[str, Any] = {"ax": axes, "fraction": 0.046, "pad": 0.03}
+    if empty is not None:
+        position = {"cax": empty.inset_axes((0, 0, 0.06, 1))}
+    bar = figure.colorbar(drawn, **position, label="standard deviation")
     bar.outline.set_visible(False)  # type: ignore[operator]

@@ -1,42 +1,48 @@
-"""A picture as a field over its places: any cell of it is answered from the known points around, in bounded memory.
+"""Prediction of pixels from the observed points around them, in bounded memory.
 
-Up to `most` known points are one context. Of more, cells are answered tile by tile, each from the known points nearest
-to its middle; within a gap from fewer that are further apart, and in wider tiles. Tiles start at the first known point,
-so that they move with what is known.
+Up to `n_context` observed points form one context. Of more, cells are predicted tile by tile, each tile from the points
+nearest to its centre; within a gap from fewer points that are further apart, in wider tiles. Tiles start at the first
+observed point, so that they move with the observations.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.spatial import KDTree
+from torch import Tensor
+from torch.distributions import MixtureSameFamily
 
-from fillin.filling.image.query import Moments, ask
-from fillin.filling.image.tiles import Piece, pieces
+from fillin.heads import LatentMixture, ObservedMixture, to_predictive
+from fillin.inference.context import level_and_size
 from fillin.models import Process
 from fillin.models.base import LatentProcess
 from fillin.models.filler import Filler
+from fillin.predictive import GaussianMixture
+from fillin.runtime import Tick
 
-FILLER, OTHERS = 64, 2048  # known points of one context; a filler told more of them sees less of what is near
-_NEAR = 2.0  # distances between known points: as far is no gap
-_PIECE, _LATENT = 2048, 256  # cells asked at once, and of a model with latents
-_TIES = 16  # points that may be as far away as the last of a context
-_WIDE = 0.65  # of a square that holds a context: wider is faster, and no worse on photographs
-_SIDE = 6  # of a tile in pixels, at least
-_STRIP = 1 << 15  # cells that are sorted into tiles at once
-Tick = Callable[[int], object]
+_FILLER_CONTEXT, _OTHER_CONTEXT = 64, 2048  # observed points; more of them dilute the near ones for a filler
+_GAP_DISTANCE = 2.0  # in distances between observed points; cells nearer than that are not in a gap
+_MAX_CELLS, _MAX_LATENT_CELLS = 2048, 256  # predicted at once, the latter by a latent model
+_MAX_TIES = 16  # points that may be as far away as the last of a context
+_TILE_WIDTH = 0.65  # of the square that holds a context; wider is faster, and no worse on photographs
+_MIN_TILE_PIXELS = 6
+_MAX_CELLS_SORTED = 1 << 15  # into tiles at once
+_BLENDED_SHARE = 1 / 6  # of a tile, along each of its edges
+Moments = tuple[Float[ndarray, "b m c"], Float[ndarray, "b m c"]]
 
 
 @dataclass(frozen=True)
-class Field:
-    """Known places x (row, column; a pixel is 1) and colours y of one picture or of several that differ in these alone.
+class PixelContext:
+    """Observed points x (row, column; a pixel is 1) with colours y, of b images that differ in these alone.
 
-    `shape` is that of the picture in pixels, `scale` how many cells a pixel has along each axis; `noise` says whether
-    what would be seen is asked for, or the picture beneath it.
+    `shape` is that of the image in pixels, `scale` the number of cells along each side of a pixel. Predictions include
+    observation noise unless `noise` is False.
     """
 
     model: Process
@@ -46,110 +52,197 @@ class Field:
     y: Float[ndarray, "b n c"]
     noise: bool = True
 
-    def places(self, cells: Int[ndarray, "*m 2"] | Float[ndarray, "*m 2"]) -> Float[ndarray, "*m 2"]:
-        """Where the middles of cells are, in pixels."""
+    def locations(self, cells: Int[ndarray, "*m 2"] | Float[ndarray, "*m 2"]) -> Float[ndarray, "*m 2"]:
+        """Return the centres of cells in pixels."""
         return (cells + 0.5) / self.scale - 0.5
 
-    def at(self, cells: Int[ndarray, "m 2"], blended: bool = True, tick: Tick = lambda done: None) -> Moments:
-        """Mean and deviation of every cell; where tiles that differ are blended, the deviation has that in it. Those
-        that are not blended are three times as wide: few cells are not worth many contexts."""
+    def predict(self, cells: Int[ndarray, "m 2"], blended: bool = True, tick: Tick = lambda done: None) -> Moments:
+        """Return mean and standard deviation of cells, which include the difference between tiles that are blended.
+
+        Tiles that are not blended are three times as wide: few cells are not worth many contexts.
+        """
         mean, square = (np.zeros((len(self.y), len(cells), self.y.shape[2])) for _ in range(2))
-        for rows, share, (m, s), _ in self._asked(cells, blended):
+        for rows, share, (m, s), _ in self._predict_parts(cells, blended):
             mean[:, rows] += share[:, None] * m
             square[:, rows] += share[:, None] * (s**2 + m**2)
             tick(round(share.sum()))
         return mean, np.sqrt(np.maximum(square - mean**2, 0))
 
-    def functions(self, cells: Int[ndarray, "m 2"], n: int) -> Float[ndarray, "n m c"]:
-        """Of a model with latents: what n of them make of the picture."""
-        found = np.zeros((n, len(cells), self.y.shape[2]))
-        for rows, share, _, made in self._asked(cells, True):
-            assert made is not None
-            found[:, rows] += share[:, None] * made[:n]
-        return found
+    def sample_latents(self, cells: Int[ndarray, "m 2"], n: int) -> Float[ndarray, "n m c"]:
+        """Return the function of each of n latent samples of a latent model."""
+        functions = np.zeros((n, len(cells), self.y.shape[2]))
+        for rows, share, _, samples in self._predict_parts(cells, True):
+            assert samples is not None
+            functions[:, rows] += share[:, None] * samples[:n]
+        return functions
 
-    def _asked(self, cells: Int[ndarray, "m 2"], blended: bool) -> Iterator[tuple[ndarray, ndarray, Moments, Any]]:
-        """Rows of cells, the share of an answer in what is told of each, and the answer."""
-        for field, own, part in self._layers(cells, blended):
-            for rows, share, middle in field._pieces(cells[own], blended):
-                known = field.around(middle)
-                for start in range(0, len(rows), self._piece):
-                    some = rows[start : start + self._piece]
-                    told, made = field._ask(known, cells[own[some]])
-                    yield own[some], part[some] * share[start : start + self._piece], told, made
+    def _predict_parts(
+        self, cells: Int[ndarray, "m 2"], blended: bool
+    ) -> Iterator[tuple[ndarray, ndarray, Moments, Any]]:
+        """Yield rows of cells, the share of this prediction in each of them, and the prediction."""
+        n = max(1, (_MAX_LATENT_CELLS if isinstance(self.model, LatentProcess) else _MAX_CELLS) // len(self.y))
+        for context, layer, layer_share in self._layers(cells, blended):
+            for rows, share, centre in context._tiles(cells[layer], blended):
+                nearest = context.nearest(centre)
+                xc = self.normalise(context.x[nearest])
+                for start in range(0, len(rows), n):
+                    part = rows[start : start + n]
+                    xt = self.normalise(self.locations(cells[layer[part]]))
+                    yc = context.y[:, nearest]
+                    moments, samples = predict_colours(self.model, xc, yc, xt, context.spread, self.noise)
+                    yield layer[part], layer_share[part] * share[start : start + n], moments, samples
 
     def _layers(
         self, cells: Int[ndarray, "m 2"], blended: bool
-    ) -> "Iterator[tuple[Field, Int[ndarray, '_'], Float[ndarray, '_']]]":
-        """What answers a cell, and in which share: the wider the gap it lies in, the fewer known points and the wider
-        tiles, so that it sees around the gap, and not a thin strip of its edge."""
+    ) -> "Iterator[tuple[PixelContext, Int[ndarray, '_'], Float[ndarray, '_']]]":
+        """Yield contexts with the cells that they predict, and their share in each.
+
+        The wider the gap of a cell, the fewer points in its context and the wider its tile, so that it sees all sides
+        of the gap and not a thin strip of its edge.
+        """
         if self._tree is None:
             yield self, np.arange(len(cells)), np.ones(len(cells))
             return
-        far = np.asarray(self._tree.query(self.places(cells))[0])
-        level = np.log2(np.maximum(far / (_NEAR * self.apart), 1))
+        distance = np.asarray(self._tree.query(self.locations(cells))[0])
+        level = np.log2(np.maximum(distance / (_GAP_DISTANCE * self.spacing), 1))
         level = level if blended else np.round(level)
         for number in range(int(np.ceil(level.max(initial=0))) + 1):
             share = np.maximum(1 - np.abs(level - number), 0)
             rows = np.flatnonzero(share)
             if len(rows):
-                yield self._thinned(number), rows, share[rows]
+                yield self._thin(number), rows, share[rows]
 
-    def _thinned(self, level: int) -> "Field":
-        """With the first known point alone of every square that is 2^level points wide."""
+    def _thin(self, level: int) -> "PixelContext":
+        """Keep the first observed point of every square that is 2^level points wide."""
         if not level:
             return self
-        squares = np.floor((self.x - self.x.min(0)) / (self.apart * 2**level)).astype(int)
+        squares = np.floor((self.x - self.x.min(0)) / (self.spacing * 2**level)).astype(int)
         rows = np.sort(np.unique(squares, axis=0, return_index=True)[1])
         return replace(self, x=self.x[rows], y=self.y[:, rows])
 
-    @cached_property
-    def apart(self) -> float:
-        """From one known point to the next, were they spread evenly; in pixels."""
-        return float(np.sqrt(np.prod(self.shape) / len(self.x)))
-
-    def _ask(self, known: Int[ndarray, "k"], cells: Int[ndarray, "m 2"]):
-        xc, xt = self.told(self.x[known]), self.told(self.places(cells))
-        return ask(self.model, xc, self.y[:, known], xt, self.spread, self.noise)
-
-    def told(self, x: Float[ndarray, "m 2"]) -> Float[ndarray, "m 2"]:
-        """As `data.images.pixel_locations` has it: the longer side from −2 to 2."""
+    def normalise(self, x: Float[ndarray, "m 2"]) -> Float[ndarray, "m 2"]:
+        """Return the locations that models see: the longer side from −2 to 2, as in `fillin.data.images`."""
         return (2 * x + 1 - np.array(self.shape)) * (2 / max(self.shape))
+
+    @cached_property
+    def spacing(self) -> float:
+        """Distance between neighbouring observed points in pixels, were they spread evenly."""
+        return float(np.sqrt(np.prod(self.shape) / len(self.x)))
 
     @cached_property
     def spread(self) -> Float[ndarray, "c"]:
         return np.ptp(self.y, (0, 1)) if self.y.size else np.zeros(self.y.shape[2])
 
     @cached_property
-    def most(self) -> int:
-        return FILLER if isinstance(self.model, Filler) else OTHERS
-
-    @cached_property
-    def _piece(self) -> int:
-        return max(1, (_LATENT if isinstance(self.model, LatentProcess) else _PIECE) // len(self.y))
-
-    @cached_property
-    def side(self) -> int:
-        """Of a tile in cells: it has two fifths of its context within, were that spread evenly."""
-        return self.scale * max(_SIDE, int(_WIDE * self.apart * np.sqrt(self.most)))
+    def n_context(self) -> int:
+        return _FILLER_CONTEXT if isinstance(self.model, Filler) else _OTHER_CONTEXT
 
     @cached_property
     def _tree(self) -> KDTree | None:
-        return KDTree(self.x) if len(self.x) > self.most else None
+        return KDTree(self.x) if len(self.x) > self.n_context else None
 
-    def around(self, middle: Float[ndarray, "2"]) -> Int[ndarray, "k"]:
-        """The `most` nearest known points; of those equally far, as on a grid, the first ones."""
+    def nearest(self, centre: Float[ndarray, "2"]) -> Int[ndarray, "k"]:
+        """Return the context of a tile: the nearest observed points, the first ones of those at equal distance."""
         if self._tree is None:
             return np.arange(len(self.x))
-        far, rows = map(np.asarray, self._tree.query(middle, min(self.most + _TIES, len(self.x))))
-        return np.sort(rows[np.lexsort((rows, np.round(far, 6)))[: self.most]])
+        distance, rows = map(np.asarray, self._tree.query(centre, min(self.n_context + _MAX_TIES, len(self.x))))
+        return np.sort(rows[np.lexsort((rows, np.round(distance, 6)))[: self.n_context]])
 
-    def _pieces(self, cells: Int[ndarray, "m 2"], blended: bool) -> Iterator[Piece]:
-        """Rows of cells, their share in the answer, and the middle of what they are answered from."""
+    def _tiles(self, cells: Int[ndarray, "m 2"], blended: bool) -> "Iterator[SquareTile]":
+        """Yield tiles, with centres in pixels; each has two fifths of its context within, were that spread evenly."""
         if self._tree is None:
-            yield Piece(np.arange(len(cells)), np.ones(len(cells)), np.zeros(2))
+            yield SquareTile(np.arange(len(cells)), np.ones(len(cells)), np.zeros(2))
             return
         start = np.round(self.x.min(0) * self.scale).astype(int)
-        for first in range(0, len(cells), _STRIP):
-            for piece in pieces(cells[first : first + _STRIP], start, self.side * (1 if blended else 3), blended):
-                yield Piece(first + piece.rows, piece.share, self.places(piece.middle))
+        side = self.scale * max(_MIN_TILE_PIXELS, int(_TILE_WIDTH * self.spacing * np.sqrt(self.n_context)))
+        for first in range(0, len(cells), _MAX_CELLS_SORTED):
+            strip = cells[first : first + _MAX_CELLS_SORTED]
+            for tile in square_tiles(strip, start, side if blended else 3 * side, blended):
+                yield SquareTile(first + tile.rows, tile.share, self.locations(tile.centre))
+
+
+class SquareTile(NamedTuple):
+    """Rows of the cells that a tile predicts, its share in each, and its centre."""
+
+    rows: Int[ndarray, "m"]
+    share: Float[ndarray, "m"]
+    centre: Float[ndarray, "2"]
+
+
+def square_tiles(
+    cells: Int[ndarray, "n 2"], start: Int[ndarray, "2"], side: int, blended: bool = True
+) -> Iterator[SquareTile]:
+    """Yield the tiles that have a share in any of the cells; tile (0, 0) begins at `start`.
+
+    The shares of a cell change smoothly and add up to 1. Tiles overlap a little; those of `filling.grid` overlap up to
+    their centres, as wide gaps between sparse cells need. Pixels are many and close, and each prediction costs time.
+    """
+    position = (cells + 0.5 - start) / side
+    tile = np.floor(position).astype(int)
+    within = position - tile
+    low, high = within < _BLENDED_SHARE, within > 1 - _BLENDED_SHARE
+    edge = np.where(low, within, 1 - within) / (2 * _BLENDED_SHARE) + 0.5  # ½ on the edge, 1 where the blend ends
+    share = np.where((low | high) & blended, edge**2 * (3 - 2 * edge), 1.0)
+    near = np.stack([tile, tile + high.astype(int) - low], 1)  # [n 2 axis]
+    parts = np.stack([share, 1 - share], 1)
+    corners = np.stack([near[:, [a, b], [0, 1]] for a in (0, 1) for b in (0, 1)], 1)  # [n 4 axis]
+    weight = np.stack([parts[:, a, 0] * parts[:, b, 1] for a in (0, 1) for b in (0, 1)], 1)
+    row, corner = np.nonzero(weight)
+    tiles, number = np.unique(corners[row, corner], axis=0, return_inverse=True)
+    order = np.argsort(number.ravel(), kind="stable")
+    ends = np.cumsum(np.bincount(number.ravel(), minlength=len(tiles)))
+    for index, group in zip(tiles, np.split(order, ends[:-1]), strict=True):
+        yield SquareTile(row[group], weight[row[group], corner[group]], (index + 0.5) * side + start - 0.5)
+
+
+@torch.inference_mode()
+def predict_colours(
+    model: Process,
+    xc: Float[ndarray, "n 2"],
+    yc: Float[ndarray, "b n c"],
+    xt: Float[ndarray, "m 2"],
+    spread: Float[ndarray, "c"] | float = 0.0,
+    noise: bool = True,
+) -> tuple[Moments, Float[ndarray, "k m c"] | None]:
+    """Return means and standard deviations at xt, given colours yc of b images at xc.
+
+    For a latent model, also return the function of each latent sample for the first image. A model with one output
+    predicts every channel as a task of its own; one with three sees grey three times, and its outputs are averaged. A
+    filler sees colours in units of the observed ones, `spread` being that of the whole image, and may leave out the
+    noise; other models see colours as they are.
+    """
+    b, n, c = yc.shape
+    by_channel = model.dim_y == 1
+    tasks = yc.transpose(0, 2, 1).reshape(b * c, n, 1) if by_channel else np.broadcast_to(yc, (b, n, model.dim_y))
+    level, size = np.zeros(1), np.ones(1)
+    if isinstance(model, Filler):
+        level, size = level_and_size(tasks[..., 0].T, np.tile(np.broadcast_to(spread, c), b))
+    level, size = level[:, None, None], size[:, None, None]
+    normalised = torch.from_numpy(((tasks - level) / size).astype(np.float32))
+    distribution = model(_to_tensor(xc, len(tasks)), normalised, _to_tensor(xt, len(tasks)))
+    distribution = getattr(distribution, "marginals", distribution)
+    distribution = distribution.clean if isinstance(distribution, ObservedMixture) and not noise else distribution
+
+    def to_channels(values: Float[ndarray, "t m dy"]) -> Float[ndarray, "b m c"]:
+        if by_channel:
+            return values[..., 0].reshape(b, c, -1).transpose(0, 2, 1)
+        return values if c == model.dim_y else values.mean(-1, keepdims=True)
+
+    mean, std = _moments(distribution)
+    functions = None
+    if isinstance(distribution, LatentMixture):
+        functions = np.concatenate([to_channels(f.double().numpy())[:1] for f in distribution.given.mean])
+    return (to_channels(level + size * mean), to_channels(size * std)), functions
+
+
+def _moments(distribution) -> tuple[Float[ndarray, "t m dy"], Float[ndarray, "t m dy"]]:
+    """Return mean and standard deviation, of a mixture without its rare components."""
+    if not isinstance(distribution, MixtureSameFamily):
+        return distribution.mean.double().numpy(), distribution.stddev.double().numpy()
+    mixture = to_predictive(distribution)
+    assert isinstance(mixture, GaussianMixture)
+    return mixture.moments()
+
+
+def _to_tensor(values: Float[ndarray, "n 2"], tasks: int) -> Float[Tensor, "t n 2"]:
+    return torch.from_numpy(np.ascontiguousarray(values, np.float32)).expand(tasks, -1, -1)

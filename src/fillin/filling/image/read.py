@@ -1,8 +1,9 @@
-"""What is known of a picture: some pixels, all but a part of it, what a mask says, what is not transparent."""
+"""Images of which some pixels are observed: by a mask, a pattern, transparency, or NaN."""
 
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,108 +12,136 @@ from numpy import ndarray
 
 from fillin.data.images import Pattern, to_colours
 from fillin.data.images.image_files import read_image
-from fillin.errors import InputError, choose
+from fillin.errors import InputError, InputTypeError, choose
 
-HIDE = {"bottom": "top", "top": "bottom", "left": "right", "right": "left", "hole": "hole"}  # what is then known
+OBSERVED_BY_HIDDEN = {"bottom": "top", "top": "bottom", "left": "right", "right": "left", "hole": "hole"}
 
 
 @dataclass(frozen=True)
-class Part:
-    """A picture and its known points: x in rows and columns (a pixel is 1), y from 0 to 1. `mask` says which pixels
-    these are; None where they are no pixels. What is hidden on purpose is there to be compared with."""
+class PartialImage:
+    """An image, and its observed points: x in rows and columns (a pixel is 1), y from 0 to 1.
 
-    picture: UInt8[ndarray, "h w c"]
+    `mask` tells which pixels are observed; None where the points are no pixels. With `held_out`, the colours of all
+    pixels are there to compare predictions with.
+    """
+
+    colours: Float[ndarray, "h w c"]
     x: Float[ndarray, "n 2"]
     y: Float[ndarray, "n c"]
     mask: Bool[ndarray, "h w"] | None
-    hidden: bool
+    held_out: bool = False
     notes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
-        return self.picture.shape[:2]
+        return self.colours.shape[:2]
 
 
-def read_part(
+def read_file(
     path: Path, keep: float | None, know: str | None, hide: str | None, mask: str | None, scale: int, seed: int
-) -> Part:
+) -> PartialImage:
+    """Read an image file; at most one of `keep`, `know`, `hide` and `mask` tells which pixels are observed."""
     picture = read_image(path)
-    clear, notes = _transparency(path)
-    if clear is None:
-        clear = np.zeros(picture.shape[:2], bool)
-    given = [
-        name for name, value in (("keep", keep), ("know", know), ("hide", hide), ("mask", mask)) if value is not None
-    ]
+    transparent, notes = _read_transparency(path, picture.shape[:2])
+    options = {"keep": keep, "know": know, "hide": hide, "mask": mask}
+    given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
-        raise InputError(f"--{given[0]} and --{given[1]} both say what is known; leave one out")
+        raise InputError(f"--{given[0]} and --{given[1]} both choose the observed pixels; leave one out")
     if mask is not None:
-        return by_mask(picture, _read_mask(Path(mask), picture.shape[:2]) & ~clear, False, notes, f"--mask {mask}")
+        observed = _read_mask(Path(mask), picture.shape[:2]) & ~transparent
+        return observe_mask(picture, observed, False, notes, f"--mask {mask}")
     if not given:
-        if not clear.any() and scale == 1:
+        if not transparent.any() and scale == 1:
             raise InputError(
-                f"{path}: nothing is missing: no pixel is fully transparent. Say what is known with --keep 0.1, --hide "
-                "bottom, --know 'grid 4' or --mask m.png, or enlarge it with --scale 4"
+                f"{path}: nothing is missing: no pixel is fully transparent. Choose the observed pixels with --keep "
+                "0.1, --hide bottom, --know 'grid 4' or --mask m.png, or enlarge the image with --scale 4"
             )
-        return by_mask(picture, ~clear, False, notes, str(path))
-    pattern = _pattern(keep, know, hide)
-    if pattern.name == "coarse" and clear.any():
-        raise InputError(f"{path} has transparent pixels, and 'coarse' wants them all; use another pattern")
-    return by_pattern(picture, pattern, seed, clear, notes, str(path))
+        return observe_mask(picture, ~transparent, False, notes, str(path))
+    pattern = _choose_pattern(keep, know, hide)
+    if pattern.name == "coarse" and transparent.any():
+        raise InputError(f"{path} has transparent pixels, and 'coarse' needs all pixels; use another pattern")
+    return observe_pattern(picture, pattern, seed, transparent, notes, str(path))
 
 
-def by_pattern(
-    picture: UInt8[ndarray, "h w c"], pattern: Pattern, seed: int, clear: Bool[ndarray, "h w"],
-    notes: tuple[str, ...] = (), where: str = "the picture",
-) -> Part:  # fmt: skip
-    """What a pattern leaves known of what is not `clear`."""
-    numbers = torch.Generator().manual_seed(seed)
+def observe_pattern(
+    picture: UInt8[ndarray, "h w c"], pattern: Pattern, seed: int, missing: Bool[ndarray, "h w"],
+    notes: tuple[str, ...] = (), source: str = "the image",
+) -> PartialImage:  # fmt: skip
+    """Observe the points of a pattern, except `missing` pixels."""
+    generator = torch.Generator().manual_seed(seed)
     if pattern.name == "coarse":
-        place, colour = pattern(to_colours(picture)[None], numbers)
+        location, colour = pattern(to_colours(picture)[None], generator)
         h, w = picture.shape[:2]
-        x = (place[0].double().numpy() * max(h, w) / 2 + np.array([h, w]) - 1) / 2
-        return Part(picture, x, colour[0].double().numpy() + 0.5, None, True, notes)
-    chosen = pattern.mask((1, *picture.shape[:2]), numbers)[0].numpy()
-    return by_mask(picture, chosen & ~clear, not clear.any(), notes, where)
+        x = (location[0].double().numpy() * max(h, w) / 2 + np.array([h, w]) - 1) / 2
+        return PartialImage(picture / 255, x, colour[0].double().numpy() + 0.5, None, True, notes)
+    observed = pattern.mask((1, *picture.shape[:2]), generator)[0].numpy()
+    return observe_mask(picture, observed & ~missing, not missing.any(), notes, source)
 
 
-def _pattern(keep: float | None, know: str | None, hide: str | None) -> Pattern:
+def observe_mask(
+    picture: UInt8[ndarray, "h w c"], mask: Bool[ndarray, "h w"], held_out: bool, notes: tuple[str, ...], source: str
+) -> PartialImage:
+    """Observe the pixels of a mask."""
+    if not mask.any():
+        raise InputError(f"{source}: no pixel is observed, so there is nothing to complete from; white is observed")
+    return PartialImage(picture / 255, np.argwhere(mask).astype(float), picture[mask] / 255, mask, held_out, notes)
+
+
+def read_array(image: Any, known: Any) -> PartialImage:
+    """Read an array of bytes, or of numbers from 0 to 1 with NaN where missing."""
+    pixels = np.asarray(image)
+    if pixels.dtype.kind not in "buif":
+        raise InputTypeError(f"image must be an array of numbers, got {type(image).__name__} of {pixels.dtype}")
+    pixels = pixels[..., None] if pixels.ndim == 2 else pixels
+    if pixels.ndim != 3 or pixels.shape[2] not in (1, 3) or not pixels.size:
+        raise InputError(f"image must be h × w, h × w × 1 or h × w × 3, got shape {np.shape(image)}")
+    if pixels.dtype.kind in "ui":
+        pixels = pixels / 255
+    pixels = pixels.astype(float)
+    present = np.asarray(~np.isnan(pixels).any(2))
+    mask = present if known is None else np.asarray(known)
+    if mask.shape != pixels.shape[:2] or mask.dtype.kind != "b":
+        raise InputError(
+            f"known must be True or False for each of {pixels.shape[0]} × {pixels.shape[1]} pixels, got "
+            f"{mask.dtype} of shape {mask.shape}"
+        )
+    if (mask & ~present).any():
+        row, column = np.argwhere(mask & ~present)[0]
+        raise InputError(f"image is NaN at row {row}, column {column}, where known is True; set known to False there")
+    if ((pixels[mask] < 0) | (pixels[mask] > 1)).any():
+        raise InputError("image must have colours from 0 to 1, or bytes from 0 to 255; divide it by its largest value")
+    return PartialImage(pixels, np.argwhere(mask).astype(float), pixels[mask], mask)
+
+
+def _choose_pattern(keep: float | None, know: str | None, hide: str | None) -> Pattern:
     if keep is not None:
         if not 0 < keep < 1:
-            raise InputError(f"--keep is a share of the pixels, between 0 and 1, got {keep:g}")
+            raise InputError(f"--keep must be a share of the pixels, between 0 and 1, got {keep:g}")
         return Pattern("random", keep)
     if hide is not None:
-        return Pattern(HIDE[choose("part to --hide", hide, HIDE)])
+        return Pattern(OBSERVED_BY_HIDDEN[choose("part to --hide", hide, OBSERVED_BY_HIDDEN)])
     if not know or not know.strip():
         raise InputError("--know: the pattern is empty; write for example 'grid 4'")
     return Pattern.read(know)
 
 
-def by_mask(
-    picture: UInt8[ndarray, "h w c"], mask: Bool[ndarray, "h w"], hidden: bool, notes: tuple[str, ...], where: str
-) -> Part:
-    """The pixels of a mask."""
-    if not mask.any():
-        raise InputError(f"{where}: no pixel is known, so there is nothing to complete from; in a mask white is known")
-    return Part(picture, np.argwhere(mask).astype(float), picture[mask] / 255, mask, hidden, notes)
-
-
 def _read_mask(path: Path, shape: tuple[int, int]) -> Bool[ndarray, "h w"]:
-    """True where it is white."""
-    found = read_image(path)
-    if found.shape[:2] != shape:
-        (h, w), (rows, columns) = shape, found.shape[:2]
-        raise InputError(f"--mask {path} is {columns} × {rows}, the picture {w} × {h}; they must be of one size")
-    return found.mean(2) > 127
+    """Return True where the mask is white."""
+    mask = read_image(path)
+    if mask.shape[:2] != shape:
+        (h, w), (rows, columns) = shape, mask.shape[:2]
+        raise InputError(f"--mask {path} is {columns} × {rows}, the image {w} × {h}; they must have the same size")
+    return mask.mean(2) > 127
 
 
-def _transparency(path: Path) -> tuple[Bool[ndarray, "h w"] | None, tuple[str, ...]]:
-    """Which pixels are fully transparent, and what became of those that are so in part."""
+def _read_transparency(path: Path, shape: tuple[int, int]) -> tuple[Bool[ndarray, "h w"], tuple[str, ...]]:
+    """Return which pixels are fully transparent, and a note on those that are partly so."""
     from PIL import Image
 
     with warnings.catch_warnings(action="ignore"), Image.open(path, formats=("PNG", "JPEG")) as picture:
         if "A" not in picture.getbands() and "transparency" not in picture.info:
-            return None, ()
+            return np.zeros(shape, bool), ()
         alpha = np.asarray(picture.convert("RGBA").getchannel("A"))
-    some = int(((alpha > 0) & (alpha < 255)).sum())
-    notes = (f"{some:,} pixels are partly transparent: they are laid on white, and known",) if some else ()
+    partly = int(((alpha > 0) & (alpha < 255)).sum())
+    notes = (f"{partly:,} pixels are partly transparent: laid on white and observed",) if partly else ()
     return alpha == 0, notes

@@ -1,118 +1,130 @@
-"""A picture of what was filled, and how surely."""
+"""Figure of filled series: observed points, predictions and their intervals."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy import ndarray
 
-from fillin.filling.api import Plan
 from fillin.filling.prediction import NumericPrediction
 from fillin.filling.series.infer_roles import SeriesRoles
+from fillin.filling.series.new_rows import NewRows
+from fillin.filling.series.run import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PANELS = 6
-_MARKS = 20_000  # points that are drawn one by one
-_BANDS = ("low", "high", 0.16, None), ("lower_quartile", "upper_quartile", 0.26, 0.5)
+_MAX_PANELS = 6
+_MAX_POINTS = 20_000  # drawn one by one
 
 
-def draw(plan: Plan, filled: dict[str, NumericPrediction]) -> "Figure":
-    """A panel for each column and group: known points, filled ones with the central half and the band."""
+def draw_series(
+    roles: SeriesRoles, new: NewRows, series: list[Series], prediction: Mapping[str, NumericPrediction], level: float
+) -> "Figure":
+    """Draw a panel for each column and group with most predictions, with the quartiles and the interval of `level`."""
     from fillin.plots import panels, style
 
-    roles, chosen = plan.roles, _chosen(plan, filled)
+    chosen = _choose_panels(roles, series, prediction)
     with style():
         figure, axes = panels(len(chosen), 1, width=9.0, height=2.6 if len(chosen) > 1 else 3.4)
         for axis, (column, number) in zip(axes[:, 0], chosen, strict=True):
-            group = roles.groups[number]
-            _panel(axis, plan, column, number, filled[column])
-            title = column if not group.name else f"{column}, {group.name}"
-            axis.set_title(title)
+            group = roles.groups[number].name
+            _draw_panel(axis, roles, new, column, number, prediction[column], level)
+            axis.set_title(column if not group else f"{column}, {group}")
             axis.set_xlabel(roles.x.name if axis is axes[-1, 0] else "")
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2)
-        left_out = len({(one.column, one.group) for one in plan.series}) - len(chosen)
+        left_out = len({(each.column, each.group) for each in series}) - len(chosen)
         if left_out:
             figure.supxlabel(f"and {left_out:,} more", fontsize=8)
     return figure
 
 
-def _chosen(plan: Plan, filled: dict[str, NumericPrediction]) -> list[tuple[str, int]]:
-    """The (column, group)s in which most was filled, in their order."""
-    number = {group.name: i for i, group in enumerate(plan.roles.groups)}
-    most = sorted(plan.series, key=lambda one: -len(one.at))[:_PANELS]
-    return [(one.column, number[one.group]) for one in plan.series if one in most and one.column in filled]
+def _choose_panels(
+    roles: SeriesRoles, series: list[Series], prediction: Mapping[str, NumericPrediction]
+) -> list[tuple[str, int]]:
+    """Return (column, group number) of the series with most predictions, in their order."""
+    number = {group.name: i for i, group in enumerate(roles.groups)}
+    longest = sorted(series, key=lambda each: -len(each.at))[:_MAX_PANELS]
+    return [(each.column, number[each.group]) for each in series if each in longest and each.column in prediction]
 
 
-def _panel(axis: "Axes", plan: Plan, name: str, number: int, filled: NumericPrediction) -> None:
+def _draw_panel(
+    axis: "Axes", roles: SeriesRoles, new: NewRows, name: str, number: int, prediction: NumericPrediction, level: float
+) -> None:
     from fillin.plots import BLUE, INK
 
-    roles, rows = plan.roles, plan.roles.table.n_rows
+    n_rows = roles.table.n_rows
     column, group = roles.table.column(name), roles.groups[number]
-    x = _across(roles, plan.new.x)
-    known = group.rows[~column.missing[group.rows]]
-    mine = np.zeros(rows + len(plan.new.x), dtype=bool)
-    mine[group.rows] = True
-    mine[rows + np.flatnonzero(plan.new.group == number)] = True
-    own = np.flatnonzero(mine[filled.rows])
-    line, alone = _line(x, column.values, known, filled, own)
-    for low, high, alpha, share in _BANDS:
-        label = f"{plan.asked.level if share is None else share:.0%}"
-        axis.fill_between(line["x"], line[low], line[high], color=BLUE, alpha=alpha, linewidth=0, label=label)
+    x = _x_values(roles, new.x)
+    observed = group.rows[~column.missing[group.rows]]
+    in_group = np.zeros(n_rows + len(new.x), dtype=bool)
+    in_group[group.rows] = True
+    in_group[n_rows + np.flatnonzero(new.group == number)] = True
+    predicted = np.flatnonzero(in_group[prediction.rows])
+    line, isolated = _gap_lines(x, column.values, observed, prediction, predicted)
+    for low, high, alpha, coverage in (("low", "high", 0.16, level), ("lower_quartile", "upper_quartile", 0.26, 0.5)):
+        axis.fill_between(
+            line["x"], line[low], line[high], color=BLUE, alpha=alpha, linewidth=0, label=f"{coverage:.0%}"
+        )
     axis.plot(line["x"], line["mean"], color=BLUE, linewidth=1.0, zorder=3, label="filled")
-    at = x[filled.rows[alone]]  # a band of one place is hardly seen
-    axis.vlines(at, filled.low[alone], filled.high[alone], color=BLUE, linewidth=0.8, alpha=0.6)
-    axis.plot(at, filled.mean[alone], "o", color=BLUE, markersize=2.4, zorder=4)
-    few = known[np.unique(np.linspace(0, len(known) - 1, _MARKS).astype(int))]
-    size = float(np.clip(60 / np.sqrt(len(known)), 0.8, 3.2))
-    axis.plot(x[few], column.values[few], "o", color=INK, markersize=size, markeredgewidth=0, zorder=5, label="known")
-    _heights(axis, column.values[known], filled, own)
+    at = x[prediction.rows[isolated]]  # the interval of a single point would hardly be visible
+    axis.vlines(at, prediction.low[isolated], prediction.high[isolated], color=BLUE, linewidth=0.8, alpha=0.6)
+    axis.plot(at, prediction.mean[isolated], "o", color=BLUE, markersize=2.4, zorder=4)
+    drawn = observed[np.unique(np.linspace(0, len(observed) - 1, _MAX_POINTS).astype(int))]
+    size = float(np.clip(60 / np.sqrt(len(observed)), 0.8, 3.2))
+    axis.plot(
+        x[drawn], column.values[drawn], "o", color=INK, markersize=size, markeredgewidth=0, zorder=5, label="observed"
+    )
+    _set_limits(axis, column.values[observed], prediction, predicted)
 
 
-def _across(roles: SeriesRoles, new: ndarray) -> ndarray:
-    """Places of all rows, those of the table first, as matplotlib draws them."""
-    both = np.concatenate([roles.x.values, new])
-    return both.astype("datetime64[us]") if roles.x.clock is not None else both
+def _x_values(roles: SeriesRoles, new: ndarray) -> ndarray:
+    """Return the x of all rows, new ones last, as matplotlib draws them."""
+    values = np.concatenate([roles.x.values, new])
+    return values.astype("datetime64[us]") if roles.x.clock is not None else values
 
 
-def _line(
-    x: ndarray, values: ndarray, known: ndarray, filled: NumericPrediction, own: ndarray
+def _gap_lines(
+    x: ndarray, values: ndarray, observed: ndarray, prediction: NumericPrediction, predicted: ndarray
 ) -> tuple[dict[str, ndarray], ndarray]:
-    """Every gap with the known point on either side, where the band is no wider than that, and NaN between gaps; and
-    those of `own` that are alone in their gap."""
-    place = np.concatenate([x[known], x[filled.rows[own]]])
-    order = np.argsort(place, kind="stable")
-    blank = _longest(order >= len(known))
-    beside = blank | np.roll(blank, 1) | np.roll(blank, -1)
-    beside[0], beside[-1] = blank[:2].any(), blank[-2:].any()
-    beside &= blank | (order < len(known))
-    keep = beside | np.append(False, beside[:-1])  # one that is not beside a gap ends it
-    found = {"x": place[order][keep]}
+    """Return the lines to draw, and which of `predicted` are alone in their gap.
+
+    A line covers a gap and the observed point on either side of it, where the interval has no width; NaN separates
+    gaps.
+    """
+    location = np.concatenate([x[observed], x[prediction.rows[predicted]]])
+    order = np.argsort(location, kind="stable")
+    missing = _longest_gaps(order >= len(observed))
+    beside = missing | np.roll(missing, 1) | np.roll(missing, -1)
+    beside[0], beside[-1] = missing[:2].any(), missing[-2:].any()
+    beside &= missing | (order < len(observed))
+    keep = beside | np.append(False, beside[:-1])  # a point that is not beside a gap ends it
+    lines = {"x": location[order][keep]}
     for name in ("mean", "low", "high", "lower_quartile", "upper_quartile"):
-        every = np.concatenate([values[known], getattr(filled, name)[own]])[order]
-        found[name] = np.where(beside, every, np.nan)[keep]
-    alone = blank & ~np.append(False, blank[:-1]) & ~np.append(blank[1:], False)
-    return found, own[order[alone] - len(known)]
+        both = np.concatenate([values[observed], getattr(prediction, name)[predicted]])[order]
+        lines[name] = np.where(beside, both, np.nan)[keep]
+    isolated = missing & ~np.append(False, missing[:-1]) & ~np.append(missing[1:], False)
+    return lines, predicted[order[isolated] - len(observed)]
 
 
-def _longest(blank: ndarray) -> ndarray:
-    """As many of the runs of blanks as can be drawn; the longest, for the others could not be seen."""
-    if blank.sum() <= _MARKS:
-        return blank
-    run = np.cumsum(np.diff(blank, prepend=False))  # odd: a run of blanks
+def _longest_gaps(missing: ndarray) -> ndarray:
+    """Return as many gaps as can be drawn: the longest, since shorter ones would not be visible."""
+    if missing.sum() <= _MAX_POINTS:
+        return missing
+    run = np.cumsum(np.diff(missing, prepend=False))  # odd in a gap
     length = np.bincount(run)
     length[::2] = 0
     longest = np.argsort(-length, kind="stable")
-    drawn = np.cumsum(length[longest]) <= _MARKS
+    drawn = np.cumsum(length[longest]) <= _MAX_POINTS
     drawn[0] = True
-    return blank & np.isin(run, longest[drawn])
+    return missing & np.isin(run, longest[drawn])
 
 
-def _heights(axis: "Axes", known: ndarray, filled: NumericPrediction, own: ndarray) -> None:
-    """All of what is known and most of the bands: one place that is anyone's guess does not flatten the rest."""
-    ends = np.concatenate([filled.low[own], filled.high[own]])
-    low, high = np.quantile(ends, [0.02, 0.98]) if len(ends) else (known.min(), known.max())
-    low, high = min(low, known.min()), max(high, known.max())
+def _set_limits(axis: "Axes", observed: ndarray, prediction: NumericPrediction, predicted: ndarray) -> None:
+    """Show all observed values and most intervals: a few very wide ones must not flatten the rest."""
+    ends = np.concatenate([prediction.low[predicted], prediction.high[predicted]])
+    low, high = np.quantile(ends, [0.02, 0.98]) if len(ends) else (observed.min(), observed.max())
+    low, high = min(low, observed.min()), max(high, observed.max())
     if low < high:
         axis.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import ndarray
 
-from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
+from fillin.filling.prediction import ClassPrediction, NumericPrediction, Prediction
 from fillin.filling.table.plan import TablePlan
 from fillin.tabular.table import CLASS, DATE, TypedColumn
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _PANELS, _BARS, _MARKS = 8, 10, 2_000  # columns, classes of one, filled cells that are drawn one by one
 
 
-def draw_table(plan: TablePlan, found: dict[str, ColumnPrediction]) -> "Figure":
+def draw_table(plan: TablePlan, found: Prediction) -> "Figure":
     """A panel for each of the columns in which most was filled."""
     from fillin.plots import panels, style
 

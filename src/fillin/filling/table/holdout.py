@@ -1,78 +1,51 @@
-"""How well a table is filled where the truth is known: some known cells are hidden, the rest is learnt."""
-
-from dataclasses import dataclass
+"""Hold-out scores of tables: some observed cells are held out, and networks are trained on the rest."""
 
 import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
-from fillin.filling.table import impute as learn
+from fillin.filling.holdout import ClassScore, NumericScore
+from fillin.filling.table import impute
 from fillin.filling.table.plan import TablePlan
 from fillin.predictive import Categorical
 from fillin.tabular.table import TypedColumn
 
-SHARE = 0.1  # of the known cells of a column, hidden all at once
-FEWEST = 10  # known cells of a column of which some are hidden
+HELD_OUT_SHARE = 0.1  # of the observed cells of each column, all at once
+MIN_OBSERVED = 10  # cells of a column that is scored
 
 
-@dataclass(frozen=True)
-class NumberVerdict:
-    """Errors in deviations of the column; `plain` is that of the mean of what is left."""
-
-    column: str
-    cells: int
-    rmse: float
-    plain: float
-    inside: float  # the share inside bands of 95 %
-
-
-@dataclass(frozen=True)
-class ClassVerdict:
-    """The share that is right; `plain` is that of the commonest class; the mean of ln p of the truth."""
-
-    column: str
-    cells: int
-    right: float
-    plain: float
-    log_prob: float
-
-
-def judge(plan: TablePlan) -> list[NumberVerdict | ClassVerdict]:
-    """Of each column that is filled and has enough known cells; trained anew, for a shorter time than to fill."""
+def score_table(plan: TablePlan) -> list[NumericScore | ClassScore]:
+    """Return the score of each filled column with enough observed cells; networks train for a shorter time for it."""
     random = np.random.default_rng(plan.seed)
-    hidden = {column.name: _hide(column, random) for column in plan.fills if (~column.missing).sum() >= FEWEST}
-    hidden = {name: cells for name, cells in hidden.items() if _enough(plan, name, cells)}
-    if not hidden:
+    held_out = {c.name: _choose_cells(c, random) for c in plan.fills if (~c.missing).sum() >= MIN_OBSERVED}
+    varying = {name: cells for name, cells in held_out.items() if plan.frame[name][~cells].nunique() > 1}
+    if not varying:
         return []
     frame = plan.frame.copy()
-    for name, cells in hidden.items():
+    for name, cells in varying.items():
         frame[name] = frame[name].mask(cells)
-    told = learn.tell(plan, frame, hidden, learn.TEST)
-    return [_verdict(plan, name, cells, told[name]) for name, cells in hidden.items()]
+    predictions = impute.tell(plan, frame, varying, impute.TEST)
+    return [_score(plan, name, cells, predictions[name]) for name, cells in varying.items()]
 
 
-def _hide(column: TypedColumn, random: np.random.Generator) -> Bool[ndarray, "n"]:
-    known = np.flatnonzero(~column.missing)
-    hidden = np.zeros(len(column.missing), dtype=bool)
-    hidden[random.permutation(known)[: max(1, round(SHARE * len(known)))]] = True
-    return hidden
+def _choose_cells(column: TypedColumn, random: np.random.Generator) -> Bool[ndarray, "n"]:
+    observed = np.flatnonzero(~column.missing)
+    held_out = np.zeros(len(column.missing), dtype=bool)
+    held_out[random.permutation(observed)[: max(1, round(HELD_OUT_SHARE * len(observed)))]] = True
+    return held_out
 
 
-def _enough(plan: TablePlan, name: str, hidden: Bool[ndarray, "n"]) -> bool:
-    """What is left must still vary."""
-    return plan.frame[name][~hidden].nunique() > 1
-
-
-def _verdict(plan: TablePlan, name: str, hidden: Bool[ndarray, "n"], told) -> NumberVerdict | ClassVerdict:
-    truth, rest = plan.frame[name][hidden].to_numpy(), plan.frame[name][~hidden].dropna().to_numpy()
-    count = int(hidden.sum())
-    if isinstance(told, Categorical):
-        words = np.array(told.labels, dtype=object)[told.mode]
-        values, often = np.unique(rest.astype(str), return_counts=True)
-        common, log = values[often.argmax()], np.log(np.maximum(told.probability_of(truth), 1e-9))
-        return ClassVerdict(name, count, float((words == truth).mean()), float((truth == common).mean()), log.mean())
-    spread = float(plan.frame[name].std(ddof=0))
-    error, plain = told.mean - truth, rest.mean() - truth
-    inside = (told.quantile(0.025) <= truth) & (truth <= told.quantile(0.975))
-    rmse, rmse_plain = (float(np.sqrt(np.mean(e**2))) / spread for e in (error, plain))
-    return NumberVerdict(name, count, rmse, rmse_plain, float(inside.mean()))
+def _score(plan: TablePlan, name: str, held_out: Bool[ndarray, "n"], prediction) -> NumericScore | ClassScore:
+    truth, rest = plan.frame[name][held_out].to_numpy(), plan.frame[name][~held_out].dropna().to_numpy()
+    n = int(held_out.sum())
+    if isinstance(prediction, Categorical):
+        labels = np.array(prediction.labels, dtype=object)[prediction.mode]
+        values, counts = np.unique(rest.astype(str), return_counts=True)
+        log_prob = np.log(np.maximum(prediction.probability_of(truth.tolist()), 1e-9)).mean()
+        baseline = float((truth == values[counts.argmax()]).mean())
+        return ClassScore(name, n, float((labels == truth).mean()), baseline, log_prob)
+    std = float(plan.frame[name].std(ddof=0))
+    inside = (prediction.quantile(0.025) <= truth) & (truth <= prediction.quantile(0.975))
+    errors = prediction.mean - truth, rest.mean() - truth
+    rmse, baseline = (float(np.sqrt(np.mean(error**2))) / std for error in errors)
+    return NumericScore(name, n, rmse, baseline, float(inside.mean()))

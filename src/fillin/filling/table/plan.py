@@ -1,8 +1,8 @@
-"""The plan of filling a table: which columns are features, which are filled, and notes for the user."""
+"""Filling of tables: rows without an order, each missing cell from the other cells of its row and from similar rows."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -19,95 +19,196 @@ from fillin.filling.diagnostics import (
     note_missing_words,
     note_sentinels,
 )
+from fillin.filling.outputs import Outputs
+from fillin.filling.plan import FillOptions, FillPlan, Source, as_names
+from fillin.filling.prediction import Prediction
 from fillin.filling.series.infer_roles import check_new_columns
 from fillin.filling.series.run import check_bounds
 from fillin.predictive import MOST_CLASSES
-from fillin.runtime import require
+from fillin.runtime import Tick, require
 from fillin.tabular.parse import declare_kinds
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
 if TYPE_CHECKING:
-    from fillin.filling.bounds import Bounds
+    from matplotlib.figure import Figure
+
+    from fillin.estimators import TableImputer
+    from fillin.filling.holdout import ClassScore, NumericScore
+    from fillin.warp import Bounds
 
 NUMBERS, CLASSES = ("filled", "std", "low", "high"), ("filled", "probability")  # suffixes of the columns that are added
 _MAX_NUMBER = 1e100  # squares must not overflow
 _MIN_NAMES = 20  # distinct words of a column that may hold names of its rows
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(FillOptions):
+    """Options of tables; see `fillin.fill`."""
+
+    y: str | Sequence[str] | None = None
+    target: str | None = None
+    classes: str | Sequence[str] | None = None
+    numbers: str | Sequence[str] | None = None
+    kind: str | None = None
+    na: Collection[Any] = ()
+    date_format: str | None = None
+
+
 @dataclass(frozen=True, eq=False)
-class TablePlan:
-    """`reads` are the feature columns; `fills` those whose missing values are predicted: among `reads`, or the target
-    alone. `fixed` have a single observed value, which fills them."""
+class TablePlan(FillPlan):
+    """The columns `reads` that predictions are made from, and those that are filled: `fills` by networks, `fixed` by
+    the only value that is observed. Where there is a target, it alone is filled, and is not read."""
+
+    options_type = TableOptions
 
     table: TypedTable
     reads: list[TypedColumn]
     fills: list[TypedColumn]
     fixed: list[TypedColumn]
     target: TypedColumn | None
-    notes: list[Note]
-    level: float = 0.95
-    seed: int = 0
-    bounds: "dict[str, Bounds]" = field(default_factory=dict)
-    index: Collection[str] = ()
+    column_notes: list[Note]
+    bounds: "dict[str, Bounds]"
+    options: TableOptions
+    source: Source
+
+    @classmethod
+    def read(cls, source: Source, options: TableOptions) -> "TablePlan":
+        return _plan_table(source, options)
+
+    @property
+    def index(self) -> Collection[str]:
+        """Columns that were the index of a pandas frame, which only name the rows."""
+        return getattr(self.source.tabular, "index", ())
+
+    @property
+    def level(self) -> float:
+        return self.options.level
+
+    @property
+    def seed(self) -> int:
+        return self.options.seed
+
+    @property
+    def notes(self) -> list[Note]:
+        return [*self.source.notes, *self.column_notes]
 
     @property
     def summary(self) -> str:
-        """One line on what was read."""
         columns = [column for column in self.table.columns.values() if column.name not in self.index]
         kinds = Counter(column.kind for column in columns if not column.missing.all())
         counts = [_counted(kinds[kind], kind) for kind in (NUMBER, CLASS, DATE) if kinds[kind]]
-        gaps = [int(column.missing.sum()) for column in columns if column.missing.any()]
+        missing = [int(column.missing.sum()) for column in columns if column.missing.any()]
         return (
             f"{self.table.name}: a table: {_counted(self.table.n_rows, 'row')}, {_counted(len(columns), 'column')} "
-            f"({', '.join(counts) or 'all missing'}), {_counted(sum(gaps), 'missing value')}"
-            + (f" in {_counted(len(gaps), 'column')}" if gaps else "")
+            f"({', '.join(counts) or 'all missing'}), {_counted(sum(missing), 'missing value')}"
+            + (f" in {_counted(len(missing), 'column')}" if missing else "")
         )
 
     @property
     def all_fills(self) -> list[TypedColumn]:
-        """Columns that are filled, in the order of the table."""
+        """The filled columns in the order of the table."""
         names = {column.name for column in (*self.fills, *self.fixed)}
         return [column for name, column in self.table.columns.items() if name in names]
 
     @property
-    def n_to_fill(self) -> int:
-        """Number of cells that are filled."""
+    def n_missing(self) -> int:
         return sum(int(column.missing.sum()) for column in self.all_fills)
 
     @property
-    def n_missing(self) -> int:
-        """Number of missing cells in the requested columns."""
-        columns = [self.target] if self.target else self.table.columns.values()
-        return sum(int(column.missing.sum()) for column in columns)
+    def n_steps(self) -> int:
+        return 0  # training shows its own progress
+
+    @property
+    def nothing_to_fill(self) -> str:
+        requested = [self.target] if self.target else self.table.columns.values()
+        return "nothing can be filled" if any(column.missing.any() for column in requested) else "nothing is missing"
 
     @cached_property
     def frame(self) -> Any:
-        """Features and target as a pandas frame: numbers (dates in days) and class labels."""
+        """The columns that are read, and the target, as a pandas frame of numbers (dates in days) and words."""
         columns = [*self.reads, *([self.target] if self.target else [])]
         return require("pandas").DataFrame({column.name: column.features for column in columns})
 
+    def load_model(self) -> None:
+        """Return None: a table is filled by networks that are trained on it."""
 
-def plan_table(
-    table: TypedTable, *, y: Sequence[str] = (), target: str | None = None, kind: str | None = None,
-    classes: Sequence[str] = (), numbers: Sequence[str] = (), bounds: "Bounds | Mapping[str, Bounds] | None" = None,
-    level: float = 0.95, seed: int = 0, index: Collection[str] = (),
-) -> TablePlan:  # fmt: skip
-    """Plan what to fill. A cell that cannot be read is an error with its location; an index only identifies rows."""
-    if not 0 < level < 1:
-        raise InputError(
-            "{level} is the coverage of the interval, between 0 and 1, got {value}",
-            level=argument("level"), value=level,
-        )  # fmt: skip
-    if not 0 <= seed < 2**32:
-        raise InputError(
-            "{seed} must be an integer from 0 to 4294967295, got {value}", seed=argument("seed"), value=seed
+    def run(self, model: "TableImputer | None", progress: Tick = lambda done: None) -> Prediction:
+        """Predict the missing cells, by a fitted imputer or by networks that are trained now."""
+        from fillin.filling.table.impute import fill_table
+
+        return fill_table(self, model)
+
+    def result(self, prediction: Prediction) -> Any:
+        from fillin.filling.table.write import filled_frame
+
+        if not prediction:
+            return self.source.data
+        filled = filled_frame(self, prediction)
+        if hasattr(filled, "attrs"):
+            filled.attrs = {**self.source.data.attrs, "fillin": [self.summary, *map(str, self.notes)]}
+        return filled
+
+    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+        from fillin.filling.table.write import write_table
+
+        write_table(outputs, self, prediction)
+        return prediction
+
+    def figure(self, prediction: Prediction) -> "Figure":
+        from fillin.filling.table.figure import draw_table
+
+        return draw_table(self, prediction)
+
+    def holdout(
+        self, model: Any, prediction: Prediction, progress: Tick = lambda done: None
+    ) -> "list[NumericScore | ClassScore]":
+        from fillin.filling.table.holdout import score_table
+
+        return score_table(self)
+
+    def explain_holdout(self, scores: Sequence[Any]) -> str:
+        from fillin.filling.table.holdout import HELD_OUT_SHARE, MIN_OBSERVED
+
+        if not scores:
+            return f"Too few cells are observed to hold any out: a column needs {MIN_OBSERVED}."
+        return (
+            f"{HELD_OUT_SHARE:.0%} of the observed cells of each filled column were held out (seed {self.seed}), and "
+            "other networks, fewer and trained for a shorter time than those that filled the table, predicted them "
+            "from the rest. RMSE is in standard deviations of the column, beside that of the column mean; 95 % of the "
+            "cells should lie in their intervals. For classes: the accuracy of the most probable class, beside that of "
+            "the most frequent one, and the mean log probability of the true class."
         )
+
+    def assumptions(self) -> list[str]:
+        names = ", ".join(column.name for column in self.reads) or "none"
+        goal = "every column" if self.target is None else f"'{self.target.name}' alone"
+        shown = lambda limit: "" if limit is None else f"{limit:g}"  # noqa: E731
+        limits = ", ".join(f"{name} {shown(low)}:{shown(high)}" for name, (low, high) in self.bounds.items())
+        return [
+            f"The order of the rows carries no information. Columns that are read: {names}.",
+            f"Networks were trained on this table to predict {goal} from the other columns: they learn which rows are "
+            "similar and attend to these. They know nothing else.",
+            f"The prediction interval of numbers and dates holds {self.level:.0%} of what would be observed; _std is "
+            "the standard deviation of the same (of dates in days), and _probability that of the predicted class. "
+            "Observed values are kept, with a standard deviation of 0 and a probability of 1.",
+            *([f"Values lie within bounds: {limits}. Predictions beyond are set to the bound."] if limits else []),
+            "Each missing cell is predicted separately: filled cells of one row are not a joint draw.",
+            "Values are missing for reasons that may depend on other cells of their rows, but not on the values "
+            "themselves.",
+        ]
+
+
+def _plan_table(source: Source, options: TableOptions) -> TablePlan:
+    """Choose the columns to read and to fill; an error names the location of a cell that cannot be read."""
+    table, index = source.tabular.table, getattr(source.tabular, "index", ())
+    y, target = as_names(options.y), options.target
+    classes, numbers = as_names(options.classes), as_names(options.numbers)
     if target is not None and y:
         raise InputError(
             "{target} and {y} both name what to fill; give one of them", target=argument("target"), y=argument("y")
         )
     declared = {*classes, *numbers}
-    notes = [note_no_index(table, y)] if kind is None and target is None and not declared else []
+    notes = [note_no_index(table, y)] if options.kind is None and target is None and not declared else []
     table = declare_kinds(table, classes, numbers)
     check_no_units_row(table)
     named = [table.column(name) for name in dict.fromkeys(y)] if target is None else [table.column(target)]
@@ -131,8 +232,8 @@ def plan_table(
     if goal is not None and fills:
         _check_target(table, goal, reads)
     notes += [*note_formatted_numbers(reads, declared), *note_codes(fills, declared, goal)]
-    limits = _column_bounds(table, bounds, [*fills, *fixed])
-    return TablePlan(table, reads, fills, fixed, goal, notes, level, seed, limits, index)
+    limits = _column_bounds(table, options.bounds, [*fills, *fixed])
+    return TablePlan(table, reads, fills, fixed, goal, notes, limits, options, source)
 
 
 def _select_features(

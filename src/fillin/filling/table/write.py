@@ -1,33 +1,33 @@
 """What is added to a table, as text of a CSV file and as columns of a frame."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from fillin.filling.frames import Frame, as_series, back
-from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
+from fillin.filling.outputs import Outputs
+from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction, Prediction, format_number
 from fillin.filling.table.plan import TablePlan, endings
-from fillin.filling.write import put, written_as
 from fillin.runtime import require
 from fillin.tabular.csv import CsvFile
 from fillin.tabular.dates import DAY
 from fillin.tabular.table import DATE, TypedColumn
 
 
-def write_table(path: Path, source: Any, plan: TablePlan, found: dict[str, ColumnPrediction], force: bool) -> None:
-    """As the source is: every row as it was, and what was added."""
-    if isinstance(source, CsvFile):
+def write_table(outputs: Outputs, plan: TablePlan, prediction: Prediction) -> None:
+    """Write the rows as they were, with the added columns, in the format of the input."""
+    origin = plan.source.tabular
+    if isinstance(origin, CsvFile):
         names = [f"{column.name}_{ending}" for column in plan.all_fills for ending in endings(column)]
-        put(path, lambda beside: source.write(beside, names, _rows(source, plan, found)), force)
+        outputs.write(outputs.data, lambda path: origin.write(path, names, _rows(origin, plan, prediction)))
     else:
-        table = filled_frame(source, plan, found)
-        put(path, lambda beside: require("pyarrow.parquet").write_table(table, beside), force)
+        table = filled_frame(plan, prediction)
+        outputs.write(outputs.data, lambda path: require("pyarrow.parquet").write_table(table, path))
 
 
-def _rows(file: CsvFile, plan: TablePlan, found: dict[str, ColumnPrediction]) -> Iterator[str]:
+def _rows(file: CsvFile, plan: TablePlan, found: Prediction) -> Iterator[str]:
     comma = any(column.decimal_comma for column in plan.table.columns.values())
     added = [added_cells(column, found[column.name], comma) for column in plan.all_fills]
     for record, *parts in zip(file.records, *added, strict=True):
@@ -40,13 +40,13 @@ def added_cells(column: TypedColumn, found: ColumnPrediction, comma: bool = Fals
     if isinstance(found, ClassPrediction):
         rows = [[text, "1"] for text in texts]
         for row, label, chance in zip(found.rows, found.labels, found.probability, strict=True):
-            rows[row] = [str(label), written_as(float(chance), 0.0, comma)]
+            rows[row] = [str(label), format_number(float(chance), 0.0, comma)]
         return rows
     rows = [[text, "0", text, text] for text in texts]
     times = [_shown(column, part) for part in (found.mean, found.low, found.high)] if column.kind == DATE else None
     for i, row in enumerate(found.rows):
         std = float(found.std[i])
-        of = lambda part: written_as(float(part[i]), std if std == std else 0.0, comma)  # noqa: B023, E731
+        of = lambda part: format_number(float(part[i]), std if std == std else 0.0, comma)  # noqa: B023, E731
         if times is not None:
             rows[row] = [times[0][i], of(found.std), times[1][i], times[2][i]]
         elif std != std:  # the one value that is known
@@ -69,8 +69,10 @@ def _shown(column: TypedColumn, days: ndarray) -> list[str]:
     return ["" if day != day else text for day, text in zip(days, shown, strict=True)]
 
 
-def filled_frame(frame: Frame, plan: TablePlan, found: dict[str, ColumnPrediction]) -> Any:
+def filled_frame(plan: TablePlan, found: Prediction) -> Any:
     """The frame of the kind that came, with new columns."""
+    frame = plan.source.tabular
+    assert isinstance(frame, Frame)
     data = frame.data.with_columns(
         series for column in plan.all_fills for series in _columns(frame.data, column, found[column.name])
     )

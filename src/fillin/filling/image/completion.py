@@ -1,0 +1,104 @@
+"""Prediction of the missing pixels of an image by any process over two-dimensional locations."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+from scipy.special import ndtr
+
+from fillin.errors import InputError, argument
+from fillin.filling.image.pixel_context import PixelContext
+from fillin.filling.image.read import PartialImage
+from fillin.filling.image.sampling import draw_images
+from fillin.filling.prediction import NumericPrediction
+from fillin.models import Process
+from fillin.models.filler import Filler
+from fillin.runtime import Tick
+
+_INTERVAL_STDS = 1.96  # half the width of a 95 % interval
+
+
+@dataclass(frozen=True)
+class ColourAxes:
+    """Orthogonal axes along which colours are predicted: the channels, or the principal axes of the observed colours.
+
+    Red, green and blue mostly rise and fall together. Predicted one by one, they would be sampled independently, and
+    samples would be full of rainbows; principal axes are uncorrelated.
+    """
+
+    rotation: Float[ndarray, "c c"]
+
+    @classmethod
+    def channels(cls, c: int) -> "ColourAxes":
+        return cls(np.eye(c))
+
+    @classmethod
+    def principal(cls, colours: Float[ndarray, "n c"]) -> "ColourAxes":
+        c = colours.shape[1]
+        if c == 1 or len(colours) < 2:
+            return cls.channels(c)
+        return cls(np.linalg.eigh(np.cov(colours.T) + 1e-9 * np.eye(c))[1])
+
+    def rotate(self, colours: Float[ndarray, "*n c"]) -> Float[ndarray, "*n c"]:
+        return colours @ self.rotation
+
+    def rotate_back(self, y: Float[ndarray, "*n c"]) -> Float[ndarray, "*n c"]:
+        return y @ self.rotation.T
+
+    def channel_std(self, std: Float[ndarray, "*n c"]) -> Float[ndarray, "*n c"]:
+        """Return the standard deviations of the channels from those along the axes."""
+        return np.sqrt(std**2 @ (self.rotation.T**2))
+
+
+def complete_image(
+    image: PartialImage, model: Process, scale: int, samples: int, seed: int, tick: Tick = lambda done: None
+) -> NumericPrediction:
+    """Predict the pixels of an image, each as `scale` × `scale` cells; at scale 1 observed ones stay."""
+    if not len(image.x):
+        raise InputError(
+            "no pixel is observed, so there is nothing to complete from; set {known} to True somewhere",
+            known=argument("known"),
+        )  # fmt: skip
+    any_image = isinstance(model, Filler)  # other models are trained on colours around 0
+    offset = 0.0 if any_image else 0.5
+    axes = ColourAxes.principal(image.y) if any_image else ColourAxes.channels(image.y.shape[1])
+    context = PixelContext(model, image.shape, scale, image.x, axes.rotate(image.y - offset)[None])
+    shape = image.shape[0] * scale, image.shape[1] * scale, image.y.shape[1]
+    mean, std = np.zeros(shape), np.zeros(shape)
+    observed = image.mask if image.mask is not None and scale == 1 else np.zeros(shape[:2], bool)
+    if observed.any():
+        mean[observed] = axes.rotate(image.y - offset)
+    cells = np.argwhere(~observed)
+    if len(cells):
+        at = tuple(cells.T)
+        (mean[at],), (std[at],) = context.predict(cells, tick=tick)
+    drawn = np.empty((0, *shape))
+    if samples:
+
+        def clip(values: ndarray) -> ndarray:
+            return axes.rotate((axes.rotate_back(values) + offset).clip(0, 1) - offset)
+
+        drawn = axes.rotate_back(draw_images(context, mean, std, samples, seed, clip, tick)) + offset
+    mean, std = clip_moments(axes.rotate_back(mean) + offset, axes.channel_std(std))
+    if observed.any():  # exactly
+        mean[observed] = image.y
+        drawn[:, observed] = image.y
+        std[observed] = 0
+    low, high = ((mean + sign * _INTERVAL_STDS * std).clip(0, 1) for sign in (-1, 1))
+    return NumericPrediction(..., mean, std, low, high, samples=drawn.clip(0, 1))
+
+
+def clip_moments(mean: Float[ndarray, "*n c"], std: Float[ndarray, "*n c"]) -> tuple[ndarray, ndarray]:
+    """Return mean and standard deviation of y ~ Normal(mean, std), clipped to 0 … 1.
+
+    E yᵖ = ∫₀¹ yᵖ dN + P(y > 1),    p = 1, 2
+    """
+    std = np.maximum(std, 1e-9)
+    low, high = -mean / std, (1 - mean) / std
+    density = np.exp(-0.5 * np.stack([low, high]) ** 2) / np.sqrt(2 * np.pi)
+    inside, above = ndtr(high) - ndtr(low), ndtr(-high)
+    first = mean * inside + std * (density[0] - density[1])
+    second = mean * first + std**2 * inside - std * density[1]
+    clipped = first + above
+    return clipped.clip(0, 1), np.sqrt(np.maximum(second + above - clipped**2, 0))

@@ -1,0 +1,256 @@
+"""The interface of filling: every kind of data has a `FillPlan`, which reads it, predicts its missing values and gives
+it back filled.
+
+`fillin.fill` and the command line know nothing else. A new kind of data is a module with a subclass of `FillPlan` and
+its options, and one line in `KINDS`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from functools import cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fillin.errors import InputError, Words, argument, option
+from fillin.filling.detect_index import index_option, is_table
+from fillin.filling.diagnostics import Note
+from fillin.filling.outputs import Outputs
+from fillin.filling.prediction import Prediction
+from fillin.runtime import Tick, threads
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from fillin.filling.frames import Frame
+    from fillin.tabular.csv import CsvFile
+    from fillin.warp import Bounds
+
+_TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+_GRID_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr", ".npy", ".npz")
+_GRID_TYPES = {"numpy.ndarray", "xarray.Dataset", "xarray.DataArray"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FillOptions:
+    """Options of every kind of data: bounds of the values, coverage of the interval, seed of all random choices."""
+
+    bounds: "Bounds | Mapping[str, Bounds] | None" = None
+    level: float = 0.95
+    seed: int = 0
+
+    def __post_init__(self):
+        if not 0 < self.level < 1:
+            raise InputError(
+                "{level} must lie between 0 and 1, got {value}", level=argument("level"), value=self.level
+            )  # fmt: skip
+        if not 0 <= self.seed < 2**32:
+            raise InputError(
+                "{seed} must be an integer from 0 to 4294967295, got {value}",
+                seed=argument("seed"), value=self.seed,
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data to fill, as the path of a file or an object in memory, and the options given for it."""
+
+    data: Any
+    options: Mapping[str, Any]
+
+    @property
+    def path(self) -> Path | None:
+        return self.data if isinstance(self.data, Path) else None
+
+    @property
+    def name(self) -> str:
+        return "the data" if self.path is None else self.path.name
+
+    @property
+    def is_grid(self) -> bool:
+        """Test for a field or array by suffix or type, without importing the libraries that read them."""
+        if self.path is not None:
+            return self.path.suffix.lower() in _GRID_SUFFIXES
+        types = {f"{base.__module__.split('.')[0]}.{base.__name__}" for base in type(self.data).__mro__}
+        return bool(types & _GRID_TYPES)
+
+    @cached_property
+    def tabular(self) -> "CsvFile | Frame":
+        """The rows and columns of a file, of the bytes of a CSV file, or of a frame, read once."""
+        from fillin.filling.frames import read_frame, read_parquet
+        from fillin.tabular.csv import parse_csv, read_csv
+
+        na, date_format = self.options.get("na") or (), self.options.get("date_format")
+        if isinstance(self.data, bytes):
+            return parse_csv(self.data, "the table", na, date_format)
+        if self.path is None:
+            return read_frame(self.data, na=na)
+        suffix = self.path.suffix.lower()
+        if suffix in (".parquet", ".pq"):
+            return read_parquet(self.path, na, date_format)
+        if suffix in _TABLE_SUFFIXES or self.path.is_dir() or not self.path.exists():  # the reader raises the error
+            return read_csv(self.path, na, date_format)
+        suffixes = ", ".join(_TABLE_SUFFIXES + _GRID_SUFFIXES)
+        raise InputError(f"{self.path} has a format that fill does not read; name a file that ends in {suffixes}")
+
+    @property
+    def notes(self) -> list[Note]:
+        """Notes on how tabular data were read."""
+        return [Note(text) for text in getattr(self.tabular, "notes", ())]
+
+    @property
+    def is_unordered(self) -> bool:
+        """Test for a table, whose rows have no order, rather than a series."""
+        return is_table(self.tabular.table, self.options)
+
+
+class FillPlan(ABC):
+    """Data that were read and checked, the missing values to fill, and the steps from prediction to output."""
+
+    options_type: ClassVar[type]
+    marker: ClassVar[str] = "filled"  # in the name of the output file
+    prints_scores: ClassVar[bool] = False  # hold-out scores without a report
+
+    source: Source
+
+    @classmethod
+    @abstractmethod
+    def read(cls, source: Source, options: Any) -> "FillPlan":
+        """Read the data and check the options against them."""
+
+    @property
+    def suffix(self) -> str:
+        """Suffix of the output file."""
+        assert self.source.path is not None
+        return self.source.path.suffix
+
+    @property
+    @abstractmethod
+    def summary(self) -> str:
+        """One line on what was read and what is to fill."""
+
+    @property
+    @abstractmethod
+    def notes(self) -> list[Note]:
+        """Remarks for the user, such as another possible reading of the data."""
+
+    @property
+    def nothing_to_fill(self) -> str:
+        """The reason why there is nothing to do, where `n_missing` is 0."""
+        return "nothing is missing"
+
+    @property
+    @abstractmethod
+    def n_missing(self) -> int:
+        """Number of values to fill."""
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps that `run` reports to its progress callback."""
+        return self.n_missing
+
+    @property
+    def n_holdout_steps(self) -> int:
+        """Number of steps that `holdout` reports to its progress callback."""
+        return 0
+
+    @abstractmethod
+    def load_model(self) -> Any:
+        """Return the model of the options, ready to predict."""
+
+    @abstractmethod
+    def run(self, model: Any, progress: Tick = lambda done: None) -> Prediction:
+        """Predict the missing values."""
+
+    @abstractmethod
+    def result(self, prediction: Prediction) -> Any:
+        """Return the data in the form in which they were given, filled."""
+
+    @abstractmethod
+    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+        """Write the output file; return the prediction as the figure can read it."""
+
+    @abstractmethod
+    def figure(self, prediction: Prediction) -> "Figure":
+        """Draw observed and filled values with their uncertainty."""
+
+    @abstractmethod
+    def holdout(self, model: Any, prediction: Prediction, progress: Tick = lambda done: None) -> list[Any]:
+        """Return scores on observed values that are held out; `prediction` is that of `run`."""
+
+    @abstractmethod
+    def explain_holdout(self, scores: Sequence[Any]) -> str:
+        """Return a paragraph on how the scores were made."""
+
+    @abstractmethod
+    def assumptions(self) -> list[str]:
+        """Return the assumptions behind the prediction, as sentences of the report."""
+
+    @contextmanager
+    def parallel(self, n_threads: int, progress: Tick) -> Iterator[None]:
+        """Run the work within the block on so many threads."""
+        with threads(n_threads):
+            yield
+
+    def close(self) -> None:  # noqa: B027 (most have nothing to close)
+        """Close files that are open."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of data: what messages call it, how it is recognised and chosen, and the class of its plan."""
+
+    label: str
+    matches: Callable[[Source], bool]
+    plan: str  # module:class, imported when needed
+    choice: Words | None = None  # the option that chooses it for a file that looks otherwise
+
+    @property
+    def plan_type(self) -> type[FillPlan]:
+        module, _, name = self.plan.partition(":")
+        return getattr(import_module(f"fillin.filling.{module}"), name)
+
+    def accepts(self, name: str) -> bool:
+        return name in {field.name for field in fields(self.plan_type.options_type)}
+
+
+KINDS = {  # the first that matches
+    "grid": Kind("a field or array", lambda source: source.is_grid, "grid.plan:GridPlan"),
+    "table": Kind("a table", lambda source: source.is_unordered, "table.plan:TablePlan", option("kind", "table")),
+    "series": Kind("a series", lambda source: True, "series.plan:SeriesPlan", index_option("COLUMN")),
+}
+
+
+def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:
+    """Read a file (a Path) or an object, and plan how to fill it.
+
+    Options that are None are not given. An option of another kind of data is an error.
+    """
+    source = Source(data, options)
+    kind = next(kind for kind in KINDS.values() if kind.matches(source))
+    for name, value in options.items():
+        if _is_given(value) and not kind.accepts(name):
+            _refuse(name, kind, source.path)
+    given = {name: value for name, value in options.items() if value is not None and kind.accepts(name)}
+    return kind.plan_type.read(source, kind.plan_type.options_type(**given))
+
+
+def _is_given(value: Any) -> bool:
+    return not (value is None or value is False or (isinstance(value, list | tuple) and not value))
+
+
+def _refuse(name: str, kind: Kind, path: Path | None) -> None:
+    others = (other for other in KINDS.values() if other.choice is not None and kind.choice and other.accepts(name))
+    other = next(others, None)
+    remedy = Words("", "") if other is None else f", or fill the data as {other.label} with " + (other.choice or "")
+    raise InputError(
+        "{where}{option} does not apply to {kind}; leave it out{remedy}",
+        where="" if path is None else f"{path.name}: ", option=argument(name), kind=kind.label, remedy=remedy,
+    )  # fmt: skip
+
+
+def as_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return one name or several as a tuple."""
+    return () if names is None else (names,) if isinstance(names, str) else tuple(names)

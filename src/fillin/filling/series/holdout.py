@@ -1,0 +1,60 @@
+"""Observed values of series for hold-out scores: points at random, or blocks of neighbours."""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray
+
+from fillin.filling.holdout import MIN_OBSERVED, HoldoutData, choose_points
+from fillin.filling.series.run import Asked, Series
+from fillin.runtime import Tick
+
+if TYPE_CHECKING:
+    from fillin.models import Process
+    from fillin.predictive import GaussianMixture
+
+_MAX_SERIES = 12
+_MAX_POINTS = 2000  # of a series
+
+
+@dataclass(frozen=True)
+class SeriesHoldout(HoldoutData):
+    """One series, and how it is filled."""
+
+    series: Series
+    asked: Asked
+    y: Float[ndarray, "n"]
+
+    def choose(self, pattern: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
+        order = np.argsort(self.series.x, kind="stable")
+        return choose_points(len(self.y), self.n_held_out, pattern, random)[np.argsort(order)]
+
+    def predict(
+        self, held_out: Bool[ndarray, "n"], model: "Process", tick: Tick
+    ) -> "tuple[GaussianMixture, Float[ndarray, 'm']]":
+        series = self.series
+        rest = _select(series, ~held_out)
+        belief = rest.ready(model, self.asked)(series.x[held_out], tick)
+        order = np.argsort(rest.x, kind="stable")
+        linear = np.interp(series.x[held_out], rest.x[order], rest.y[order], period=self.asked.period or None)
+        return belief, linear
+
+
+def holdout_series(series: list[Series], asked: Asked) -> list[SeriesHoldout]:
+    """Return the longest series that have enough observed values; of long ones a stretch in the middle."""
+    longest = sorted((each for each in series if len(each.y) >= MIN_OBSERVED), key=lambda each: -len(each.y))
+    stretches = [_middle(each) for each in longest[:_MAX_SERIES]]
+    return [SeriesHoldout(each, asked, each.y) for each in stretches]
+
+
+def _middle(series: Series) -> Series:
+    order = np.argsort(series.x, kind="stable")
+    start = max(0, (len(order) - _MAX_POINTS) // 2)
+    return _select(series, order[start : start + _MAX_POINTS])
+
+
+def _select(series: Series, rows: ndarray) -> Series:
+    error = None if series.error is None else series.error[rows]
+    return replace(series, x=series.x[rows], y=series.y[rows], error=error)
