@@ -1,8 +1,8 @@
-"""S4, on curves: does attention help a neural process? NP against ANP, as in Kim et al. 2019."""
+"""Attention in neural processes: NP against ANP on curves, after Kim et al. 2019."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -10,11 +10,10 @@ from fillin.heads import LatentMixture
 from fillin.models import Process
 from fillin.plots import ORANGE, bands, panels, samples, save, style
 from fillin.train.recipe import Recipe, make_curves
-from fillin_studies.base import Cell, Report, Scale, Settings, Study, average
-from fillin_studies.figures import learning
-from fillin_studies.measures import reconstruction, shifted
+from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
+from fillin_studies.curves import draw_learning, score_reconstruction, score_shifted
 
-VARIANTS: dict[str, Settings] = {
+VARIANTS: dict[str, RecipeSettings] = {
     "cnp": {"model.name": "cnp"},
     "np": {"model.name": "np", "objective.name": "elbo"},
     "canp, laplace": {"model.name": "canp", "model.cross": "laplace"},
@@ -26,70 +25,64 @@ VARIANTS: dict[str, Settings] = {
 }
 
 
-def variants(quick: bool) -> Mapping[str, Settings]:
-    return VARIANTS
-
-
-def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
-    batches = 200 if quick else 4000
-    return {**shifted(model, recipe, batches, shift=4.0), **reconstruction(model, recipe, batches)}
-
-
-def report(cells: Sequence[Cell], folder: Path) -> Report:
-    target, context, steps, cost, error = (
-        average(cells, key) for key in ("log_likelihood", "context_rmse", "steps", "ms", "rmse")
+class AttentionStudy(TrainingStudy):
+    name = "attention-helps"
+    title = "attention in neural processes"
+    question = (
+        "NP and CNP compress the context into one vector; in ANP and CANP (Kim et al. 2019) each target attends to it, "
+        "by a Laplace kernel, one dot product or several heads. What does attention change in the fit of the context, "
+        "in the predictions at targets, and in training time? Log-likelihood per target in nats, higher is better."
     )
-    covered = average(cells, "context_covered")
-    names = [name for name in VARIANTS if name in target]
-    rows = [
-        (
-            name,
-            target[name],
-            error[name],
-            context[name],
-            covered[name],
-            cost[name],
-            round(steps[name]),
+    recipe: ClassVar[RecipeSettings] = {"data.function": "rbf", "data.protocol": "tnp"}
+    quick = StudyScale({"budget.time": "60s", "model.size": "small"}, 1, "quick: 60 seconds each on one thread.")
+    full = StudyScale({"budget.steps": 100_000, "model.size": "base"}, 3, "full: 100,000 steps each.")
+
+    def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
+        return VARIANTS
+
+    def measure(self, model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
+        batches = 200 if quick else 4000
+        return {**score_shifted(model, recipe, batches), **score_reconstruction(model, recipe, batches)}
+
+    def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
+        likelihood, rmse, context, covered, cost, steps = (
+            mean_over_seeds(cells, key)
+            for key in ("log_likelihood", "rmse", "context_rmse", "context_covered", "ms", "steps")
         )
-        for name in names
-    ]
-    best = max(names, key=target.__getitem__)
-    findings = [
-        f"Targets: the best is **{best}** ({target[best]:.3f}); cnp reaches {target['cnp']:.3f} and np "
-        f"{target['np']:.3f} on the same budget.",
-        f"Context: without attention a model misses the points it was given by {context['cnp']:.3f} (cnp) and "
-        f"{context['np']:.3f} (np); with multi-head attention by {context['canp, multihead']:.3f} and "
-        f"{context['anp, multihead']:.3f}. The noise is 0.02.",
-        f"A step with multi-head attention costs {_ratio(rows, 'anp, multihead', 'np'):.1f} times one of np, and "
-        f"{_ratio(rows, 'canp, multihead', 'cnp'):.1f} times one of cnp.",
-    ]
-    with style():
-        figure, axes = panels(1, 2, width=10.0, height=3.6, sharey=True)
-        for panel, against in zip(axes[0], ("step", "seconds"), strict=True):
-            learning(panel, cells, against, names)
-        axes[0][0].get_legend().remove()
-        axes[0][1].set_ylabel("")
-        save(figure, folder / "learning.png")
-    _latents({cell.variant: cell for cell in cells if cell.seed == 0}, folder / "latents.png")
-    columns = (
-        "model", "log-likelihood", "rmse", "rmse at the context", "context in its 95 % band", "ms a step", "steps",
-    )  # fmt: skip
-    pictures = {
-        "learning.png": "Validation while training, by steps and by time (of models with a latent variable "
-        "jointly, all targets of a task at once: not to be compared with the table).",
-        "latents.png": "Bands (50 % and 95 %) through the same context; orange: the mean function of each latent.",
-    }
-    return Report(findings, columns, rows, pictures)
-
-
-def _ratio(rows: Sequence[tuple], one: str, other: str) -> float:
-    cost = {row[0]: row[5] for row in rows}
-    return cost[one] / cost[other]
+        names = [name for name in VARIANTS if name in likelihood]
+        rows = [
+            (name, likelihood[name], rmse[name], context[name], covered[name], cost[name], round(steps[name]))
+            for name in names
+        ]
+        best = max(names, key=likelihood.__getitem__)
+        findings = [
+            f"Targets: the best is **{best}** ({likelihood[best]:.3f}); cnp reaches {likelihood['cnp']:.3f} and np "
+            f"{likelihood['np']:.3f} with the same budget.",
+            f"Context: without attention the RMSE at the context points is {context['cnp']:.3f} (cnp) and "
+            f"{context['np']:.3f} (np); with multi-head attention {context['canp, multihead']:.3f} and "
+            f"{context['anp, multihead']:.3f}. The standard deviation of the noise is 0.02.",
+            f"A step with multi-head attention costs {cost['anp, multihead'] / cost['np']:.1f} times one of np, and "
+            f"{cost['canp, multihead'] / cost['cnp']:.1f} times one of cnp.",
+        ]
+        learning = [("", against, lambda name: name) for against in ("step", "seconds")]
+        draw_learning(cells, learning, names, folder / "learning.png", width=10.0, height=3.6, sharey=True)
+        _draw_latents({cell.variant: cell for cell in cells if cell.seed == 0}, folder / "latents.png")
+        columns = (
+            "model", "log-likelihood", "RMSE", "RMSE at the context", "context in the 95 % interval", "ms a step",
+            "steps",
+        )  # fmt: skip
+        figures = {
+            "learning.png": "Validation during training, by steps and by time (of latent models jointly, all targets "
+            "of a task at once: not comparable with the table).",
+            "latents.png": "Prediction intervals (50 % and 95 %) for the same context; orange: the mean function of "
+            "each latent sample.",
+        }
+        return StudyReport(findings, columns, rows, figures)
 
 
 @torch.no_grad()
-def _latents(cells: Mapping[str, Cell], path: Path) -> None:
-    """Columns: few context points, many. Rows: models."""
+def _draw_latents(cells: Mapping[str, StudyCell], path: Path) -> None:
+    """Draw models (rows) with few and with many context points (columns)."""
     shown = [name for name in ("cnp", "np", "canp, multihead", "anp, multihead") if name in cells]
     with style():
         figure, axes = panels(len(shown), 2, width=9.0, height=1.6, sharex=True, sharey="col")
@@ -101,23 +94,11 @@ def _latents(cells: Mapping[str, Cell], path: Path) -> None:
                 model = cells[name].model().eval()
                 prediction = model(task.xc, task.yc, xt)
                 bands(row[column], xt, prediction, task.xc, task.yc)
-                if isinstance(prediction, LatentMixture):  # one mean function a latent
+                if isinstance(prediction, LatentMixture):  # a mean function for each latent sample
                     samples(row[column], xt, prediction.given.mean, colour=ORANGE)
                 row[0].set_ylabel(name)
             axes[0][column].set_title(f"{points} context points")
         save(figure, path)
 
 
-STUDY = Study(
-    name="attention-helps",
-    line="does attention help a neural process",
-    question="NP and CNP squeeze the context into one vector; ANP and CANP let each target look at it, by a Laplace "
-    "kernel, one dot product or several heads. What does that do to the fit of the context, to the targets, and to the "
-    "time it takes to learn? Log-likelihood per target in nats, higher is better.",
-    recipe={"data.function": "rbf", "data.protocol": "tnp"},
-    variants=variants,
-    quick=Scale({"budget.time": "60s", "model.size": "small"}, 1, "quick: 60 seconds each on one thread."),
-    full=Scale({"budget.steps": 100_000, "model.size": "base"}, 3, "full: 100,000 steps each."),
-    measure=measure,
-    report=report,
-)
+STUDY = AttentionStudy

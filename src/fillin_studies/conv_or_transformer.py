@@ -1,9 +1,9 @@
-"""S3: convolutions or a transformer? Training curves, sawtooth fits, translation, and the cost of inference."""
+"""Convolutions or a transformer: training curves, fits of sawtooth waves, translation, and the cost of inference."""
 
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from matplotlib.ticker import ScalarFormatter
@@ -12,11 +12,10 @@ from fillin.measure import fastest_times, peak_memory
 from fillin.models import Process
 from fillin.plots import panels, save, style
 from fillin.train.recipe import Recipe, make_curves
-from fillin_studies.base import Cell, Report, Scale, Settings, Study, average
-from fillin_studies.figures import colour, fits, learning
-from fillin_studies.measures import shifted
+from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
+from fillin_studies.curves import draw_fits, draw_learning, line_style, score_shifted
 
-MODELS: dict[str, Settings] = {
+MODELS: dict[str, RecipeSettings] = {
     "convcnp": {"model.name": "convcnp"},
     "convnp": {"model.name": "convnp", "model.samples": 8},
     "tnp-d": {"model.name": "tnp-d"},
@@ -26,146 +25,153 @@ MODELS: dict[str, Settings] = {
     "te-istnp": {"model.name": "te-istnp"},
     "te-cmanp": {"model.name": "te-cmanp"},
 }
-DATA: dict[str, Settings] = {
+DATA: dict[str, RecipeSettings] = {
     "gp": {"data.function": "rbf", "data.protocol": "tnp"},
     "sawtooth": {"data.function": "sawtooth", "data.protocol": "sawtooth", "model.floor": 0.01},
 }
-SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 50_000)
+CONTEXT_SIZES = (100, 300, 1_000, 3_000, 10_000, 30_000, 50_000)
 TARGETS = 1_000
-CONSTANT = -0.5 * math.log(2 * math.pi * math.e / 12)  # of a sawtooth wave, uniform in [0, 1], to a fitted normal
+# log-likelihood of a sawtooth wave, uniform in [0, 1], under one fitted normal distribution
+CONSTANT = -0.5 * math.log(2 * math.pi * math.e / 12)
 
 
-def variants(quick: bool) -> Mapping[str, Settings]:
-    return {f"{name}, {data}": {**own, **DATA[data]} for data in DATA for name, own in MODELS.items()}
+class ConvolutionStudy(TrainingStudy):
+    name = "conv-or-transformer"
+    title = "convolutions or a transformer"
+    question = (
+        "ConvCNP and ConvNP against TNP-D, TE-TNP and the models with pseudo-tokens: how fast do they learn, how well "
+        "do they predict sawtooth waves and waves shifted by 4, and what does a prediction cost? Log-likelihood per "
+        "target in nats, higher is better; sawtooth waves have no noise, so that there the lower bound of the standard "
+        "deviation (0.01) matters."
+    )
+    recipe: ClassVar[RecipeSettings] = {"keep.validations": 15}
+    quick = StudyScale({"budget.time": "45s", "model.size": "small"}, 1, "quick: 45 seconds each on one thread.")
+    full = StudyScale(
+        {"budget.steps": 100_000, "model.size": "base", "optimiser.rate": 1e-3}, 3, "full: 100,000 steps each."
+    )
 
+    def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
+        return {f"{name}, {data}": {**model, **DATA[data]} for data in DATA for name, model in MODELS.items()}
 
-def measure(model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
-    found = shifted(model, recipe, 200 if quick else 4000, shift=4.0)
-    if recipe["data"]["function"] == "rbf":
-        found["inference"] = inference(model, patience=3.0 if quick else 600.0)
-    return found
+    def measure(self, model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
+        result = score_shifted(model, recipe, 200 if quick else 4000)
+        if recipe["data"]["function"] == "rbf":
+            result["inference"] = measure_inference(model, max_seconds=3.0 if quick else 600.0)
+        return result
+
+    def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
+        likelihood, shifted, steps = (mean_over_seeds(cells, key) for key in ("log_likelihood", "shifted", "steps"))
+        costs = {
+            cell.variant.removesuffix(", gp"): cell.result["inference"] for cell in cells if "inference" in cell.result
+        }
+        names = [name for name in MODELS if f"{name}, gp" in likelihood and f"{name}, sawtooth" in likelihood]
+        rows = []
+        for name in names:
+            gp, sawtooth, cost, last = f"{name}, gp", f"{name}, sawtooth", _cost_at_1000(costs[name]), costs[name][-1]
+            memory = None if cost is None or cost["bytes"] is None else round(cost["bytes"] / 1e6)
+            rows.append(
+                (
+                    name, likelihood[gp], shifted[gp], round(steps[gp]), likelihood[sawtooth], shifted[sawtooth],
+                    None if cost is None else 1000 * cost["seconds"], memory, last["points"], round(last["seconds"], 2),
+                )
+            )  # fmt: skip
+        learning = [
+            (data, "seconds", lambda name, end=f", {data}": name.removesuffix(end) if name.endswith(end) else None)
+            for data in DATA
+        ]
+        draw_learning(cells, learning, names, folder / "learning.png", width=10.0, height=3.6)
+        _draw_costs(costs, likelihood, names, folder)
+        first = {cell.variant: cell for cell in cells if cell.seed == 0}
+        drawn = [name for name in ("convcnp", "convnp", "tnp-d", "te-tnp", "te-lbanp") if name in names]
+        stream = make_curves(first[f"{drawn[0]}, sawtooth"].recipe, seed=3).at(context=(16, 16))
+        draw_fits(
+            {name: first[f"{name}, sawtooth"].model().eval() for name in drawn},
+            {"training range": stream, "shifted by 4": stream.at(shift=4.0)},
+            folder / "sawtooth.png",
+        )
+        columns = (
+            "model", "GP", "GP, shifted", "steps", "sawtooth", "sawtooth, shifted", "ms at 1,000 points", "MB",
+            "largest context", "seconds for it",
+        )  # fmt: skip
+        figures = {
+            "learning.png": "Validation during training, on curves of a Gaussian process and on sawtooth waves.",
+            "sawtooth.png": "Sawtooth waves: each model in its training range and shifted by 4; grey dots: the truth.",
+            "costs.png": "Inference of 1,000 targets against the number of context points: time and peak memory; and "
+            "log-likelihood against time (1,000 points).",
+        }
+        return StudyReport(_summarise(rows), columns, rows, figures)
 
 
 @torch.no_grad()
-def inference(model: Process, patience: float) -> list[dict[str, float | None]]:
-    """Seconds and peak memory of one prediction of 1,000 targets from n context points in [−2, 2], for growing n, until
-    one took longer than `patience` seconds."""
-    found = []
+def measure_inference(model: Process, max_seconds: float) -> list[dict[str, float | None]]:
+    """Measure time and peak memory of one prediction of 1,000 targets from n context points in [−2, 2], for growing n,
+    until one takes longer than `max_seconds`."""
+    costs = []
     random = torch.Generator().manual_seed(0)
     xt = 4 * torch.rand(1, TARGETS, 1, generator=random) - 2
-    for n in SIZES:
+    for n in CONTEXT_SIZES:
         xc = 4 * torch.rand(1, n, 1, generator=random) - 2
         yc = torch.sin(3 * xc)
-        taken = fastest_times({"it": lambda xc=xc, yc=yc: model(xc, yc, xt).mean}, 1 if found else 2)["it"]
-        if taken < patience:  # a second run is worth it: the first also warms up
-            taken = min(taken, fastest_times({"it": lambda xc=xc, yc=yc: model(xc, yc, xt).mean}, 1)["it"])
-        found.append({"points": n, "seconds": taken, "bytes": peak_memory(lambda xc=xc, yc=yc: model(xc, yc, xt).mean)})
-        if taken > patience:
+
+        def predict(xc=xc, yc=yc):
+            return model(xc, yc, xt).mean
+
+        seconds = fastest_times({"predict": predict}, 1 if costs else 2)["predict"]
+        if seconds < max_seconds:  # run again: the first run also warms up
+            seconds = min(seconds, fastest_times({"predict": predict}, 1)["predict"])
+        costs.append({"points": n, "seconds": seconds, "bytes": peak_memory(predict)})
+        if seconds > max_seconds:
             break
-    return found
+    return costs
 
 
-def report(cells: Sequence[Cell], folder: Path) -> Report:
-    here, there, steps = (average(cells, key) for key in ("log_likelihood", "shifted", "steps"))
-    costs = {
-        cell.variant.removesuffix(", gp"): cell.result["inference"] for cell in cells if "inference" in cell.result
-    }
-    names = [name for name in MODELS if f"{name}, gp" in here and f"{name}, sawtooth" in here]
-    at = {name: next((row for row in costs[name] if row["points"] == 1000), None) for name in names}
-    rows = []
-    for name in names:
-        gp, saw, cost, last = f"{name}, gp", f"{name}, sawtooth", at[name], costs[name][-1]
-        memory = None if cost is None or cost["bytes"] is None else round(cost["bytes"] / 1e6)
-        rows.append(
-            (
-                name, here[gp], there[gp], round(steps[gp]), here[saw], there[saw],
-                None if cost is None else 1000 * cost["seconds"], memory, last["points"], round(last["seconds"], 2),
-            )
-        )  # fmt: skip
-    _draw_learning(cells, names, folder)
-    _draw_costs(costs, here, names, folder)
-    first = {cell.variant: cell for cell in cells if cell.seed == 0}
-    drawn = [name for name in ("convcnp", "convnp", "tnp-d", "te-tnp", "te-lbanp") if name in names]
-    stream = make_curves(first[f"{drawn[0]}, sawtooth"].recipe, seed=3).at(context=(16, 16))
-    fits(
-        {name: first[f"{name}, sawtooth"].model().eval() for name in drawn},
-        {"where it learnt": stream, "shifted by 4": stream.at(shift=4.0)},
-        folder / "sawtooth.png",
-    )
-    columns = (
-        "model", "GP", "GP, shifted", "steps", "sawtooth", "sawtooth, shifted", "ms at 1,000 points", "MB",
-        "most points", "seconds there",
-    )  # fmt: skip
-    pictures = {
-        "learning.png": "Validation while training, on curves of a Gaussian process and on sawtooth waves.",
-        "sawtooth.png": "Sawtooth waves: each model where it learnt and 4 further on; grey dots are the truth.",
-        "costs.png": "Inference of 1,000 targets against the number of context points: time, peak memory; and what a "
-        "millisecond buys (1,000 points).",
-    }
-    return Report(_findings(rows, at), columns, rows, pictures)
+def _cost_at_1000(costs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    return next((cost for cost in costs if cost["points"] == 1000), None)
 
 
-def _findings(rows: Sequence[tuple], at: Mapping[str, Any]) -> list[str]:
-    by = {row[0]: row for row in rows}
-    best, saw = max(rows, key=lambda row: row[1]), max(rows, key=lambda row: row[5])
-    found = [
-        f"Gaussian process: **{best[0]}** leads with {best[1]:.3f} (convcnp {by['convcnp'][1]:.3f}, "
-        f"tnp-d {by['tnp-d'][1]:.3f}).",
-        f"Moved by 4, tnp-d, whose tokens carry places, goes from {by['tnp-d'][1]:.3f} to {by['tnp-d'][2]:.3f}.",
-        f"Translated sawtooth waves: **{saw[0]}** leads with {saw[5]:.3f}.",
+def _summarise(rows: Sequence[tuple]) -> list[str]:
+    by_name = {row[0]: row for row in rows}
+    best, sawtooth = max(rows, key=lambda row: row[1]), max(rows, key=lambda row: row[5])
+    tnp_d = by_name["tnp-d"]
+    findings = [
+        f"Gaussian process: **{best[0]}** leads with {best[1]:.3f} (convcnp {by_name['convcnp'][1]:.3f}, "
+        f"tnp-d {tnp_d[1]:.3f}).",
+        f"Shifted by 4, tnp-d, whose tokens contain the inputs, falls from {tnp_d[1]:.3f} to {tnp_d[2]:.3f}.",
+        f"Shifted sawtooth waves: **{sawtooth[0]}** leads with {sawtooth[5]:.3f}.",
     ]
     flat = [row[0] for row in rows if row[4] < CONSTANT + 0.03]
     if flat:
-        found.append(
+        findings.append(
             f"After this budget still no better on waves than one normal distribution for all ({CONSTANT:.3f}): "
             f"{', '.join(flat)}."
         )
     cost = {row[0]: row[6] for row in rows if row[6] is not None}
     for name in ("convcnp", "te-tnp"):
-        alike = [other for other in cost if other != name and cost[other] <= cost[name]]
-        if alike:
-            rival = max(alike, key=lambda other: by[other][1])
-            found.append(
+        if cheaper := [other for other in cost if other != name and cost[other] <= cost[name]]:
+            rival = max(cheaper, key=lambda other: by_name[other][1])
+            findings.append(
                 f"At the inference cost of {name} or less ({cost[name]:.0f} ms for 1,000 + 1,000 points), the best "
-                f"other is {rival} ({cost[rival]:.0f} ms): {by[rival][1]:.3f} against {by[name][1]:.3f}."
+                f"other is {rival} ({cost[rival]:.0f} ms): {by_name[rival][1]:.3f} against {by_name[name][1]:.3f}."
             )
-    far = [row[0] for row in rows if row[8] == SIZES[-1]]
-    found.append(f"{SIZES[-1]:,} context points, before a prediction took too long: {', '.join(far) or 'none'}.")
-    return found
+    largest = CONTEXT_SIZES[-1]
+    reached = [row[0] for row in rows if row[8] == largest]
+    return [*findings, f"{largest:,} context points within the time limit: {', '.join(reached) or 'none'}."]
 
 
-def _draw_learning(cells: Sequence[Cell], names: Sequence[str], folder: Path) -> None:
-    with style():
-        figure, axes = panels(1, 2, width=10.0, height=3.6)
-        for panel, data in zip(axes[0], DATA, strict=True):
-            some = [
-                Cell(cell.variant.removesuffix(f", {data}"), cell.seed, cell.recipe, cell.folder)
-                for cell in cells
-                if cell.variant.endswith(f", {data}")
-            ]
-            learning(panel, some, "seconds", names)
-            panel.set_title(data)
-        axes[0][0].get_legend().remove()
-        save(figure, folder / "learning.png")
-
-
-def _draw_costs(costs: Mapping[str, Any], here: Mapping[str, float], names: Sequence[str], folder: Path) -> None:
+def _draw_costs(costs: Mapping[str, Any], likelihood: Mapping[str, float], names: Sequence[str], folder: Path) -> None:
     with style():
         figure, [axes] = panels(1, 3, width=12.0, height=3.4)
         for number, name in enumerate(names):
-            ink, dash = colour(number)
-            known = [row for row in costs[name] if row["bytes"]]
-            axes[0].plot(
-                [r["points"] for r in costs[name]], [r["seconds"] for r in costs[name]], dash, color=ink, label=name
-            )
-            axes[1].plot([r["points"] for r in known], [r["bytes"] / 1e6 for r in known], dash, color=ink)
-            at = next((row for row in costs[name] if row["points"] == 1000), None)
-            if at:
-                axes[2].plot([1000 * at["seconds"]], [here[f"{name}, gp"]], "o", color=ink)
-                axes[2].annotate(
-                    name, (1000 * at["seconds"], here[f"{name}, gp"]), (4, -9 if number % 2 else 3),
-                    textcoords="offset points", fontsize=7,
-                )  # fmt: skip
+            colour, dash = line_style(number)
+            sizes, seconds = ([cost[key] for cost in costs[name]] for key in ("points", "seconds"))
+            memory = [(cost["points"], cost["bytes"] / 1e6) for cost in costs[name] if cost["bytes"]]
+            axes[0].plot(sizes, seconds, dash, color=colour, label=name)
+            axes[1].plot([n for n, _ in memory], [mb for _, mb in memory], dash, color=colour)
+            if cost := _cost_at_1000(costs[name]):
+                point = 1000 * cost["seconds"], likelihood[f"{name}, gp"]
+                axes[2].plot(*point, "o", color=colour)
+                offset = 4, -9 if number % 2 else 3
+                axes[2].annotate(name, point, offset, textcoords="offset points", fontsize=7)
         for panel, label in zip(axes[:2], ("seconds", "peak memory, MB"), strict=True):
             panel.set_xscale("log")
             panel.set_yscale("log")
@@ -180,16 +186,4 @@ def _draw_costs(costs: Mapping[str, Any], here: Mapping[str, float], names: Sequ
         save(figure, folder / "costs.png")
 
 
-STUDY = Study(
-    name="conv-or-transformer",
-    line="convolutions or a transformer",
-    question="ConvCNP and ConvNP against TNP-D, TE-TNP and the models with pseudo-tokens: how fast they learn, what "
-    "they make of sawtooth waves and of waves moved by 4, and what a prediction costs. Log-likelihood per target in "
-    "nats, higher is better; sawtooth waves have no noise, so there the floor of the deviation (0.01) matters.",
-    recipe={"keep.validations": 15},
-    variants=variants,
-    quick=Scale({"budget.time": "45s", "model.size": "small"}, 1, "quick: 45 seconds each on one thread."),
-    full=Scale({"budget.steps": 100_000, "model.size": "base", "optimiser.rate": 1e-3}, 3, "full: 100,000 steps each."),
-    measure=measure,
-    report=report,
-)
+STUDY = ConvolutionStudy

@@ -1,7 +1,6 @@
 """The study `positions-and-span`: it compares what it says, times the same classifier, and judges as the thesis did."""
 
 import json
-from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -11,13 +10,12 @@ from support.helpers import distance
 
 import fillin
 from fillin.errors import InputError
-from fillin_studies import Scale, get, open_work, work_on
-from fillin_studies.positions_and_span import costs
-from fillin_studies.positions_and_span.findings import findings
-from fillin_studies.positions_and_span.measure import computed
-from fillin_studies.positions_and_span.results import Group, compare, compared, grouped
-from fillin_studies.positions_and_span.variants import CUT, INIT, PENALTIES, SIREN, WAYS, named
-from fillin_studies.report_files import write
+from fillin_studies import get, open_study, run_study
+from fillin_studies.base import StudyScale
+from fillin_studies.positions_and_span import costs, share_of_pairs
+from fillin_studies.positions_and_span.results import VariantResults, compare, group_cells, run_tests, summarise
+from fillin_studies.positions_and_span.variants import CUT, INIT, PENALTIES, SIREN, VARIANTS
+from fillin_studies.report import write_report
 
 NAME = "positions-and-span"
 TINY = {
@@ -44,16 +42,16 @@ def costing(full: float, bias: float, kernel: float) -> dict:
 
 def test_everything_that_is_asked_is_there_in_both_dimensions():
     for dims in (1, 2):
-        ways = [way for way in WAYS if way.dims == dims]
+        ways = [way for way in VARIANTS if way.dims == dims]
         assert {(way.positions, way.window is None) for way in ways} >= {("sinusoid", True), ("siren", True)}
         windows = [way.window for way in ways if way.window is not None]
         assert {(w["modulate"], w["threshold"] > 0) for w in windows} == {
             (modulate, cut) for modulate in ("weights", "scores") for cut in (True, False)
         }
-    cut = {(way.window["modulate"], way.window["cut"]) for way in WAYS if way.dims == 2 and way.cuts}
+    cut = {(way.window["modulate"], way.window["cut"]) for way in VARIANTS if way.dims == 2 and way.cuts}
     assert cut == {(modulate, cut) for modulate in ("weights", "scores") for cut in ("hard", "continuous")}
     study = get(NAME)
-    assert [own["objective.span_penalty"] for own in study.variants(True).values()].count(0.0) == len(WAYS) - 2
+    assert [own["objective.span_penalty"] for own in study.variants(True).values()].count(0.0) == len(VARIANTS) - 2
     assert study.full.seeds == 5
 
 
@@ -64,7 +62,7 @@ def test_images_are_found_in_a_folder_and_used_at_full_budget_alone(tmp_path):
     study = get(NAME, tmp_path, 3)
     assert study.full.seeds == study.quick.seeds == 3
     full = study.variants(False)
-    assert len(full) == len(WAYS)
+    assert len(full) == len(VARIANTS)
     assert {own["data.source"] for own in full.values()} == {str(tmp_path / "fashion_mnist")}
     assert {own["data.limit"] for own in full.values()} == {10_000}
     assert {own["data.source"] for own in study.variants(True).values()} == {"digits"}
@@ -102,9 +100,9 @@ def test_the_share_of_all_pairs_weighs_layers_by_theirs():
     model = fillin.create("classifier", 1, 10, width=8, heads=1, layers=2, hidden=8, span=0.2, reduce=[1])
     first, second = (one.share for one in model.spans(8, 8))
     assert first < second  # four pixels became one, and each sees itself
-    assert computed(model, 8, 8) == pytest.approx((64**2 * first + 16**2 * second) / (64**2 + 16**2))
+    assert share_of_pairs(model, 8, 8) == pytest.approx((64**2 * first + 16**2 * second) / (64**2 + 16**2))
     row = fillin.create("classifier", 1, 10, width=8, heads=1, layers=2, hidden=8, dims=1, reduce=[1])
-    assert computed(row, 5, 5) == 1.0
+    assert share_of_pairs(row, 5, 5) == 1.0
 
 
 @pytest.mark.parametrize("side", [16, 32])
@@ -112,7 +110,7 @@ def test_a_narrow_window_keeps_just_its_share(side):
     def share(sigma: float) -> float:
         return fillin.create("classifier", 1, 2, width=8, heads=1, layers=1, span=sigma).spans(side, side)[0].share
 
-    sigma = costs.sigma(side, 0.05)
+    sigma = costs.narrow_sigma(side, 0.05)
     assert 0.03 < share(sigma) <= 0.05 < share(1.01 * sigma)
 
 
@@ -126,13 +124,13 @@ def test_ways_are_the_same_classifier(span):
         for parameter in model.blocks.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter) * (parameter.ndim > 1))
     images = torch.rand(2, 12, 12, 1)
-    ways = {way: costs._built(model, way, 12, 2).eval() for way in (costs.FULL, costs.BIAS, costs.KERNEL)}
+    ways = {way: costs.rebuild(model, way, 12, 2).eval() for way in (costs.FULL, costs.BIAS, costs.KERNEL)}
     assert distance(ways[costs.BIAS](images), model(images)) < 1e-4
     assert distance(ways[costs.KERNEL](images), model(images)) < 1e-4
     backends = {one.blocks[0].attention.backend for one in ways.values()}
     assert len(backends) >= 2
     assert "native" in backends
-    wide = costs._built(model, costs.BIAS, 12, 2).eval()
+    wide = costs.rebuild(model, costs.BIAS, 12, 2).eval()
     with torch.no_grad():
         for block in wide.blocks:
             block.attention.span.log_sigma.fill_(7.0)  # a window that is open everywhere is none
@@ -143,7 +141,7 @@ def test_ways_are_the_same_classifier(span):
 @needs_kernel
 def test_costs_are_of_training_and_of_inference():
     model = fillin.create("classifier", 1, 10, width=8, heads=2, layers=1, hidden=8, span=0.1)
-    found = costs.learned(model, 16, 2, rounds=2)
+    found = costs.measure_learned(model, 16, 2, rounds=2)
     assert found["shares"] == [one.share for one in model.spans(16, 16)]
     for way in (costs.FULL, costs.BIAS, costs.KERNEL):
         for part in costs.PARTS:
@@ -154,15 +152,17 @@ def test_costs_are_of_training_and_of_inference():
 
 
 def test_the_test_is_one_sided():
-    def group(*values: float) -> Group:
-        return Group("digits", 2, SIREN, [cell("2-D, siren", value, seed) for seed, value in enumerate(values)])
+    def group(*values: float) -> VariantResults:
+        return VariantResults(
+            "digits", 2, SIREN, [cell("2-D, siren", value, seed) for seed, value in enumerate(values)]
+        )
 
     high, low = group(0.9, 0.91, 0.92, 0.9, 0.91), group(0.8, 0.82, 0.81, 0.8, 0.83)
     assert compare(high, low).p < 1e-4
-    assert compare(high, low).verdict == "higher"
-    assert compare(low, high).verdict == "lower"
+    assert compare(high, low).outcome == "higher"
+    assert compare(low, high).outcome == "lower"
     assert compare(high, high).p == pytest.approx(0.5)
-    assert compare(high, high).verdict == "no difference shown"
+    assert compare(high, high).outcome == "no difference shown"
     assert compare(high, low).points == pytest.approx(9.6)
     assert compare(group(0.9), low).p is None
     assert compare(group(0.9, 0.9), group(0.8, 0.8)).p is None
@@ -179,41 +179,41 @@ def test_findings_follow_the_figures():
             cell(f"2-D, {CUT}", window, sigma=sigma, shares=[0.1, 0.2], pairs=0.12, narrow=[narrow]),
             cell(f"2-D, {next(iter(PENALTIES))}", 0.5, sigma=sigma, pairs=0.03),
         ]  # fmt: skip
-        return " ".join(findings("digits", grouped(measured)["digits"]))
+        return " ".join(summarise("digits", group_cells(measured)["digits"]))
 
     good, bad = said(0.8, 0.65, 1.0), said(0.4, 0.65, 2.0)
     assert "that no worse than 1-D, holds in the mean: 80.0 %, 70.0 %, 65.0 %" in good
     assert "does **not** hold in the mean: 40.0 %" in bad
-    assert f"most often right is **2-D, {CUT}**" in good
-    assert "most often right is **2-D, siren**" in bad
+    assert f"the most accurate is **2-D, {CUT}**" in good
+    assert "the most accurate is **2-D, siren**" in bad
     assert "65.0 % against 60.0 %, +5.0 points" in good
     assert f"from {INIT} to, layer by layer, 0.10 (10 %), 0.20 (20 %)" in good
-    assert "look further" in good
-    assert "look no further" in bad
-    assert "4.0 times as fast as with full attention in torch and 12 times" in good
-    assert "asked for: held" in good
-    assert "asked for: not held" in bad
+    assert "later layers are wider" in good
+    assert "later layers are not wider" in bad
+    assert "4.0 times as fast as with full attention in PyTorch and 12 times" in good
+    assert "10; met)" in good
+    assert "10; not met)" in bad
     assert "from 12 to 3 %, accuracy from 80.0 % to 50.0 %" in good
 
 
 def test_hypotheses_need_both_sides():
-    groups = grouped([cell("1-D, siren", 0.5), cell("2-D, siren", 0.6)])["digits"]
-    (only,) = compared(groups)
-    assert (only.one.title, only.other.title) == ("2-D, siren", "1-D, siren")
-    assert grouped([cell(named("x", WAYS[0]).removeprefix("x, "), 0.1)])["digits"].keys() == {(1, "sinusoid")}
+    groups = group_cells([cell("1-D, siren", 0.5), cell("2-D, siren", 0.6)])["digits"]
+    (only,) = run_tests(groups)
+    assert (only.a.title, only.b.title) == ("2-D, siren", "1-D, siren")
+    assert group_cells([cell(VARIANTS[0].on("x").removeprefix("x, "), 0.1)])["digits"].keys() == {(1, "sinusoid")}
 
 
 def test_it_ends_in_a_report(tmp_path, monkeypatch):
     """Two ways, in miniature; the timed one times."""
-    monkeypatch.setattr(costs, "SIDES", {8: 1})
-    monkeypatch.setattr(costs, "LEARNED", 10)
+    monkeypatch.setattr(costs, "NARROW_ROUNDS", {8: 1})
+    monkeypatch.setattr(costs, "LEARNED_SIDE", 10)
     study = get(NAME)
     names = [f"digits, {way}" for way in ("2-D, siren", f"2-D, {CUT}")]
     own = {name: {**study.variants(True)[name], **TINY} for name in names}
-    study = replace(study, variants=lambda quick: own, quick=Scale({}, 1, "tiny."))
-    work = open_work(study, tmp_path, quick=True)
-    work_on(work)
-    page = write(work, ["fillin", "study", NAME]).read_text()
+    study = study.replaced(variants=lambda quick: own, quick=StudyScale({}, 1, "tiny."))
+    run = open_study(study, tmp_path, quick=True)
+    run_study(run)
+    page = write_report(run, ["fillin", "study", NAME]).read_text()
     results = json.loads((tmp_path / "results.json").read_text())
     timed = [one for one in results["cells"] if "narrow" in one]
     assert [(one["variant"], one["seed"]) for one in timed] == [(names[-1], 0)]

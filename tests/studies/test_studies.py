@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-from dataclasses import replace
 
 import pytest
 
@@ -14,20 +13,19 @@ from fillin.train import dump_recipe, runs
 from fillin.train.log import read_log
 from fillin_studies import (  # fmt: skip
     STUDIES,
-    Scale,
-    Study,
     conv_or_transformer,
+    curves,
     dimensions,
     get,
     images,
-    measures,
-    only,
-    open_work,
+    open_study,
+    run_study,
+    select_variants,
     sizes,
-    work_on,
 )
-from fillin_studies import base as studies_base
-from fillin_studies.report_files import table, write
+from fillin_studies.base import MethodStudy, Study, StudyCell, StudyScale, mean_over_seeds
+from fillin_studies.report import format_table, write_report
+from fillin_studies.run import lock_folder, run_cell
 
 TINY = {
     "model.width": 16, "model.heads": 2, "model.layers": 1, "model.hidden": 16, "model.pseudo_tokens": 4,
@@ -47,7 +45,9 @@ def miniature(name: str, most: int | None = None) -> Study:
     study = get(name)
     made = {key: small({**study.recipe, **own}) for key, own in study.variants(True).items()}
     some = dict(list(made.items())[:most])
-    return replace(study, variants=lambda quick: some, quick=Scale({}, 1, "tiny."), explore=None)
+    return study.replaced(
+        variants=lambda quick: some, quick=StudyScale({}, 1, "tiny."), searches=False, explore=lambda run: iter(())
+    )
 
 
 @pytest.fixture
@@ -55,26 +55,28 @@ def swift(monkeypatch):
     """Measures on two batches, limits by few settings, inference at two sizes, no learning curve of each cell (runs
     that draw theirs are tested elsewhere)."""
     monkeypatch.setattr(runs, "_draw", lambda run: None)
-    real = measures.evaluate
-    monkeypatch.setattr(measures, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
+    real = curves.evaluate
+    monkeypatch.setattr(curves, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
     monkeypatch.setattr(
-        dimensions, "shifted", lambda *a, **k: {**measures.shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
+        dimensions, "score_shifted", lambda *a, **k: {**curves.score_shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
     )
-    monkeypatch.setattr(conv_or_transformer, "SIZES", (100, 1000))
-    monkeypatch.setattr(images, "QUICK", 1)
+    monkeypatch.setattr(conv_or_transformer, "CONTEXT_SIZES", (100, 1000))
+    monkeypatch.setattr(images, "QUICK_BATCHES", 1)
 
 
 OWN_FILE = ("positions-and-span",)  # as have `fill` and others that train nothing
 
 
-@pytest.mark.parametrize("name", [name for name in STUDIES if not get(name).direct and name not in OWN_FILE])
+@pytest.mark.parametrize(
+    "name", [name for name in STUDIES if not isinstance(get(name), MethodStudy) and name not in OWN_FILE]
+)
 def test_every_study_ends_in_a_report(name, tmp_path, swift):
-    work = open_work(miniature(name), tmp_path, quick=True)
-    work_on(work)
-    page = write(work, ["fillin", "study", name]).read_text()
+    run = open_study(miniature(name), tmp_path, quick=True)
+    run_study(run)
+    page = write_report(run, ["fillin", "study", name]).read_text()
     results = json.loads((tmp_path / "results.json").read_text())
-    assert len(results["cells"]) == len(work.cells())
-    assert {cell["variant"] for cell in results["cells"]} == set(work.study.variants(True))
+    assert len(results["cells"]) == len(run.cells())
+    assert {cell["variant"] for cell in results["cells"]} == set(run.study.variants(True))
     assert results["findings"]
     pictures = sorted(path.name for path in tmp_path.glob("*.png"))
     assert pictures
@@ -83,7 +85,7 @@ def test_every_study_ends_in_a_report(name, tmp_path, swift):
 
 
 def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, swift):
-    work = open_work(miniature("te-scores", most=3), tmp_path, quick=True)
+    run = open_study(miniature("te-scores", most=3), tmp_path, quick=True)
     seen = []
 
     def stop(cell, share, loss, validation):
@@ -92,19 +94,19 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, swift):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_on(work, stop)
-    done = [cell for cell in work.cells() if cell.done]
+        run_study(run, stop)
+    done = [cell for cell in run.cells() if cell.done]
     assert len(done) == 1
     before = (done[0].folder / "result.json").stat().st_mtime_ns
-    work_on(open_work(miniature("te-scores", most=3), tmp_path, quick=True))
-    assert all(cell.done for cell in work.cells())
+    run_study(open_study(miniature("te-scores", most=3), tmp_path, quick=True))
+    assert all(cell.done for cell in run.cells())
     assert (done[0].folder / "result.json").stat().st_mtime_ns == before
 
 
 def test_a_cell_that_was_interrupted_is_not_measured(tmp_path, swift):
     """A real Ctrl-C: the run is saved, no result is written, and the next call ends it."""
-    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
-    (cell,) = work.cells()
+    run = open_study(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = run.cells()
     pressed = []
 
     def press(cell, share, loss, validation):
@@ -113,9 +115,9 @@ def test_a_cell_that_was_interrupted_is_not_measured(tmp_path, swift):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
-        work_on(work, press)
+        run_study(run, press)
     assert not cell.done
-    work_on(work)
+    run_study(run)
     assert cell.result["steps"] == 4
 
 
@@ -125,60 +127,60 @@ def test_a_cell_that_diverges_is_left_out(tmp_path, swift):
         key: {**own, "optimiser.rate": 1e30} if key == "mlp, equal time" else own
         for key, own in study.variants(True).items()
     }
-    work = open_work(replace(study, variants=lambda quick: broken), tmp_path, quick=True)
-    work_on(work)
-    failed = [cell.variant for cell in work.cells() if cell.failed]
+    run = open_study(study.replaced(variants=lambda quick: broken), tmp_path, quick=True)
+    run_study(run)
+    failed = [cell.variant for cell in run.cells() if cell.failed]
     assert failed == ["mlp, equal time"]
-    assert "mlp, equal time, seed 0, diverged" in write(work, ["x"]).read_text()
+    assert "mlp, equal time, seed 0, diverged" in write_report(run, ["x"]).read_text()
 
 
 def test_a_cell_of_another_version_is_not_mixed_in(tmp_path, swift):
-    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
-    (cell,) = work.cells()
+    run = open_study(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = run.cells()
     other = {**cell.recipe, "seed": 9}
     cell.folder.mkdir(parents=True)
     (cell.folder / "recipe.yaml").write_text(dump_recipe(other))
-    with pytest.raises(InputError, match="another version of this study"):
-        work_on(work)
+    with pytest.raises(InputError, match="results of other settings of this study"):
+        run_study(run)
 
 
 def test_a_cell_that_another_process_has_is_left_to_it(tmp_path, swift):
-    work = open_work(miniature("te-scores", most=1), tmp_path, quick=True)
-    (cell,) = work.cells()
+    run = open_study(miniature("te-scores", most=1), tmp_path, quick=True)
+    (cell,) = run.cells()
     cell.folder.mkdir(parents=True)
-    with studies_base.lock_folder(cell.folder):
-        assert not studies_base.attempt(work, cell)
+    with lock_folder(cell.folder):
+        assert not run_cell(run, cell)
     assert not cell.done
-    assert studies_base.attempt(work, cell)
-    assert not studies_base.attempt(work, cell)  # nothing left to do
+    assert run_cell(run, cell)
+    assert not run_cell(run, cell)  # nothing left to do
 
 
 def test_seeds_differ_and_variants_share_their_data(tmp_path, swift):
-    study = replace(miniature("te-scores", most=2), quick=Scale({}, 2, "tiny."))
-    work = open_work(study, tmp_path, quick=True)
-    cells = work.cells()
+    study = miniature("te-scores", most=2).replaced(quick=StudyScale({}, 2, "tiny."))
+    run = open_study(study, tmp_path, quick=True)
+    cells = run.cells()
     assert [cell.seed for cell in cells] == [0, 0, 1, 1]
     assert cells[0].recipe["data"] == cells[1].recipe["data"]
-    work_on(work)
+    run_study(run)
     losses = [read_log(cell.folder)[0].loss for cell in cells]
     assert losses[0] != losses[2]
-    assert studies_base.average(cells, "log_likelihood").keys() == set(study.variants(True))
+    assert mean_over_seeds(cells, "log_likelihood").keys() == set(study.variants(True))
 
 
 def test_the_search_over_sizes_keeps_to_its_parameters(tmp_path, swift, monkeypatch):
-    monkeypatch.setattr(sizes, "MILLION", 30_000)
+    monkeypatch.setattr(sizes, "PARAMETERS", 30_000)
     monkeypatch.setattr(sizes, "SEARCH", {"width": (16, 32), "head_dim": (4, 8), "heads": (1, 2)})
-    study = replace(
-        get("sizes"), variants=lambda quick: {}, quick=Scale(small({}) | {"model.size": "small"}, 1, "tiny.", 3)
+    study = get("sizes").replaced(
+        variants=lambda quick: {}, quick=StudyScale(small({}) | {"model.size": "small"}, 1, "tiny.", 3)
     )
-    work = open_work(study, tmp_path, quick=True)
-    work_on(work)
-    found = work.explored()
+    run = open_study(study, tmp_path, quick=True)
+    run_study(run)
+    found = run.explored()
     assert 1 <= len(found) <= 3  # the same numbers may be proposed twice
     for cell in found:
         assert 10_000 < cell.result["parameters"] < 60_000
-    again = open_work(study, tmp_path, quick=True)
-    work_on(again)
+    again = open_study(study, tmp_path, quick=True)
+    run_study(again)
     assert len(again.explored()) == len(found)  # the trials are remembered
 
 
@@ -188,13 +190,13 @@ def test_the_report_on_sizes_tells_the_declared_from_the_searched(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         (folder / "result.json").write_text(json.dumps({"log_likelihood": score, "parameters": 10_000, "steps": 100}))
-        return studies_base.Cell(name, 0, {"model": model}, folder)
+        return StudyCell(name, 0, {"model": model}, folder)
 
-    declared = list(sizes.variants(True))
-    assert sizes._name({**sizes.BASE, "heads": 1}) == declared.pop(8)  # say it diverged
+    declared = list(get("sizes").variants(True))
+    assert sizes.name_size({**sizes.BASE, "heads": 1}) == declared.pop(8)  # say it diverged
     cells = [cell(name, 0.01 * number) for number, name in enumerate(declared)]
     cells += [cell(f"1m_heads={h}_layers=9", score, heads=h, layers=9) for h, score in ((2, 0.5), (3, -0.5), (4, 0.05))]
-    found = sizes.report(cells, tmp_path)
+    found = get("sizes").report(cells, tmp_path)
     assert [row[1] for row in found.rows] == ["declared"] * 11 + ["searched"] * 3
     for rows in (found.rows[:11], found.rows[11:]):
         assert list(rows) == sorted(rows, key=lambda row: -row[4])
@@ -202,24 +204,24 @@ def test_the_report_on_sizes_tells_the_declared_from_the_searched(tmp_path):
     assert found.findings[0].endswith("(10,000 parameters, 0.000).")
     for part in ("3 searched models", "best is **160 × 2 heads of 16, 9 layers", "worst 160 × 3 heads of 16, 9 layers"):
         assert part in found.findings[1]
-    assert "searched" not in "".join(sizes.report(cells[:11], tmp_path).findings)
+    assert "searched" not in "".join(get("sizes").report(cells[:11], tmp_path).findings)
 
 
 def test_a_folder_holds_one_study(tmp_path):
-    open_work(get("te-scores"), tmp_path, quick=True)
+    open_study(get("te-scores"), tmp_path, quick=True)
     with pytest.raises(InputError, match="holds the study te-scores"):
-        open_work(get("sizes"), tmp_path, quick=True)
+        open_study(get("sizes"), tmp_path, quick=True)
     with pytest.raises(InputError, match="budget quick"):
-        open_work(get("te-scores"), tmp_path, quick=False)
+        open_study(get("te-scores"), tmp_path, quick=False)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot work in"):
-        open_work(get("te-scores"), tmp_path / "file", quick=True)
+        open_study(get("te-scores"), tmp_path / "file", quick=True)
 
 
 def test_every_cell_of_every_scale_is_a_valid_recipe(tmp_path):
     for name in STUDIES:
         for quick in (True, False):
-            cells = open_work(get(name), tmp_path / name / str(quick), quick).cells()
+            cells = open_study(get(name), tmp_path / name / str(quick), quick).cells()
             assert len({cell.folder for cell in cells}) == len(cells) >= 8
 
 
@@ -233,13 +235,13 @@ def test_the_command_lists_studies_and_names_the_nearest(capsys):
 
 def test_some_variants_alone(tmp_path):
     """By their names, or how these end; what is no variant is said, with those that are."""
-    some = only(get("images"), ["digits, np", "convcnp"])
+    some = select_variants(get("images"), ["digits, np", "convcnp"])
     assert list(some.variants(True)) == ["digits, np", "digits, convcnp"]
-    assert len(open_work(some, tmp_path, quick=True).cells()) == 2 * some.quick.seeds
+    assert len(open_study(some, tmp_path, quick=True).cells()) == 2 * some.quick.seeds
     with pytest.raises(InputError, match=r"no variant 'cnp'; it has digits, np; digits, anp"):
-        only(get("images"), ["np", "cnp"])
+        select_variants(get("images"), ["np", "cnp"])
 
 
 def test_tables_say_what_is_unknown():
-    lines = table(("a", "b"), [("x", 1234), ("y", 0.12345), ("z", None)])
+    lines = format_table(("a", "b"), [("x", 1234), ("y", 0.12345), ("z", None)])
     assert lines[2:] == ["| x | 1,234 |", "| y | 0.123 |", "| z | – |"]

@@ -12,14 +12,21 @@ from support.helpers import ExactProcess, wave
 from fillin.cli import main
 from fillin.data import bayes_limit
 from fillin.errors import InputError
-from fillin_studies import fill, get, open_work, work_on
-from fillin_studies.fill import limits, methods
+from fillin_studies import fill, get, open_study, run_study
+from fillin_studies.fill import methods
 from fillin_studies.fill import score as scores
-from fillin_studies.fill.data import Field, Prior, Series, find, read_curve, read_field
-from fillin_studies.fill.lines import normal
-from fillin_studies.fill.masks import KINDS
-from fillin_studies.fill.methods import METHODS, OURS, Method
-from fillin_studies.report_files import write
+from fillin_studies.fill.data import (
+    GAP_KINDS,
+    CurveFile,
+    NetcdfField,
+    PriorSeries,
+    find_gap_data,
+    read_curve,
+    read_field,
+)
+from fillin_studies.fill.interpolation import make_normal
+from fillin_studies.fill.methods import METHODS, OURS, FillMethod
+from fillin_studies.report import write_report
 
 CHEAP = ("curve", "surface", "linear", "seasonal naive")
 
@@ -28,17 +35,17 @@ CHEAP = ("curve", "surface", "linear", "seasonal naive")
 def stand_in(monkeypatch):
     """An exact process where the weights are; methods that take no time."""
     models = {name: ExactProcess() for name in OURS.values()}
-    monkeypatch.setattr(methods, "loaded", models.__getitem__)
-    monkeypatch.setattr(limits, "loaded", models.__getitem__)
+    monkeypatch.setattr(methods, "load_once", models.__getitem__)
+    monkeypatch.setattr(scores, "load_once", models.__getitem__)
 
-    def flat(x, y, asked):
-        return normal(np.full(len(asked), y.mean()), np.full(len(asked), y.std() + 1e-3))
+    def predict_mean(x, y, xt):
+        return make_normal(np.full(len(xt), y.mean()), np.full(len(xt), y.std() + 1e-3))
 
-    for name, one in METHODS.items():
-        own = replace(one, fill=flat, weights=None) if name in ("surface",) else replace(one, weights=None)
+    for name, method in METHODS.items():
+        method = replace(method, weights=None)
         if name not in CHEAP:
-            own = replace(own, fill=flat, needs=None)
-        monkeypatch.setitem(METHODS, name, own)
+            method = replace(method, predict=predict_mean, requires=None)
+        monkeypatch.setitem(METHODS, name, replace(method, predict=predict_mean) if name == "surface" else method)
 
 
 @pytest.fixture
@@ -66,36 +73,36 @@ def with_field(folder: Path) -> np.ndarray:
     return values
 
 
-def test_every_method_is_asked_the_same(monkeypatch, stand_in):
-    asked: dict[str, list] = {}
+def test_every_method_receives_the_same_queries(monkeypatch, stand_in):
+    queries: dict[str, list] = {}
 
     def spy(name):
-        def fill(x, y, places):
-            asked.setdefault(name, []).append((x.tobytes(), y.tobytes(), places.tobytes()))
-            return normal(np.zeros(len(places)), np.ones(len(places)))
+        def predict(x, y, xt):
+            queries.setdefault(name, []).append((x.tobytes(), y.tobytes(), xt.tobytes()))
+            return make_normal(np.zeros(len(xt)), np.ones(len(xt)))
 
-        return fill
+        return predict
 
     for name in ("linear", "GP, composed", "curve"):
-        monkeypatch.setitem(METHODS, name, Method(spy(name), "a spy"))
-        for kind in KINDS:
-            scores.measure(Prior("rbf"), kind, name, 2, lambda share: None)
-    assert asked["linear"] == asked["GP, composed"] == asked["curve"]
-    assert len(set(asked["linear"])) == 6
+        monkeypatch.setitem(METHODS, name, FillMethod(spy(name), "a spy"))
+        for kind in GAP_KINDS:
+            scores.measure(PriorSeries("rbf"), kind, name, 2, lambda share: None)
+    assert queries["linear"] == queries["GP, composed"] == queries["curve"]
+    assert len(set(queries["linear"])) == 6
 
 
 # Data
 
 
 def test_a_prior_is_a_stream_that_bayes_can_answer():
-    for kind in KINDS:
-        case, data = Prior("rbf").case(kind, 3), Prior("rbf")
+    for kind in GAP_KINDS:
+        case, data = PriorSeries("rbf").case(kind, 3), PriorSeries("rbf")
         task = data.stream(kind, 3).task(3)
-        assert np.array_equal(case.question[1], task.yc[0, :, 0].double().numpy())
+        assert np.array_equal(case.query[1], task.yc[0, :, 0].double().numpy())
         assert np.array_equal(case.truth, task.yt[0, :, 0].double().numpy())
         assert (np.diff(case.x[:, 0]) >= 0).all()
         assert bayes_limit(data.stream(kind, 3), 3, 16) is not None
-    assert not np.array_equal(Prior("rbf").case("random", 0).y, Prior("rbf").case("random", 1).y)
+    assert not np.array_equal(PriorSeries("rbf").case("random", 0).y, PriorSeries("rbf").case("random", 1).y)
 
 
 def test_curves_are_read_from_their_first_two_columns(folder):
@@ -103,14 +110,14 @@ def test_curves_are_read_from_their_first_two_columns(folder):
     assert len(x) == 39  # the row without a value is none
     assert 1903 not in x
     assert y.max() == 6
-    assert len(Series(folder / "curves" / "months.csv").case("blocks", 0).truth) == round(0.3 * 48)
+    assert len(CurveFile(folder / "curves" / "months.csv").case("blocks", 0).truth) == round(0.3 * 48)
 
 
 def test_fields_keep_land_out(folder):
     values = with_field(folder)
     rows, columns, read = read_field(folder / "fields" / "sea.nc")
     assert np.array_equal(read, values, equal_nan=True)
-    case = Field(folder / "fields" / "sea.nc").case("random", 0)
+    case = NetcdfField(folder / "fields" / "sea.nc").case("random", 0)
     assert len(case.y) == np.isfinite(values).sum()
     assert case.mask.hidden.sum() == round(0.4 * len(case.y))
     at = [(np.flatnonzero(rows == a)[0], np.flatnonzero(columns == b)[0]) for a, b in case.x]
@@ -120,7 +127,7 @@ def test_fields_keep_land_out(folder):
 def test_what_is_wrong_with_the_data_is_said(tmp_path, folder, capsys):
     for where, words in ((tmp_path / "nowhere", "no such folder"), (tmp_path, "neither curves")):
         with pytest.raises(InputError, match=words):
-            find(where)
+            find_gap_data(where)
     (folder / "curves" / "bad.csv").write_text("time,value\n1,2\n2,two\n")
     with pytest.raises(InputError, match=r"bad.csv, line 3, column value: 'two'"):
         read_curve(folder / "curves" / "bad.csv")
@@ -140,12 +147,12 @@ def test_what_is_wrong_with_the_data_is_said(tmp_path, folder, capsys):
 
 
 def test_without_a_folder_or_xarray_the_rest_is_done(folder, monkeypatch):
-    assert set(find(None).sets) == {"rbf", "matern-5/2", "periodic"}
-    assert "no --data DIR" in find(None).left_out[0]
+    assert set(find_gap_data(None).sets) == {"rbf", "matern-5/2", "periodic"}
+    assert "no --data DIR" in find_gap_data(None).left_out[0]
     (folder / "fields").mkdir()
     (folder / "fields" / "a.nc").touch()
     monkeypatch.setattr("fillin_studies.fill.data.find_spec", lambda name: None)
-    found = find(folder)
+    found = find_gap_data(folder)
     assert {"months", "pelt"} <= set(found.sets)
     assert "a" not in found.sets
     assert "xarray" in found.left_out[0]
@@ -155,21 +162,21 @@ def test_without_a_folder_or_xarray_the_rest_is_done(folder, monkeypatch):
 
 
 def small(folder: Path | None = None):
-    """One mask, one kind of prior."""
+    """One mask, one prior."""
     study = get("fill", folder, 1)
     some = {
         name: own
         for name, own in study.variants(True).items()
-        if own["data"] not in ("matern-5/2", "periodic", limits.OWN) and own["method"] != scores.BAYES
+        if own["data"] not in ("matern-5/2", "periodic", scores.OWN_PRIOR) and own["method"] != scores.BAYES
     }
-    return replace(study, variants=lambda quick: some)
+    return study.replaced(variants=lambda quick: some)
 
 
 def test_the_study_ends_in_a_report(tmp_path, folder, stand_in):
     with_field(folder)
-    work = open_work(small(folder), tmp_path / "out", quick=True)
-    work_on(work)
-    page = write(work, ["fillin", "study", "fill"]).read_text()
+    run = open_study(small(folder), tmp_path / "out", quick=True)
+    run_study(run)
+    page = write_report(run, ["fillin", "study", "fill"]).read_text()
     for part in ("months, blocks", "sea, random", "Against the best of three", "Against exact Bayes", "≤ 1.25"):
         assert part in page
     row = next(line for line in page.splitlines() if line.startswith("| sea, random | linear"))
@@ -181,13 +188,13 @@ def test_the_study_ends_in_a_report(tmp_path, folder, stand_in):
     assert pictures == {"crps.png", "examples.png", "field-sea.png"}
     assert all(f"({name})" in page for name in pictures)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert len(results["cells"]) == len(work.cells())
+    assert len(results["cells"]) == len(run.cells())
     one = next(cell for cell in results["cells"] if cell["data"] == "pelt")
     assert {"log_likelihood", "crps", "crps_error", "rmse", "covered", "seconds", "masks"} <= set(one)
 
 
 def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, stand_in):
-    work = open_work(small(), tmp_path, quick=True)
+    run = open_study(small(), tmp_path, quick=True)
     seen = []
 
     def stop(cell, share, loss, validation):
@@ -196,34 +203,37 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, stand_in):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_on(work, stop)
-    done = {cell.variant: cell.folder / "result.json" for cell in work.cells() if cell.done}
+        run_study(run, stop)
+    done = {cell.variant: cell.folder / "result.json" for cell in run.cells() if cell.done}
     assert len(done) == 2
     before = {name: path.stat().st_mtime_ns for name, path in done.items()}
-    work_on(open_work(small(), tmp_path, quick=True))
-    assert all(cell.done for cell in work.cells())
+    run_study(open_study(small(), tmp_path, quick=True))
+    assert all(cell.done for cell in run.cells())
     assert {name: path.stat().st_mtime_ns for name, path in done.items()} == before
 
 
 def test_cells_of_other_masks_are_not_mixed_in(tmp_path, stand_in):
-    work_on(open_work(small(), tmp_path, quick=True))
+    run_study(open_study(small(), tmp_path, quick=True))
     more = get("fill", None, 2)
-    with pytest.raises(InputError, match="another version of this study"):
-        work_on(open_work(more, tmp_path, quick=True))
+    with pytest.raises(InputError, match="results of other settings of this study"):
+        run_study(open_study(more, tmp_path, quick=True))
 
 
-def test_weights_that_were_replaced_are_measured_again_and_nothing_else(tmp_path, stand_in, monkeypatch):
-    monkeypatch.setattr(methods, "digest", lambda name: "first")
+def test_retrained_weights_are_measured_again_and_nothing_else(tmp_path, stand_in, monkeypatch):
+    monkeypatch.setattr(methods, "digest_weights", lambda name: "first")
     monkeypatch.setattr(methods, "names", lambda: ["curve"])
     monkeypatch.setitem(METHODS, "curve", replace(METHODS["curve"], weights="curve"))
-    few = {name: own for name, own in small().variants(True).items() if own["kind"] == "end" and own["data"] == "rbf"}
-    assert few["rbf, end, curve"]["weights"] == "first"
-    study = replace(small(), variants=lambda quick: few)
-    work_on(open_work(study, tmp_path, quick=True))
-    begun = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/*/result.json")}
-    few["rbf, end, curve"] = {**few["rbf, end, curve"], "weights": "second"}
-    work_on(open_work(study, tmp_path, quick=True))
-    changed = [path for path, was in begun.items() if path.stat().st_mtime_ns != was]
+    variants = small().variants(True).items()
+    few = {name: settings for name, settings in variants if settings["kind"] == "end" and settings["data"] == "rbf"}
+    study = small().replaced(variants=lambda quick: few)
+    run_study(open_study(study, tmp_path, quick=True))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/*/result.json")}
+    stored = {path.parent.parent.name: json.loads(path.read_text())["version"] for path in before}
+    assert stored["rbf_end_curve"] == "1.1, weights first"
+    assert stored["rbf_end_linear"] == "1.1"
+    monkeypatch.setattr(methods, "digest_weights", lambda name: "second")
+    run_study(open_study(study, tmp_path, quick=True))
+    changed = [path for path, time in before.items() if path.stat().st_mtime_ns != time]
     assert [path.parent.parent.name for path in changed] == ["rbf_end_curve"]
 
 
@@ -232,8 +242,8 @@ def test_the_command_says_nothing_of_this_machine(tmp_path, folder, stand_in, mo
     (folder / "curves" / "months.csv").unlink()
     study = small(folder)
     few = {name: own for name, own in study.variants(True).items() if own["data"] == "pelt" and own["kind"] == "end"}
-    study = replace(study, variants=lambda quick: few)
-    monkeypatch.setattr(fill, "configured", lambda data, masks: study)
+    study = study.replaced(variants=lambda quick: few)
+    monkeypatch.setattr(fill, "STUDY", lambda data, repeats: study)
     assert main(["study", "fill", "--data", str(folder), "--masks", "1", "--workers", "1"]) == 0
     assert "report.md" in capsys.readouterr().out
     for name in ("report.md", "results.json"):
@@ -243,6 +253,6 @@ def test_the_command_says_nothing_of_this_machine(tmp_path, folder, stand_in, mo
 
 
 def test_every_pair_of_data_and_method_has_a_folder_of_its_own(tmp_path, folder):
-    cells = open_work(get("fill", folder), tmp_path / "out", quick=False).cells()
+    cells = open_study(get("fill", folder), tmp_path / "out", quick=False).cells()
     assert len({cell.folder for cell in cells}) == len(cells)
     assert {cell.recipe["masks"] for cell in cells} == {20}

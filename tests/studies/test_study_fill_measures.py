@@ -9,13 +9,19 @@ import pytest
 from support.helpers import ExactProcess, wave
 
 from fillin.predictive import GaussianMixture
-from fillin_studies.fill import limits
 from fillin_studies.fill import score as scores
-from fillin_studies.fill.data import Case, Prior
-from fillin_studies.fill.lines import normal
-from fillin_studies.fill.masks import BLOCK, KINDS, Mask, block_lengths, mask
-from fillin_studies.fill.methods import METHODS, THREE
-from fillin_studies.fill.report import CRPS, OTHERS, against_three, by_method
+from fillin_studies.fill.data import (
+    BLOCK_SHARES,
+    GAP_KINDS,
+    GapCase,
+    GapMask,
+    PriorSeries,
+    draw_block_lengths,
+    make_mask,
+)
+from fillin_studies.fill.interpolation import make_normal
+from fillin_studies.fill.methods import BEST_OF_THREE, METHODS
+from fillin_studies.fill.report import CRPS, OTHER_METRICS, compare_with_three, tabulate
 
 SIZES = (12, 64, 91, 144, 468)
 
@@ -33,35 +39,35 @@ def runs(hidden: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("number", [0, 1, 7])
 def test_masks_are_what_they_say(n, number):
     for kind in ("random", "blocks"):
-        found = mask(kind, n, number)
+        found = make_mask(kind, n, number)
         assert found.hidden.sum() == round(0.3 * n)
-        assert (found.known == ~found.hidden).all()
-    low, high = math.ceil(BLOCK[0] * n), max(1, math.floor(BLOCK[1] * n))
-    lengths = runs(mask("blocks", n, number).hidden)
+        assert (found.observed == ~found.hidden).all()
+    low, high = math.ceil(BLOCK_SHARES[0] * n), max(1, math.floor(BLOCK_SHARES[1] * n))
+    lengths = runs(make_mask("blocks", n, number).hidden)
     assert all(low <= length <= high for length in lengths)
     assert sum(lengths) == round(0.3 * n)
-    end = mask("end", n, number)
-    used = int((end.known | end.hidden).sum())
+    end = make_mask("end", n, number)
+    used = int((end.observed | end.hidden).sum())
     assert end.hidden.sum() == round(0.15 * used)
     assert runs(end.hidden) == [end.hidden.sum()]
     assert end.hidden[used - 1]
-    assert not end.known[used:].any()
+    assert not end.observed[used:].any()
     assert used == n if number == 0 else 0.6 * n - 1 <= used <= n
 
 
 def test_a_field_hides_the_share_it_is_asked_for():
-    assert mask("random", 1000, 0, share=0.4).hidden.sum() == 400
+    assert make_mask("random", 1000, 0, share=0.4).hidden.sum() == 400
 
 
 def test_masks_differ_by_number_and_by_nothing_else():
-    for kind in KINDS:
-        assert (mask(kind, 91, 3).hidden == mask(kind, 91, 3).hidden).all()
-        assert len({mask(kind, 91, number).hidden.tobytes() for number in range(20)}) > 10
+    for kind in GAP_KINDS:
+        assert (make_mask(kind, 91, 3).hidden == make_mask(kind, 91, 3).hidden).all()
+        assert len({make_mask(kind, 91, number).hidden.tobytes() for number in range(20)}) > 10
 
 
 def test_block_lengths_add_up_however_unlucky():
     for seed in range(50):
-        lengths = block_lengths(100, 30, np.random.default_rng(seed))
+        lengths = draw_block_lengths(100, 30, np.random.default_rng(seed))
         assert lengths.sum() == 30
         assert lengths.min() >= 3
         assert lengths.max() <= 12
@@ -73,8 +79,8 @@ def test_block_lengths_add_up_however_unlucky():
 def test_measures_against_closed_forms():
     """Of N(0, 1) where the truth is 0, 1 and 3, in units of the whole series."""
     y = np.array([0.0, 1.0, 3.0, 5.0, -4.0])
-    case = Case(np.arange(5.0)[:, None], y, Mask(np.arange(5) > 2, np.arange(5) < 3))
-    found = scores.score(normal(np.zeros(3), np.ones(3)), case)
+    case = GapCase(np.arange(5.0)[:, None], y, GapMask(np.arange(5) > 2, np.arange(5) < 3))
+    found = scores.score_prediction(make_normal(np.zeros(3), np.ones(3)), case)
     unit, truth = y.std(), y[:3]
     density = np.exp(-(truth**2) / 2) / np.sqrt(2 * np.pi)
     below = np.array([0.5 * (1 + math.erf(t / math.sqrt(2))) for t in truth])
@@ -88,17 +94,21 @@ def test_measures_against_closed_forms():
 
 def test_measures_do_not_depend_on_units():
     x, y = wave()
-    hidden = mask("blocks", len(y), 0)
-    one = scores.score(METHODS["linear"].fill(*(case := Case(x, y, hidden)).question), case)
-    other = scores.score(METHODS["linear"].fill(*(case := Case(9 * x, 1e4 * y - 7, hidden)).question), case)
+    hidden = make_mask("blocks", len(y), 0)
+    one = scores.score_prediction(METHODS["linear"].predict(*(case := GapCase(x, y, hidden)).query), case)
+    other = scores.score_prediction(
+        METHODS["linear"].predict(*(case := GapCase(9 * x, 1e4 * y - 7, hidden)).query), case
+    )
     assert one == pytest.approx(other)
 
 
 def test_a_mixture_is_scored_as_one():
     """Half at −1 and half at 1, both narrow: the truth at 1 has half of the density, and both ends are covered."""
-    case = Case(np.arange(4.0)[:, None], np.array([1.0, -1.0, 1.0, -1.0]), Mask(np.arange(4) > 1, np.arange(4) < 2))
-    answer = GaussianMixture(np.full((2, 1, 2), 0.5), np.tile([-1.0, 1.0], (2, 1, 1)), np.full((2, 1, 2), 0.01))
-    found = scores.score(answer, case)
+    case = GapCase(
+        np.arange(4.0)[:, None], np.array([1.0, -1.0, 1.0, -1.0]), GapMask(np.arange(4) > 1, np.arange(4) < 2)
+    )
+    prediction = GaussianMixture(np.full((2, 2), 0.5), np.tile([-1.0, 1.0], (2, 1)), np.full((2, 2), 0.01))
+    found = scores.score_prediction(prediction, case)
     assert found["log_likelihood"] == pytest.approx(math.log(0.5 / 0.01 / math.sqrt(2 * math.pi)))
     assert found["crps"] == pytest.approx(0.5, abs=0.01)  # E|X − 1| − E|X − X'|/2 = 1 − 1/2
     assert found["covered"] == 1
@@ -107,23 +117,23 @@ def test_a_mixture_is_scored_as_one():
 def test_pooling_is_over_masks():
     one = {"crps": 0.1, "squared": 1.0, "covered": 1.0, "seconds": 2.0}
     other = {"crps": 0.3, "squared": 7.0, "covered": 0.5, "seconds": 4.0}
-    found = scores.pooled([one, other])
+    found = scores.pool_masks([one, other])
     assert found["masks"] == 2
     assert found["crps"] == pytest.approx(0.2)
     assert found["crps_error"] == pytest.approx(0.1)
     assert found["rmse"] == pytest.approx(2.0)
     assert (found["covered"], found["seconds"]) == (0.75, 3.0)
-    assert scores.pooled([one])["crps_error"] == 0
+    assert scores.pool_masks([one])["crps_error"] == 0
 
 
 def test_a_limit_that_has_not_settled_is_none():
     settled, moved = ({"log_likelihood": 1.0, "moved": by, "seconds": 1.0} for by in (0.01, 0.2))
-    assert scores.pooled([settled, settled])["log_likelihood"] == 1
-    assert "log_likelihood" not in scores.pooled([settled, moved])
+    assert scores.pool_masks([settled, settled])["log_likelihood"] == 1
+    assert "log_likelihood" not in scores.pool_masks([settled, moved])
 
 
 def test_a_line_does_not_beat_exact_bayes():
-    data = Prior("rbf")
+    data = PriorSeries("rbf")
     limit = scores.measure(data, "random", scores.BAYES, 3, lambda share: None)
     line = scores.measure(data, "random", "linear", 3, lambda share: None)
     assert limit["log_likelihood"] > line["log_likelihood"]
@@ -140,36 +150,38 @@ def result(method: str, crps: float, covered: float = 0.95, seconds: float = 1.0
 
 def test_the_best_is_bold_and_bayes_is_no_rival():
     results = {("a", "random"): {"curve": result("curve", 0.2), "linear": result("linear", 0.1)}}
-    columns, rows = by_method(results, CRPS)
+    columns, rows = tabulate(results, CRPS)
     assert columns == ["", "curve", "linear"]
     assert rows == [["a, random", "0.200", "**0.100**"]]
     results["a", "random"][scores.BAYES] = {"log_likelihood": 5.0, "seconds": 1.0}
-    columns, [row] = by_method(results, OTHERS[0])
+    columns, [row] = tabulate(results, OTHER_METRICS[0])
     assert columns[-1] == scores.BAYES
     assert row == ["a, random", "-0.20", "**-0.10**", "5.00"]
-    assert "**" not in "".join(by_method(results, OTHERS[2])[1][0])  # coverage has no best
+    assert "**" not in "".join(tabulate(results, OTHER_METRICS[2])[1][0])  # coverage has no best
 
 
 def test_ours_is_held_against_the_best_of_three():
-    of = {name: result(name, crps) for name, crps in zip(THREE, (0.3, 0.2, 0.4), strict=True)}
+    of = {name: result(name, crps) for name, crps in zip(BEST_OF_THREE, (0.3, 0.2, 0.4), strict=True)}
     ours = result("curve", 0.22, covered=0.93, seconds=0.05)
-    [found] = against_three({("a", "random"): {**of, "curve": ours}})
-    assert (found.best, found.best_crps, found.covered) == (THREE[1], 0.2, 0.93)
+    [found] = compare_with_three({("a", "random"): {**of, "curve": ours}})
+    assert (found.best, found.best_crps, found.covered) == (BEST_OF_THREE[1], 0.2, 0.93)
     assert found.ratio == pytest.approx(1.1)
-    assert found.time == pytest.approx(0.05)
-    assert not against_three({("a", "random"): {"curve": ours}})  # nothing to compare with
+    assert found.time_ratio == pytest.approx(0.05)
+    assert not compare_with_three({("a", "random"): {"curve": ours}})  # nothing to compare with
     prior = {name: {**one, "group": "prior"} for name, one in {**of, "curve": ours}.items()}
-    assert not against_three({("a", "random"): prior})
+    assert not compare_with_three({("a", "random"): prior})
 
 
 def test_the_gap_to_bayes_is_that_of_the_same_tasks(monkeypatch):
     """The exact process knows length, scale and noise; drawn with ranges as narrow, its gap is none."""
     model = ExactProcess(length=0.5, scale=1.0, noise=0.1)
-    monkeypatch.setattr(limits, "loaded", lambda name: model)
-    monkeypatch.setattr(limits, "curves", lambda name: replace(Prior(name).stream("random", 0), function=model.exact))
-    monkeypatch.setattr(limits, "_NARROW", (2, 256))
+    monkeypatch.setattr(scores, "load_once", lambda name: model)
+    monkeypatch.setattr(
+        scores, "curves", lambda name: replace(PriorSeries(name).stream("random", 0), function=model.exact)
+    )
+    monkeypatch.setattr(scores, "_NARROW", (2, 256))
     seen = []
-    found = limits.gap("rbf", 1, seen.append)
+    found = scores.measure_gap("rbf", 1, seen.append)
     assert found["gap"] == pytest.approx(0, abs=1e-3)
-    assert found["tasks"] == 2 * limits._TASKS
+    assert found["tasks"] == 2 * scores._BATCH
     assert seen == [0.5, 1.0]

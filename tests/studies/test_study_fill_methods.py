@@ -6,21 +6,19 @@ import xarray as xr
 from support.helpers import Mean, wave
 
 import fillin
-from fillin_studies import fill
-from fillin_studies.fill import methods
+from fillin_studies.fill import FillStudy, methods
 from fillin_studies.fill import score as scores
-from fillin_studies.fill.data import Case, find
-from fillin_studies.fill.masks import Mask, mask
-from fillin_studies.fill.methods import METHODS, Method
-from fillin_studies.fill.season import one_period_away, period
+from fillin_studies.fill.data import GapCase, GapMask, make_mask
+from fillin_studies.fill.interpolation import average_periods_away, find_period
+from fillin_studies.fill.methods import METHODS, FillMethod
 
 
 @pytest.mark.parametrize("name", [name for name, one in METHODS.items() if 1 in one.dims])
 @pytest.mark.parametrize("series", ["wave", "constant", "zero", "two"])
 def test_every_method_is_finite_and_sane(name, series, monkeypatch):
-    if METHODS[name].needs:
-        pytest.importorskip(METHODS[name].needs)
-    monkeypatch.setattr("fillin_studies.fill.gps._STEPS", 20)
+    if METHODS[name].requires:
+        pytest.importorskip(METHODS[name].requires)
+    monkeypatch.setattr("fillin_studies.fill.gaussian_processes._ADAM_STEPS", 20)
     x, y = wave(36)
     if series == "two":
         x, y = x[[0, 20]], y[[0, 20]]
@@ -28,31 +26,31 @@ def test_every_method_is_finite_and_sane(name, series, monkeypatch):
         y = {"wave": y, "constant": np.full_like(y, 7.0), "zero": np.zeros_like(y)}[series]
     known = np.arange(len(y)) % 3 != 1
     asked = np.concatenate([x[~known], [[x.max() + 1.0]]])
-    answer = METHODS[name].fill(x[known], y[known], asked)
-    for part in (answer.mean, answer.std, answer.log_prob(np.full((len(asked), 1), y[0]))):
-        assert part.shape == (len(asked), 1)
+    prediction = METHODS[name].predict(x[known], y[known], asked)
+    for part in (prediction.mean, prediction.std, prediction.log_prob(np.full(len(asked), y[0]))):
+        assert part.shape == (len(asked),)
         assert np.isfinite(part).all()
-    assert (answer.std > 0).all()
+    assert (prediction.std > 0).all()
     low, high = y.min() - 3 * (np.ptp(y) + 1), y.max() + 3 * (np.ptp(y) + 1)
-    assert ((low < answer.mean) & (answer.mean < high)).all()
+    assert ((low < prediction.mean) & (prediction.mean < high)).all()
     if series in ("constant", "zero") and METHODS[name].weights is None:
-        assert answer.mean == pytest.approx(y[0], abs=1e-3)
+        assert prediction.mean == pytest.approx(y[0], abs=1e-3)
 
 
 @pytest.mark.parametrize("name", [name for name, one in METHODS.items() if 2 in one.dims])
 def test_every_method_of_fields_is_finite_and_sane(name):
-    if METHODS[name].needs:
-        pytest.importorskip(METHODS[name].needs)
+    if METHODS[name].requires:
+        pytest.importorskip(METHODS[name].requires)
     if METHODS[name].missing:
         pytest.skip(METHODS[name].missing)
     x = np.stack(np.meshgrid(np.arange(8.0), np.arange(12.0), indexing="ij"), -1).reshape(-1, 2)
     y = np.sin(x[:, 0]) + 0.3 * x[:, 1]
-    hidden = mask("random", len(y), 0, share=0.4)
-    case = Case(x, y, hidden)
-    answer = METHODS[name].fill(*case.question)
-    assert np.isfinite(answer.mean).all()
-    assert (answer.std > 0).all()
-    assert scores.score(answer, case)["squared"] < 1
+    hidden = make_mask("random", len(y), 0, share=0.4)
+    case = GapCase(x, y, hidden)
+    prediction = METHODS[name].predict(*case.query)
+    assert np.isfinite(prediction.mean).all()
+    assert (prediction.std > 0).all()
+    assert scores.score_prediction(prediction, case)["squared"] < 1
 
 
 def test_bands_of_lines_grow_and_hold():
@@ -61,40 +59,40 @@ def test_bands_of_lines_grow_and_hold():
     known = (np.arange(300) < 100) | (np.arange(300) > 180)
     for seed in range(20):
         y = np.random.default_rng(seed).normal(size=300).cumsum()
-        answer = METHODS["linear"].fill(x[known], y[known], x[~known])
+        prediction = METHODS["linear"].predict(x[known], y[known], x[~known])
         a = np.arange(1.0, 82.0)
-        assert answer.std[:, 0] == pytest.approx(np.sqrt(a * (82 - a) / 82), rel=0.2)
-        covered.append(scores.score(answer, Case(x, y, Mask(known, ~known)))["covered"])
+        assert prediction.std == pytest.approx(np.sqrt(a * (82 - a) / 82), rel=0.2)
+        covered.append(scores.score_prediction(prediction, GapCase(x, y, GapMask(known, ~known)))["covered"])
     assert 0.88 < np.mean(covered) < 1
 
 
 def test_the_period_is_found_and_used():
     x, y = wave()
-    keep = mask("random", len(y), 0).known
-    assert period(x[keep, 0], y[keep]) == pytest.approx(1.0, rel=0.05)
-    assert period(x[:5, 0], y[:5]) is None
-    assert period(x[:, 0], np.full(len(x), 3.0)) is None
+    keep = make_mask("random", len(y), 0).observed
+    assert find_period(x[keep, 0], y[keep]) == pytest.approx(1.0, rel=0.05)
+    assert find_period(x[:5, 0], y[:5]) is None
+    assert find_period(x[:, 0], np.full(len(x), 3.0)) is None
     row = np.arange(20.0)
-    found, away = one_period_away(row[:16], row[:16] % 4, row, 4.0)
+    found, away = average_periods_away(row[:16], row[:16] % 4, row, 4.0)
     assert np.array_equal(found, row % 4)
     assert away.tolist() == [1.0] * 20
-    alone, away = one_period_away(row[:4], row[:4], np.array([9.0]), 4.0)
+    alone, away = average_periods_away(row[:4], row[:4], np.array([9.0]), 4.0)
     assert (alone[0], away[0]) == (1.0, 2.0)
-    assert np.isnan(one_period_away(row[[0, 1, 3]], row[[0, 1, 3]], np.array([10.0]), 4.0)[0][0])
+    assert np.isnan(average_periods_away(row[[0, 1, 3]], row[[0, 1, 3]], np.array([10.0]), 4.0)[0][0])
 
 
 def test_a_method_that_is_not_there_is_left_out_in_words(monkeypatch):
-    monkeypatch.setitem(METHODS, "ghost", Method(METHODS["linear"].fill, "none", needs="no_such_module"))
-    monkeypatch.setitem(METHODS, "spirit", Method(METHODS["linear"].fill, "none", weights="no such weights"))
+    monkeypatch.setitem(METHODS, "ghost", FillMethod(METHODS["linear"].predict, "none", requires="no_such_module"))
+    monkeypatch.setitem(METHODS, "spirit", FillMethod(METHODS["linear"].predict, "none", weights="no such weights"))
     assert "no_such_module is not installed" in str(METHODS["ghost"].missing)
     assert "no weights" in str(METHODS["spirit"].missing)
-    used = {cell["method"] for cell in fill.variants(find(None), True).values()}
+    used = {cell["method"] for cell in FillStudy().variants(True).values()}
     assert not used & {"ghost", "spirit"}
 
 
 def test_surface_is_asked_as_fill_asks_it(monkeypatch):
     """A field of more cells than a context takes, with land: the same mean and deviation as `fillin.fill` gives."""
-    monkeypatch.setattr(methods, "loaded", lambda name: Mean())
+    monkeypatch.setattr(methods, "load_once", lambda name: Mean())
     random = np.random.default_rng(0)
     truth = np.add.outer(np.sin(np.arange(18.0)), np.cos(np.arange(36) / 4))
     land = np.zeros(truth.shape, dtype=bool)
@@ -102,8 +100,8 @@ def test_surface_is_asked_as_fill_asks_it(monkeypatch):
     x = np.stack(np.meshgrid(np.arange(18.0), np.arange(36) * 10.0, indexing="ij"), -1)
     hidden = (random.random(truth.shape) < 0.4) & ~land
     known = ~hidden & ~land
-    answer = METHODS["surface"].fill(x[known], truth[known], x[hidden])
+    prediction = METHODS["surface"].predict(x[known], truth[known], x[hidden])
     data = xr.DataArray(np.where(known, truth, np.nan), {"lat": np.arange(18.0), "lon": np.arange(36) * 10.0}, name="v")
     filled = fillin.fill(data, mask=hidden, model=Mean())
-    np.testing.assert_allclose(answer.mean[:, 0], filled["v_filled"].values[hidden], rtol=1e-6)
-    np.testing.assert_allclose(answer.std[:, 0], filled["v_std"].values[hidden], rtol=1e-6)
+    np.testing.assert_allclose(prediction.mean, filled["v_filled"].values[hidden], rtol=1e-6)
+    np.testing.assert_allclose(prediction.std, filled["v_std"].values[hidden], rtol=1e-6)

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from fillin import TableImputer
-from fillin_studies import get, imputes, open_work, work_on
-from fillin_studies.report_files import write
+from fillin_studies import get, imputes, open_study, run_study
+from fillin_studies.report import write_report
 
 
 @pytest.fixture
@@ -17,13 +17,13 @@ def values():
 
 
 def test_the_mean_is_a_deviation_off_and_a_line_is_found(values):
-    assert imputes.measure(values, "mean", 0)["rmse"] == pytest.approx(1, abs=0.1)
-    found = imputes.measure(values, "iterative", 0)["rmse"]
+    assert imputes.score_imputation(values, "mean", 0)["rmse"] == pytest.approx(1, abs=0.1)
+    found = imputes.score_imputation(values, "iterative", 0)["rmse"]
     assert found == pytest.approx(np.sqrt((1 + 2 * 0.2) / 3), abs=0.1)  # of two columns a fifth have lost their twin
 
 
 def test_what_is_put_into_known_cells_does_not_count(values, monkeypatch):
-    gone = imputes.hidden(values.shape, 3)
+    gone = imputes.draw_mask(values.shape, 3)
 
     def odd(known, seed):
         truth = (values - np.nanmean(np.where(gone, np.nan, values), 0)) / np.nanstd(np.where(gone, np.nan, values), 0)
@@ -31,7 +31,7 @@ def test_what_is_put_into_known_cells_does_not_count(values, monkeypatch):
         return np.where(gone, truth + 0.5, 1e9), np.full(known.shape, 0.5 / 1.9)
 
     monkeypatch.setitem(imputes.METHODS, "odd", odd)
-    told = imputes.measure(values, "odd", 3)
+    told = imputes.score_imputation(values, "odd", 3)
     assert told["rmse"] == pytest.approx(0.5)
     assert told["mae"] == pytest.approx(0.5)
     assert told["covered"] == 1
@@ -47,11 +47,11 @@ def test_the_study_ends_in_a_report(tmp_path, monkeypatch):
     monkeypatch.setitem(imputes.METHODS, imputes.OURS, quick)
     monkeypatch.delitem(imputes.METHODS, "iterative, forests")
     monkeypatch.setattr("fillin_studies.tables.data.SHIPPED", ("iris",))
-    work = open_work(get("imputes", tmp_path / "data", 1), tmp_path / "out", quick=True)
-    work_on(work)
-    results = {cell.variant: cell.result for cell in work.cells()}
+    run = open_study(get("imputes", tmp_path / "data", 1), tmp_path / "out", quick=True)
+    run_study(run)
+    results = {cell.variant: cell.result for cell in run.cells()}
     assert results["line, iterative, mask 0"]["rmse"] < 0.6 < results["line, mean, mask 0"]["rmse"]
-    page = write(work, ["fillin", "study", "imputes"]).read_text()
+    page = write_report(run, ["fillin", "study", "imputes"]).read_text()
     assert "| line |" in page
     assert "| iris |" in page
     assert "sets" in page

@@ -6,23 +6,21 @@ from pathlib import Path
 
 import pytest
 
-import fillin
-from fillin_studies import get, open_work, work_on
-from fillin_studies.report_files import write
-from fillin_studies.tables import methods
-from fillin_studies.tables.data import FEW
-from fillin_studies.tables.findings import findings
-from fillin_studies.tables.methods import ALONE, METHODS, OURS
-from fillin_studies.tables.ranks import ACCURACY, RMSE, Results
+from fillin_studies import get, open_study, run_study
+from fillin_studies.report import write_report
+from fillin_studies.tables.data import FEW_LABELS
+from fillin_studies.tables.methods import LABELLED_ONLY, METHODS, OURS
+from fillin_studies.tables.report import describe_sets, summarise
+from fillin_studies.tables.results import ACCURACY, RMSE, MethodResults
 
 pytest_plugins = ["support.study_tables"]
 
 pandas = pytest.importorskip("pandas")
 
 
-def results(group: str, key: str, values: dict[str, dict[str, list[float]]]) -> Results:
+def results(group: str, key: str, values: dict[str, dict[str, list[float]]]) -> MethodResults:
     """From set → method → a value each split."""
-    return Results(
+    return MethodResults(
         group,
         [
             {"group": group, "data": data, "method": method, "split": split, key: value}
@@ -47,97 +45,96 @@ def test_ranks_are_of_means_and_equals_share():
 
 
 def test_findings_say_where_ours_is_first_and_where_not():
-    from fillin_studies.tables.findings import _by_set
-
     each = results("regression", "rmse", {
         "won": {OURS: [1.0, 1.1], "MLP": [2.0, 2.1]},
         "near": {OURS: [1.0, 1.3], "MLP": [1.1, 1.1]},
         "lost": {OURS: [5.0, 5.2], "MLP": [1.0, 1.1]},
     })  # fmt: skip
-    words = _by_set(each, RMSE)
+    words = describe_sets(each, RMSE)
     assert words == "First on won; within a standard error of the first on near; behind on lost (5.100, MLP 1.050)."
-    assert findings({}) == []
+    assert summarise({}) == []
 
 
-def test_ours_is_measured_again_where_its_code_changes_and_not_its_words(tmp_path, monkeypatch):
-    def of(text: str) -> str:
-        for name in methods.LEARNING:
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).touch()
-        (tmp_path / "tables" / "net.py").write_text(text)
-        methods.digest.cache_clear()
-        return methods.digest()
-
-    monkeypatch.setattr(fillin, "__file__", str(tmp_path / "__init__.py"))
-    first = of('"""Words."""\ndef f():\n    """More."""\n    return 1\n')
-    assert of('"""Other words."""\ndef f():  # why\n    return 1\n') == first
-    assert of('"""Words."""\ndef f():\n    """More."""\n    return 2\n') != first
-    methods.digest.cache_clear()
+def test_a_method_of_another_version_is_measured_again_and_nothing_else(tmp_path, sets_folder, monkeypatch):
+    study = get("tables", sets_folder, 1)
+    few = {
+        name: settings
+        for name, settings in study.variants(True).items()
+        if name.startswith(("line, k-NN", "line, MLP"))
+    }
+    study = study.replaced(variants=lambda quick: few)
+    run_study(open_study(study, tmp_path / "out", quick=True))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/*/result.json")}
+    monkeypatch.setitem(METHODS, "k-NN", replace(METHODS["k-NN"], version=2))
+    run_study(open_study(study, tmp_path / "out", quick=True))
+    changed = [path for path, time in before.items() if path.stat().st_mtime_ns != time]
+    assert [path.parent.parent.name for path in changed] == ["line_k-NN_split_0"]
+    assert json.loads(changed[0].read_text())["version"] == "1.2"
 
 
 def smoke(folder: Path | None):
     """Two tiny sets, one split."""
     study = get("tables", folder, 1)
     some = {name: own for name, own in study.variants(True).items() if own["data"] in ("line", "iris")}
-    return replace(study, variants=lambda quick: some)
+    return study.replaced(variants=lambda quick: some)
 
 
 def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_folder, swift_tables, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(METHODS, "LightGBM", replace(METHODS["LightGBM"], needs="no_such_module"))
+    monkeypatch.setitem(METHODS, "LightGBM", replace(METHODS["LightGBM"], requires="no_such_module"))
     study = smoke(sets_folder)
     assert not any("LightGBM" in name for name in study.variants(True))
     assert {f"{data}, {OURS}, split 0" for data in ("line", "iris")} <= set(study.variants(True))
-    work = open_work(study, tmp_path / "out", quick=True)
+    run = open_study(study, tmp_path / "out", quick=True)
 
     def stop(cell, share, loss, validation):
         if cell.variant.startswith("line, MLP"):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        work_on(work, stop)
-    done = {cell.folder / "result.json" for cell in work.cells() if cell.done}
+        run_study(run, stop)
+    done = {cell.folder / "result.json" for cell in run.cells() if cell.done}
     before = {path: path.stat().st_mtime_ns for path in done}
-    assert 0 < len(done) < len(work.cells())
-    work_on(open_work(study, tmp_path / "out", quick=True))
+    assert 0 < len(done) < len(run.cells())
+    run_study(open_study(study, tmp_path / "out", quick=True))
     assert {path: path.stat().st_mtime_ns for path in done} == before
-    page = write(work, ["fillin", "study", "tables"]).read_text()
+    page = write_report(run, ["fillin", "study", "tables"]).read_text()
     for part in (
         "Regression, RMSE: fillin has an average rank of", "Classification, AUROC", "## Regression: CRPS",
         "## Classification: calibration error", "protein is left out: it is large",
         "LightGBM is left out: no_such_module",
-        "The 95 % intervals of fillin hold", "five-fold", "(ranks.png)",
+        "The 95 % intervals of fillin contain", "five-fold", "(ranks.png)",
     ):  # fmt: skip
         assert part in page, part
     assert str(tmp_path) not in page
     assert (tmp_path / "out" / "ranks.png").stat().st_size > 0
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert len(found["cells"]) == len(work.cells())
+    assert len(found["cells"]) == len(run.cells())
     numbers = {one["method"]: one for one in found["cells"] if one["data"] == "line"}
     assert {"rmse", "log_likelihood", "crps", "covered", "seconds", "settings"} <= set(numbers[OURS])
     assert numbers["Gaussian process"]["rmse"] < numbers["k-NN"]["rmse"]  # a line
-    assert "weights" in numbers[OURS]["settings"]
+    assert numbers[OURS]["version"] == "1.1"
     assert {path.name for path in tmp_path.iterdir()} == {"data", "out"}  # nobody writes where it was not asked to
 
 
 def test_few_labels_are_reported_with_and_without_the_other_rows(tmp_path, swift_tables):
     study = get("tables", None, 1)
-    name = f"breast_cancer, {FEW} labels"
+    name = f"breast_cancer, {FEW_LABELS} labels"
     some = {
         key: own
         for key, own in study.variants(True).items()
-        if own["data"] == name and own["method"] in (OURS, ALONE, "k-NN")
+        if own["data"] == name and own["method"] in (OURS, LABELLED_ONLY, "k-NN")
     }
-    work = open_work(replace(study, variants=lambda quick: some), tmp_path, quick=True)
-    work_on(work)
-    page = write(work, ["fillin", "study", "tables"]).read_text()
-    assert "What rows without a label are worth" in page
-    assert f"**{ALONE}**, few labels" in page
-    assert "Sets of UCI are left out: no --data DIR." in page
+    run = open_study(study.replaced(variants=lambda quick: some), tmp_path, quick=True)
+    run_study(run)
+    page = write_report(run, ["fillin", "study", "tables"]).read_text()
+    assert "Accuracy gained from unlabelled rows" in page
+    assert f"**{LABELLED_ONLY}**, few labels" in page
+    assert "UCI data sets are left out: no --data DIR." in page
 
 
 def test_every_cell_has_a_folder_of_its_own(tmp_path, sets_folder):
-    cells = open_work(get("tables", sets_folder), tmp_path / "out", quick=False).cells()
+    cells = open_study(get("tables", sets_folder), tmp_path / "out", quick=False).cells()
     assert len({cell.folder for cell in cells}) == len(cells)
     own = [cell for cell in cells if cell.recipe["data"] == "line" and cell.recipe["method"] == OURS]
     assert [cell.recipe["split"] for cell in own] == [0, 1]

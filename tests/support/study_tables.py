@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fillin
-from fillin_studies.tables.methods import ALONE, METHODS, OURS, WITH_FEW
+from fillin_studies.tables.methods import FEW_LABEL_METHODS, LABELLED_ONLY, METHODS, OURS
 from support.study_files import put
 
 
@@ -31,6 +31,6 @@ def swift_tables(monkeypatch):
 
     ours = replace(METHODS[OURS], regressor=small(fillin.TableRegressor), classifier=small(fillin.TableClassifier))
     monkeypatch.setitem(METHODS, OURS, ours)
-    monkeypatch.setitem(WITH_FEW, ALONE, ours)
+    monkeypatch.setitem(FEW_LABEL_METHODS, LABELLED_ONLY, ours)
     semi = replace(ours, classifier=small(fillin.TableClassifier, 4, features=0.5), unlabelled=True)
-    monkeypatch.setitem(WITH_FEW, OURS, semi)
+    monkeypatch.setitem(FEW_LABEL_METHODS, OURS, semi)

@@ -70,9 +70,9 @@ def add(commands) -> None:
     span.set_defaults(run=_span)
 
     for command, threads, repeats in ((models, 1, 10), (scores, 1, 3), (train, 1, 3), (span, 2, None)):
-        file = {"nargs": "?", "const": "-"} if command is scores else {}
+        optional: dict[str, Any] = {"nargs": "?", "const": "-"} if command is scores else {}
         command.add_argument(
-            "--json", metavar="FILE", help="also write the results to FILE; - prints them instead of tables", **file
+            "--json", metavar="FILE", help="also write the results to FILE; - prints them instead of tables", **optional
         )
         command.add_argument(
             "--threads", type=positive, default=threads, metavar="N", help=f"threads (default: {threads})"

@@ -1,13 +1,13 @@
-"""What is filled: draws from priors with a known answer, and the curves and fields of a folder.
+"""Series and fields with gaps: samples of priors with a known Bayes limit, and the curves and fields of a folder.
 
-DIR/curves/*.csv     a column of numbers for x, then one for y (`rownames` is skipped); what follows is not read
-DIR/fields/*.nc      the first variable over two dimensions or more: the last two, at the first of all others
+DIR/curves/*.csv     a column of numbers for x, then one for y (`rownames` is skipped); further columns are not read
+DIR/fields/*.nc      the first variable over two dimensions or more: the last two, at the first index of all others
 """
 
 import csv
 import math
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,37 +15,84 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 
 from fillin.data import Curves, TaskLayout, curves
 from fillin.data.functions import uniform
 from fillin.errors import InputError
-from fillin_studies.fill.masks import KINDS, Mask, mask
+from fillin_studies.base import DataSets
 
 PRIORS = ("rbf", "matern-5/2", "periodic")  # of the TNP protocol
-POINTS = 64  # of a series that is drawn
+PRIOR_POINTS = 64
+GAP_KINDS = ("random", "blocks", "end")
+HIDDEN_SHARE, END_SHARE = 0.3, 0.15  # hidden at random and in blocks; at the end
+BLOCK_SHARES = (0.03, 0.12)  # of all points, each
+_SHORTEST_SERIES = 0.6  # of the points, where the end is hidden
 _FIELD_SHARE = 0.4
-_FIELD_MASKS = 3  # a field has thousands of hidden cells: that many masks say enough
-_FEWEST = 12
+_MAX_FIELD_MASKS = 3  # a field has thousands of hidden cells: few masks suffice
+_MIN_POINTS = 12
 
 
-class Case(NamedTuple):
-    """Points in a row, and which are hidden."""
+@dataclass(frozen=True)
+class GapMask:
+    """Observed and hidden points of a series. Points after a hidden end are neither."""
+
+    observed: Bool[ndarray, "n"]
+    hidden: Bool[ndarray, "n"]
+
+
+def make_mask(kind: str, n: int, number: int, share: float = HIDDEN_SHARE) -> GapMask:
+    """Return the mask of that number for n points, the same for every method.
+
+    - "random": a `share` of all points, anywhere;
+    - "blocks": as many, in blocks of 3 to 12 % of all points each, with observed points between them;
+    - "end": the last 15 % of the first 60 to 100 % of the points (number 0: of all).
+    """
+    random = np.random.default_rng([GAP_KINDS.index(kind), n, number])
+    hidden = np.zeros(n, dtype=bool)
+    if kind == "end":
+        used = n if number == 0 else round(n * random.uniform(_SHORTEST_SERIES, 1))
+        hidden[used - max(1, round(END_SHARE * used)) : used] = True
+        return GapMask(~hidden & (np.arange(n) < used), hidden)
+    count = max(1, round(share * n))
+    if kind == "random":
+        hidden[random.permutation(n)[:count]] = True
+    else:
+        lengths = draw_block_lengths(n, count, random)
+        starts = np.sort(random.permutation(n - count + 1)[: len(lengths)])  # observed points before each: all differ
+        for start, before, length in zip(starts, np.cumsum(lengths) - lengths, lengths, strict=True):
+            hidden[start + before : start + before + length] = True
+    return GapMask(~hidden, hidden)
+
+
+def draw_block_lengths(n: int, count: int, random: np.random.Generator) -> Int64[ndarray, "blocks"]:
+    """Draw lengths between 3 and 12 % of n (at least one point) until they add up to `count`."""
+    low, high = max(1, int(np.ceil(BLOCK_SHARES[0] * n))), max(1, int(BLOCK_SHARES[1] * n))
+    while True:
+        lengths = []
+        while (rest := count - sum(lengths)) >= low:
+            lengths.append(min(rest, int(random.integers(low, high + 1))))
+        if rest == 0:
+            return np.array(lengths, dtype=np.int64)
+
+
+class GapCase(NamedTuple):
+    """Points in order, and which are hidden."""
 
     x: Float[ndarray, "n dx"]
     y: Float[ndarray, "n"]
-    mask: Mask
+    mask: GapMask
 
     @property
     def unit(self) -> float:
-        """The deviation of the whole series, in which errors are told."""
+        """The standard deviation of the whole series, the unit of all errors."""
         return float(self.y.std()) or 1.0
 
     @property
-    def question(self) -> tuple[Float[ndarray, "nc dx"], Float[ndarray, "nc"], Float[ndarray, "nt dx"]]:
-        """What a method gets: known places and values, and where it is asked."""
-        return self.x[self.mask.known], self.y[self.mask.known], self.x[self.mask.hidden]
+    def query(self) -> tuple[Float[ndarray, "nc dx"], Float[ndarray, "nc"], Float[ndarray, "nt dx"]]:
+        """The arguments of a method: observed inputs and values, and target inputs."""
+        return self.x[self.mask.observed], self.y[self.mask.observed], self.x[self.mask.hidden]
 
     @property
     def truth(self) -> Float[ndarray, "nt"]:
@@ -53,50 +100,50 @@ class Case(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gaps(TaskLayout):
-    """Places in a row, uniform in the range: those that a mask knows are the context, those it hides the targets."""
+class GapLayout(TaskLayout):
+    """Sorted inputs, uniform in the range: observed points of a mask are the context, hidden points the targets."""
 
     kind: str = "random"
     number: int = 0
 
     def draw(self, batch: int, random: torch.Generator):
         low, high = self.range
-        x = low + (high - low) * uniform(random, batch, POINTS, self.dim_x).sort(1)[0]
-        hidden = mask(self.kind, POINTS, self.number)
-        return x[:, hidden.known], x[:, hidden.hidden]
+        x = low + (high - low) * uniform(random, batch, PRIOR_POINTS, self.dim_x).sort(1)[0]
+        mask = make_mask(self.kind, PRIOR_POINTS, self.number)
+        return x[:, mask.observed], x[:, mask.hidden]
 
 
 @dataclass(frozen=True)
-class Prior:
-    """A function drawn anew for every mask from a prior of the TNP protocol."""
+class PriorSeries:
+    """A new function from a prior of the TNP protocol for every mask."""
 
     name: str
     group: ClassVar[str] = "prior"
     dim_x: ClassVar[int] = 1
-    kinds: ClassVar[tuple[str, ...]] = KINDS
-    most: ClassVar[float] = math.inf
+    kinds: ClassVar[tuple[str, ...]] = GAP_KINDS
+    max_masks: ClassVar[float] = math.inf
 
     def stream(self, kind: str, number: int) -> Curves:
-        """Whose task `number` is the case: what `fillin.data.bayes_limit` is asked about."""
-        return Curves(curves(self.name).function, Gaps(kind=kind, number=number), batch=1, seed=5)
+        """Return the stream whose task `number` is the case; `fillin.data.bayes_limit` accepts it."""
+        return Curves(curves(self.name).function, GapLayout(kind=kind, number=number), batch=1, seed=5)
 
-    def case(self, kind: str, number: int) -> Case:
+    def case(self, kind: str, number: int) -> GapCase:
         task = self.stream(kind, number).task(number)
         x, y = (torch.cat(parts, 1)[0].double().numpy() for parts in ((task.xc, task.xt), (task.yc, task.yt)))
-        known = np.arange(len(x)) < task.xc.shape[1]
+        observed = np.arange(len(x)) < task.xc.shape[1]
         order = np.argsort(x[:, 0], kind="stable")
-        return Case(x[order], y[order, 0], Mask(known[order], ~known[order]))
+        return GapCase(x[order], y[order, 0], GapMask(observed[order], ~observed[order]))
 
 
 @dataclass(frozen=True)
-class Series:
-    """A curve of a CSV file."""
+class CurveFile:
+    """A series in a CSV file."""
 
     path: Path
     group: ClassVar[str] = "curve"
     dim_x: ClassVar[int] = 1
-    kinds: ClassVar[tuple[str, ...]] = KINDS
-    most: ClassVar[float] = math.inf
+    kinds: ClassVar[tuple[str, ...]] = GAP_KINDS
+    max_masks: ClassVar[float] = math.inf
 
     @property
     def name(self) -> str:
@@ -107,20 +154,20 @@ class Series:
         x, y = read_curve(self.path)
         return x[:, None], y
 
-    def case(self, kind: str, number: int) -> Case:
+    def case(self, kind: str, number: int) -> GapCase:
         x, y = self.points
-        return Case(x, y, mask(kind, len(y), number))
+        return GapCase(x, y, make_mask(kind, len(y), number))
 
 
 @dataclass(frozen=True)
-class Field:
-    """A field of a NetCDF file; cells without a value (land) are no part of it."""
+class NetcdfField:
+    """A field in a NetCDF file; cells without a value (land) are no part of it."""
 
     path: Path
     group: ClassVar[str] = "field"
     dim_x: ClassVar[int] = 2
     kinds: ClassVar[tuple[str, ...]] = ("random",)
-    most: ClassVar[float] = _FIELD_MASKS
+    max_masks: ClassVar[float] = _MAX_FIELD_MASKS
 
     @property
     def name(self) -> str:
@@ -130,47 +177,42 @@ class Field:
     def grid(self) -> tuple[Float[ndarray, "r"], Float[ndarray, "c"], Float[ndarray, "r c"]]:
         return read_field(self.path)
 
-    def case(self, kind: str, number: int) -> Case:
+    def case(self, kind: str, number: int) -> GapCase:
         rows, columns, values = self.grid
-        there = np.isfinite(values)
-        x = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1)[there]
-        return Case(x, values[there], mask(kind, len(x), number, _FIELD_SHARE))
+        present = np.isfinite(values)
+        x = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1)[present]
+        return GapCase(x, values[present], make_mask(kind, len(x), number, _FIELD_SHARE))
 
 
-DataSet = Prior | Series | Field  # whose case(kind, number) is the same whoever asks; at most so many masks are enough
+GapDataset = PriorSeries | CurveFile | NetcdfField
 
 
-@dataclass(frozen=True)
-class Found:
-    """What there is to fill, and in words what is left out and why."""
-
-    sets: dict[str, DataSet]
-    left_out: list[str] = field(default_factory=list)
-
-
-def find(folder: Path | None) -> Found:
-    """The priors, and what the folder has."""
-    sets: list[DataSet] = [Prior(name) for name in PRIORS]
+def find_gap_data(folder: Path | None) -> DataSets:
+    """Find the priors, and the curves and fields of a folder."""
+    sets: list[GapDataset] = [PriorSeries(name) for name in PRIORS]
+    left_out = []
     if folder is None:
-        return Found({one.name: one for one in sets}, ["Real curves and fields are left out: no --data DIR was given."])
-    if not folder.is_dir():
-        raise InputError(f"--data {folder}: there is no such folder; it holds curves/*.csv and fields/*.nc")
-    series, fields = sorted((folder / "curves").glob("*.csv")), sorted((folder / "fields").glob("*.nc"))
-    if not series and not fields:
-        raise InputError(f"--data {folder}: neither curves/*.csv nor fields/*.nc in it; name the folder above them")
-    left_out = [
-        f"No {what} in the data folder." for what, paths in (("curves", series), ("fields", fields)) if not paths
-    ]
-    sets += [Series(path) for path in series]
-    if fields and find_spec("xarray") is None:
-        left_out.append("Fields are left out: xarray is not installed (pip install 'fillin[fields]').")
+        left_out.append("Real curves and fields are left out: no --data DIR was given.")
     else:
-        sets += [Field(path) for path in fields]
-    return Found({one.name: one for one in sets}, left_out)
+        if not folder.is_dir():
+            raise InputError(f"--data {folder}: there is no such folder; it holds curves/*.csv and fields/*.nc")
+        series, fields = sorted((folder / "curves").glob("*.csv")), sorted((folder / "fields").glob("*.nc"))
+        if not series and not fields:
+            raise InputError(
+                f"--data {folder} contains neither curves/*.csv nor fields/*.nc; name the folder above them"
+            )
+        pairs = (("curves", series), ("fields", fields))
+        left_out += [f"No {kind} in the data folder." for kind, paths in pairs if not paths]
+        sets += [CurveFile(path) for path in series]
+        if fields and find_spec("xarray") is None:
+            left_out.append("Fields are left out: xarray is not installed (pip install 'fillin[fields]').")
+        else:
+            sets += [NetcdfField(path) for path in fields]
+    return DataSets({data.name: data for data in sets}, tuple(left_out))
 
 
 def read_curve(path: Path) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
-    """x in ascending order, and y; rows where y is missing are skipped."""
+    """Return x in ascending order, and y; rows where y is missing are skipped."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             head, *rows = list(csv.reader(file)) or [[]]
@@ -179,42 +221,42 @@ def read_curve(path: Path) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
     columns = [number for number, name in enumerate(head) if name != "rownames"][:2]
     if len(columns) < 2:
         raise InputError(f"{path}, line 1: a column for x and one for y are needed, got {', '.join(head) or 'nothing'}")
-    found = [
-        [_number(path, line, head[column], row[column] if column < len(row) else "") for column in columns]
+    values = [
+        [_parse_number(path, line, head[column], row[column] if column < len(row) else "") for column in columns]
         for line, row in enumerate(rows, 2)
         if row
     ]
-    points = np.array(found, dtype=np.float64).reshape(-1, 2)
+    points = np.array(values, dtype=np.float64).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]
-    if len(points) < _FEWEST:
-        raise InputError(f"{path}: {len(points)} points with a value are too few to hide some; {_FEWEST} are needed")
+    if len(points) < _MIN_POINTS:
+        raise InputError(f"{path}: {len(points)} points with a value are too few to hide some; it needs {_MIN_POINTS}")
     x, y = points[np.argsort(points[:, 0], kind="stable")].T
     return x, y
 
 
-def _number(path: Path, line: int, column: str, word: str) -> float:
-    if word.strip() in ("", "NA", "NaN", "nan"):
+def _parse_number(path: Path, line: int, column: str, text: str) -> float:
+    if text.strip() in ("", "NA", "NaN", "nan"):
         return math.nan
     try:
-        return float(word)
+        return float(text)
     except ValueError as error:
-        raise InputError(f"{path}, line {line}, column {column}: {word!r} is no number") from error
+        raise InputError(f"{path}, line {line}, column {column}: {text!r} is not a number") from error
 
 
 def read_field(path: Path) -> tuple[Float[ndarray, "r"], Float[ndarray, "c"], Float[ndarray, "r c"]]:
-    """Coordinates of rows and of columns, and values, NaN where there are none."""
+    """Return coordinates of rows and of columns, and values, NaN where there are none."""
     import xarray
 
     try:
         with warnings.catch_warnings(), xarray.open_dataset(path, decode_times=False) as data:
-            warnings.simplefilter("ignore")  # of how old a file's conventions are
-            names = [name for name, one in data.data_vars.items() if one.ndim >= 2 and "bnds" not in one.dims]
+            warnings.simplefilter("ignore")  # old conventions of a file
+            names = [name for name, array in data.data_vars.items() if array.ndim >= 2 and "bnds" not in array.dims]
             if not names:
-                raise InputError(f"{path}: no variable over two dimensions in it")
-            one = data[names[0]]
-            one = one[(0,) * (one.ndim - 2)]
-            rows, columns = (np.asarray(one[dim].values, dtype=np.float64) for dim in one.dims)
-            return rows, columns, np.asarray(one.values, dtype=np.float64)
+                raise InputError(f"{path} contains no variable over two dimensions")
+            array = data[names[0]]
+            array = array[(0,) * (array.ndim - 2)]
+            rows, columns = (np.asarray(array[dim].values, dtype=np.float64) for dim in array.dims)
+            return rows, columns, np.asarray(array.values, dtype=np.float64)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise

@@ -1,5 +1,8 @@
-"""The methods that are compared. Another is one more entry: a function from known places and values, and places that
-are asked for, to an `GaussianMixture`."""
+"""The methods that are compared: pretrained weights, Gaussian processes, interpolation and a seasonal forecast.
+
+A new method is one more entry of METHODS: a function from observed inputs and values, and target inputs, to a
+predictive distribution.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -7,104 +10,137 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 
-from jaxtyping import Float
+import numpy as np
+from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.filling.grid.layout import TILE_CONTEXT_CELLS
+from fillin.filling.grid.axes import Axis
+from fillin.filling.grid.layout import TILE_CONTEXT_CELLS, make_layout
+from fillin.filling.grid.variable import Mask, Variable
 from fillin.inference.context import Context
 from fillin.models import Process, load
 from fillin.predictive import GaussianMixture
 from fillin.pretrained import locate, names
-from fillin_studies.fill import gps, lines
-from fillin_studies.fill.fields import by_tiles
+from fillin_studies.fill import gaussian_processes as gps
+from fillin_studies.fill import interpolation
 
-Fill = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], GaussianMixture]
+Predict = Callable[[Float[ndarray, "n dx"], Float[ndarray, "n"], Float[ndarray, "m dx"]], GaussianMixture]
+_FIELD_DIMS = ("lat", "lon")  # a longitude that covers 360° is periodic, as in a file
 
 
 @dataclass(frozen=True)
-class Method:
-    """`dims`: numbers of input columns that it is asked for; `needs`: a module that may not be there; `weights`:
-    pretrained ones that may not be there."""
+class FillMethod:
+    """`dims`: numbers of input columns that it accepts; `requires`: an optional module; `weights`: pretrained weights;
+    `version`: raised when its predictions change, so that stored results are measured again."""
 
-    fill: Fill
+    predict: Predict
     about: str
     dims: tuple[int, ...] = (1,)
-    needs: str | None = None
+    requires: str | None = None
     weights: str | None = None
-    asked: str = ""  # how, where weights can be asked in several ways
+    version: int = 1
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot be asked."""
-        if self.needs and find_spec(self.needs) is None:
-            return f"{self.needs} is not installed (pip install 'fillin[study]')"
+        """The reason why the method cannot run, if any."""
+        if self.requires and find_spec(self.requires) is None:
+            return f"{self.requires} is not installed (pip install 'fillin[study]')"
         if self.weights and self.weights not in names():
             return f"this version ships no weights {self.weights!r}"
         return None
 
     @property
-    def settings(self) -> dict[str, str]:
-        """What a result depends on beside the data: weights get better, and then are others; so does how they are
-        asked."""
-        return {"weights": digest(self.weights) + self.asked} if self.weights else {}
+    def stamp(self) -> str:
+        """The version, and a digest of the weights: retrained weights are measured again."""
+        return f"{self.version}, weights {digest_weights(self.weights)}" if self.weights else str(self.version)
 
-    def ready(self) -> None:
-        """Load what takes time to load once: it is no part of the time a fill takes."""
+    def load(self) -> None:
+        """Load weights beforehand: the time of loading is not counted."""
         if self.weights:
-            loaded(self.weights)
+            load_once(self.weights)
 
 
-def digest(name: str) -> str:
-    """Twelve digits that tell weights apart."""
+@lru_cache
+def digest_weights(name: str) -> str:
     return hashlib.sha256((locate(name) / "best" / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 
 @lru_cache
-def loaded(name: str) -> Process:
+def load_once(name: str) -> Process:
     return load(name).eval()
 
 
-def curve(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 1"]) -> GaussianMixture:
-    return Context(loaded("curve"), x, y[:, None]).predict(asked)
+def predict_curve(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 1"]) -> GaussianMixture:
+    return Context(load_once("curve"), x, y[:, None]).predict(xt)[:, 0]
 
 
-def surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], asked: Float[ndarray, "m 2"]) -> GaussianMixture:
-    return by_tiles(loaded("surface"), x, y, asked)
+def predict_surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 2"]) -> GaussianMixture:
+    """Predict as `fillin fill FILE` does: on the grid of the field, in tiles. Cells that are neither observed nor
+    targets are land."""
+    axes, cells = zip(*(index_grid(column) for column in np.concatenate([x, xt]).T), strict=True)
+    observed, targets = np.split(np.stack(cells, 1), [len(x)])
+    values, allowed = (np.full(tuple(map(len, axes)), empty) for empty in (np.nan, False))
+    values[tuple(observed.T)], allowed[tuple(targets.T)] = y, True
+    by_name = {name: Axis(name, axis, axis, frozenset({name})) for name, axis in zip(_FIELD_DIMS, axes, strict=True)}
+    variable = Variable("", "the field", _FIELD_DIMS, by_name, values)
+    how = make_layout(variable, mask=Mask("the field", _FIELD_DIMS, allowed)).how
+    return how.believe(how.known(load_once("surface"), observed, y), targets)
 
 
-METHODS: dict[str, Method] = {
-    "curve": Method(curve, "fillin's pretrained weights for series, nothing fitted", weights="curve"),
-    "surface": Method(
-        surface,
-        "fillin's pretrained weights for fields, nothing fitted, asked by the tiles of `fillin fill`",
+def index_grid(coordinates: Float[ndarray, "n"]) -> tuple[Float[ndarray, "r"], Int[ndarray, "n"]]:
+    """Return the rows of a field along one axis, and the row of each coordinate.
+
+    Rows without any value are put back, at the most frequent step.
+
+    >>> index_grid(np.array([3.0, 0.0, 1.0, 5.0, 4.0]))
+    (array([0., 1., 2., 3., 4., 5.]), array([3, 0, 1, 5, 4]))
+    """
+    rows, inverse = np.unique(coordinates, return_inverse=True)
+    steps = np.diff(rows)
+    number = np.concatenate(
+        [[0], np.cumsum(np.maximum(1, np.round(steps / np.median(steps))))] if len(steps) else [[0]]
+    )
+    return np.interp(np.arange(number[-1] + 1), number, rows), number.astype(int)[inverse]
+
+
+METHODS: dict[str, FillMethod] = {
+    "curve": FillMethod(predict_curve, "fillin's pretrained weights for series, nothing fitted", weights="curve"),
+    "surface": FillMethod(
+        predict_surface,
+        "fillin's pretrained weights for fields, nothing fitted, applied to the overlapping tiles of `fillin fill`, "
+        f"{TILE_CONTEXT_CELLS[2]} cells each",
         (2,),
         weights="surface",
-        asked=f", overlapping tiles, {TILE_CONTEXT_CELLS[2]} cells each",
     ),
-    "GP, RBF + white": Method(
-        gps.rbf,
-        "scikit-learn; marginal likelihood by L-BFGS, one restart; of a field by 1,000 points, given all",
+    "GP, RBF + white": FillMethod(
+        gps.predict_rbf,
+        "scikit-learn; marginal likelihood by L-BFGS, one restart; hyperparameters of a field from 1,000 points, "
+        "conditioned on all",
         (1, 2),
-        needs="sklearn",
+        requires="sklearn",
     ),
-    "GP, composed": Method(
-        gps.composed,
-        "scikit-learn; trend + periodic + rational quadratic + white, from the period of the periodogram",
-        needs="sklearn",
+    "GP, composed": FillMethod(
+        gps.predict_composed,
+        "scikit-learn; trend + periodic + rational quadratic + white, starting at the period of the periodogram",
+        requires="sklearn",
     ),
-    "GP, composed, two starts": Method(
-        gps.composed_twice,
+    "GP, composed, two starts": FillMethod(
+        gps.predict_composed_twice,
         "the same from more noise and from less, of which the higher marginal likelihood is kept",
-        needs="sklearn",
+        requires="sklearn",
     ),
-    "GPyTorch, RBF": Method(gps.gpytorch_rbf, "exact GP, 100 steps of Adam", needs="gpytorch"),
-    "GPyTorch, Matérn-5/2": Method(gps.gpytorch_matern, "exact GP, 100 steps of Adam", needs="gpytorch"),
-    "linear": Method(lines.linear, "interpolation, bands from leave-one-out misses", (1, 2)),
-    "cubic spline": Method(
-        lines.cubic, "natural spline, of a field Clough and Tocher's; bands from leave-one-out misses", (1, 2)
+    "GPyTorch, RBF": FillMethod(gps.predict_gpytorch_rbf, "exact GP, 100 steps of Adam", requires="gpytorch"),
+    "GPyTorch, Matérn-5/2": FillMethod(gps.predict_gpytorch_matern, "exact GP, 100 steps of Adam", requires="gpytorch"),
+    "linear": FillMethod(interpolation.predict_linear, "interpolation, intervals from leave-one-out errors", (1, 2)),
+    "cubic spline": FillMethod(
+        interpolation.predict_cubic,
+        "natural spline, of a field Clough–Tocher; intervals from leave-one-out errors",
+        (1, 2),
     ),
-    "seasonal naive": Method(lines.seasonal, "what is known one period away; bands from its misses on known points"),
+    "seasonal naive": FillMethod(
+        interpolation.predict_seasonal, "the observed value one period away; intervals from its errors"
+    ),
 }
 OURS = {1: "curve", 2: "surface"}  # by input columns
-THREE = ("GP, RBF + white", "GP, composed", "linear")  # the best of which is to be reached
-REFERENCE = "GP, composed"  # whose time is the measure
+BEST_OF_THREE = ("GP, RBF + white", "GP, composed", "linear")  # the best of which fillin is compared with
+TIME_REFERENCE = "GP, composed"

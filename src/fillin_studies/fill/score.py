@@ -1,70 +1,82 @@
-"""What is measured of an answer, in deviations of the series, and how masks are pooled."""
+"""Scores of predictions in standard deviations of the series, pooled over masks, and the gap to exact Bayes.
+
+Exact Bayes knows the prior of a task; `curve` knows a broad one. Its loss on a narrow prior is the cost of not knowing
+that prior plus what it has not learnt; its loss on its own prior is the latter alone.
+"""
 
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from fillin.data import bayes_limit
+from fillin.data import Curves, TaskLayout, bayes_limit, curves
+from fillin.data.function_prior import gaussian_part
+from fillin.evaluate import evaluate
 from fillin.metrics import crps
 from fillin.predictive import GaussianMixture
 from fillin.runtime import require
-from fillin_studies.base import Told
-from fillin_studies.fill.data import Case, DataSet, Prior
-from fillin_studies.fill.methods import METHODS, Fill
+from fillin_studies.base import ShareDone
+from fillin_studies.fill.data import GapCase, GapDataset, PriorSeries
+from fillin_studies.fill.methods import METHODS, OURS, Predict, load_once
 
-BAYES = "exact Bayes"  # of one who knows the prior: where that has a closed form, the most that can be
-_SETTINGS, _MOVED = 512, 0.05  # hypotheses that it averages over; nats by which half as many may differ
+BAYES = "exact Bayes"  # knows the prior: the highest likelihood possible
+NARROW_PRIORS = ("rbf", "matern-5/2")
+OWN_PRIOR = "its own prior"
+_HYPOTHESES, _MAX_CHANGE = 512, 0.05  # averaged over; nats by which half as many may differ
+_BATCH = 4  # tasks
+# batches for each mask, and settings of hyperparameters: a mixture of many kernels needs more of the latter to converge
+_NARROW, _OWN = (5, 256), (1, 1024)
 
 
-def score(answer: GaussianMixture, case: Case) -> dict[str, float]:
-    """Means over hidden points. `point` is the CRPS of the mean alone, given as if it were sure: |mean − truth|."""
+def score_prediction(prediction: GaussianMixture, case: GapCase) -> dict[str, float]:
+    """Return means over hidden points. `point` is the CRPS of the mean as a point prediction: |mean − truth|."""
     truth, unit = case.truth, case.unit
-    off = (answer.mean[:, 0] - truth) / unit
-    below = answer.cdf(truth[:, None])[:, 0]
+    error = (prediction.mean - truth) / unit
+    cdf = prediction.cdf(truth)
     return {
-        "log_likelihood": float(answer.log_prob(truth[:, None]).mean()) + math.log(unit),
-        "crps": float(crps(answer, truth[:, None]).mean()) / unit,
-        "squared": float((off**2).mean()),
-        "point": float(np.abs(off).mean()),
-        "covered": float(((below >= 0.025) & (below <= 0.975)).mean()),
+        "log_likelihood": float(prediction.log_prob(truth).mean()) + math.log(unit),
+        "crps": float(crps(prediction, truth).mean()) / unit,
+        "squared": float((error**2).mean()),
+        "point": float(np.abs(error).mean()),
+        "covered": float(((cdf >= 0.025) & (cdf <= 0.975)).mean()),
     }
 
 
-def ask(fill: Fill, case: Case) -> dict[str, float]:
-    """The scores of a method on a case, and its seconds of processor time: a busy machine does not change those."""
-    question = case.question
+def score_method(predict: Predict, case: GapCase) -> dict[str, float]:
+    """Return the scores of a method on a case, and its processor time in seconds."""
+    query = case.query
     start = time.process_time()
-    answer = fill(*question)
+    prediction = predict(*query)
     seconds = time.process_time() - start
-    return {**score(answer, case), "seconds": seconds}
+    return {**score_prediction(prediction, case), "seconds": seconds}
 
 
-def measure(data: DataSet, kind: str, method: str, masks: int, told: Told) -> dict[str, Any]:
-    """A method on one data set with one kind of mask: pooled over masks, on one thread."""
-    number = int(min(masks, data.most))
-    found = []
+def measure(data: GapDataset, kind: str, method: str, masks: int, progress: ShareDone) -> dict[str, Any]:
+    """Measure a method on one data set with one kind of gap: pooled over masks, on one thread."""
+    count = int(min(masks, data.max_masks))
+    scores = []
     if method != BAYES:
-        METHODS[method].ready()
+        METHODS[method].load()
     with require("threadpoolctl").threadpool_limits(1):
-        for one in range(number):
-            case = data.case(kind, one)
+        for number in range(count):
+            case = data.case(kind, number)
             if method == BAYES:
-                assert isinstance(data, Prior)
-                found.append(limit(data, kind, one, case))
+                assert isinstance(data, PriorSeries)
+                scores.append(score_bayes(data, kind, number, case))
             else:
-                found.append(ask(METHODS[method].fill, case))
-            told((one + 1) / number)
-    return {"data": data.name, "group": data.group, "kind": kind, "method": method, **pooled(found)}
+                scores.append(score_method(METHODS[method].predict, case))
+            progress((number + 1) / count)
+    return {"data": data.name, "group": data.group, "kind": kind, "method": method, **pool_masks(scores)}
 
 
-def limit(data: Prior, kind: str, number: int, case: Case) -> dict[str, float]:
-    """The likelihood alone: what an average over hypotheses says of anything else takes another quadrature."""
+def score_bayes(data: PriorSeries, kind: str, number: int, case: GapCase) -> dict[str, float]:
+    """Return the likelihood of exact Bayes; other scores would need another quadrature."""
     start = time.process_time()
     fine, coarse = (
-        bayes_limit(data.stream(kind, number), number, settings) for settings in (_SETTINGS, _SETTINGS // 2)
+        bayes_limit(data.stream(kind, number), number, hypotheses) for hypotheses in (_HYPOTHESES, _HYPOTHESES // 2)
     )
     assert fine is not None
     assert coarse is not None
@@ -75,15 +87,33 @@ def limit(data: Prior, kind: str, number: int, case: Case) -> dict[str, float]:
     }
 
 
-def pooled(found: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Means over masks, the standard error of that of the CRPS, and the root of the mean square. A limit that has not
-    settled is left out."""
-    mean = {key: float(np.mean([one[key] for one in found])) for key in found[0]}
-    result: dict[str, Any] = {"masks": len(found), **mean}
-    if result.get("moved", 0) > _MOVED:  # no limit: the posterior is narrower than what the hypotheses see
+def pool_masks(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
+    """Return means over masks, the standard error of the CRPS, and the RMSE. A limit that has not converged is left
+    out."""
+    mean = {key: float(np.mean([score[key] for score in scores])) for key in scores[0]}
+    result: dict[str, Any] = {"masks": len(scores), **mean}
+    if result.get("moved", 0) > _MAX_CHANGE:  # the posterior is narrower than the hypotheses resolve
         del result["log_likelihood"]
     if "crps" in mean:
         result["rmse"] = math.sqrt(result.pop("squared"))
-        spread = np.std([one["crps"] for one in found], ddof=1) if len(found) > 1 else 0.0
-        result["crps_error"] = float(spread) / math.sqrt(len(found))
+        std = np.std([score["crps"] for score in scores], ddof=1) if len(scores) > 1 else 0.0
+        result["crps_error"] = float(std) / math.sqrt(len(scores))
     return result
+
+
+def make_prior_stream(name: str) -> Curves:
+    """Return tasks of a narrow prior, or of that part of `curve`'s prior which has a Bayes limit: Gaussian processes of
+    all its kernels with Gaussian noise of any size, at the inputs of the TNP protocol."""
+    stream = Curves(gaussian_part(), TaskLayout()) if name == OWN_PRIOR else curves(name)
+    return replace(stream, batch=_BATCH)
+
+
+def measure_gap(name: str, masks: int, progress: ShareDone) -> dict[str, Any]:
+    """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks."""
+    batches_a_mask, settings = _OWN if name == OWN_PRIOR else _NARROW
+    batches = batches_a_mask * masks
+    done = iter(range(1, batches + 1))
+    model, stream = load_once(OURS[1]), make_prior_stream(name)
+    scores = evaluate(model, stream, batches, settings=settings, tick=lambda: progress(next(done) / batches))
+    keys = ("log_likelihood", "limit", "gap", "gap_error", "tasks")
+    return {"data": name, "group": "limit", **{key: getattr(scores, key) for key in keys}}

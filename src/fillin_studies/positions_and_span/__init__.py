@@ -1,63 +1,123 @@
-"""S7: sinusoids against SIREN, and what a learned window does to accuracy, time and memory, after document 004.
+"""Learned positions and learned windows on pixels, after Alfons 2022: accuracy, time and memory.
 
-A cell is a classifier of pixels, trained and tested on one set of images. Those that drop pairs are also timed: beside
-the same classifier with full attention in torch, and with its window as a bias.
+A cell is a classifier of pixels, trained and tested on one image set. Classifiers that drop pairs are also timed,
+beside the same classifier with full attention in PyTorch, and with its window as a bias.
 """
 
-from collections.abc import Mapping
-from functools import partial
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
-from fillin_studies.base import Scale, Settings, Study
-from fillin_studies.image_sets import find
-from fillin_studies.positions_and_span.measure import measure
-from fillin_studies.positions_and_span.report import report
-from fillin_studies.positions_and_span.variants import DIGITS, IMAGES, PENALTIES, REDUCE, WAYS, Way, named
+from fillin.data.images import LabelledImages
+from fillin.evaluate.classification import Classified, judge
+from fillin.models import PixelClassifier
+from fillin.train.recipe import Recipe
+from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy
+from fillin_studies.images import find_image_sets
+from fillin_studies.positions_and_span import costs
+from fillin_studies.positions_and_span.report import make_report
+from fillin_studies.positions_and_span.variants import CUT, PENALTIES, VARIANTS, ClassifierVariant
 
-QUICK, FULL = 3, 5  # seeds
-SOURCES = ("fashion_mnist", "cifar10")  # below --data
+_SMALL: RecipeSettings = {
+    "model.width": 32, "model.heads": 2, "model.hidden": 64, "model.dropout": 0.0, "data.batch": 16,
+    "optimiser.rate": 0.01,
+    "keep.validations": 1,  # after the last step: nothing is selected by the test images
+}  # fmt: skip
+DIGITS: RecipeSettings = {
+    **_SMALL, "model.layers": 2, "model.side": 8, "data.source": "digits", "data.shift": 1, "objective.smoothing": 0.1,
+    "keep.batches": 6,
+}  # fmt: skip
+LARGER_IMAGES: RecipeSettings = {
+    **_SMALL, "model.layers": 3, "model.side": 32, "data.limit": 10_000, "keep.batches": 20,
+}  # fmt: skip
+REDUCE = {1: [1, 2], 2: [1]}  # of larger images: a sequence is halved twice where a plane is halved along both sides
+_MAX_TEST_IMAGES = 4_000  # at full budget
+_TIMED = {CUT, *PENALTIES}
 
 
-def variants(sources: Mapping[str, Path], quick: bool) -> Mapping[str, Settings]:
-    """Every way of telling and limiting positions: on digits, or at full budget on the images of a folder."""
-    if quick or not sources:
-        return {named("digits", way): {**DIGITS, **_settings(way, "digits")} for way in WAYS}
+class PositionStudy(TrainingStudy):
+    name = "positions-and-span"
+    title = "learned positions and learned windows, on pixels"
+    question = (
+        "A transformer on a set of pixels receives their locations through a score of their displacement: fixed "
+        "sinusoids and a linear layer, or a SIREN, along one sequence of all pixels or in the plane. A Gaussian window "
+        "around each pixel, whose width is learned, may attenuate distant pixels, and a threshold drop them. Which is "
+        "most accurate, how wide is the window of each layer, and what does dropping pairs save? (Alfons 2022.)"
+    )
+    recipe: ClassVar[RecipeSettings] = {
+        "data.name": "labelled-images", "model.name": "classifier", "objective.name": "classification",
+    }  # fmt: skip
+    reads_data = True
+
+    def __init__(self, data: Path | None = None, repeats: int | None = None):
+        self.sources = find_image_sets(data, ("fashion_mnist", "cifar10"))
+        seeds, full_seeds = repeats or 3, repeats or 5
+        images = "10,000 images of each set, 600 steps of 16" if self.sources else "digits, 3,000 steps of 16"
+        self.quick = StudyScale({"budget.steps": 600}, seeds, f"quick: digits, 600 steps of 16, {seeds} seeds.")
+        steps = {"budget.steps": 600 if self.sources else 3000}
+        self.full = StudyScale(steps, full_seeds, f"full: {images}, {full_seeds} seeds.")
+
+    def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
+        """Every kind of positions and windows: on digits, or at full budget on the images of a folder."""
+        if quick or not self.sources:
+            return {variant.on("digits"): {**DIGITS, **_make_settings(variant, "digits")} for variant in VARIANTS}
+        return {
+            variant.on(name): {**LARGER_IMAGES, "data.source": str(path), **_make_settings(variant, name)}
+            for name, path in self.sources.items()
+            for variant in VARIANTS
+        }
+
+    def measure(self, model: PixelClassifier, recipe: Recipe, quick: bool) -> dict[str, Any]:
+        """Measure accuracy, spans and, for some variants of the first seed, time and memory."""
+        stream = LabelledImages(recipe["data"]["source"], part="test")
+        scores = judge(Classified(model, stream), most=0 if quick else _MAX_TEST_IMAGES, batch=32)
+        height, width, _ = stream.images.shape
+        result: dict[str, Any] = {
+            "images": scores.images, "accuracy": scores.accuracy, "accuracy_error": scores.accuracy_error,
+            "log_likelihood": scores.log_likelihood, "standard_error": scores.standard_error,
+            "sigma": [layer.sigma for layer in scores.layers], "shares": [layer.share for layer in scores.layers],
+            "pairs": share_of_pairs(model, height, width), "side": height,
+        }  # fmt: skip
+        name = _find_variant(recipe).name
+        if recipe["seed"] == 0 and recipe["model"]["dims"] == 2 and name in _TIMED:
+            sides = {height: recipe["data"]["batch"]}
+            sides |= {costs.LEARNED_SIDE: 1} if height < costs.LEARNED_SIDE else {}
+            result["learned"] = [costs.measure_learned(model, side, batch, rounds=3) for side, batch in sides.items()]
+            if name == CUT:
+                result["narrow"] = costs.measure_every_narrow()
+        return result
+
+    def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
+        return make_report(cells, folder)
+
+
+def _make_settings(variant: ClassifierVariant, data: str) -> RecipeSettings:
+    """Compute digits with `reference`: for so small an image a table has more nodes than there are pairs."""
+    small = data == "digits"
+    folded = variant.positions == "sinusoid" and variant.window is None
     return {
-        named(name, way): {**IMAGES, "data.source": str(path), **_settings(way, name)}
-        for name, path in sources.items()
-        for way in WAYS
-    }
-
-
-def _settings(way: Way, data: str) -> Settings:
-    """`reference` on digits: so small an image has more nodes in a table than pairs."""
-    positions, dims, small = way.positions, way.dims, data == "digits"
-    backend = "auto" if not small or (positions == "sinusoid" and way.window is None) else "reference"
-    return {
-        "model.positions": positions, "model.dims": dims, "model.span": way.window, "model.backend": backend,
-        "objective.span_penalty": PENALTIES.get(way.name, 0.0), "model.reduce": [] if small else REDUCE[dims],
+        "model.positions": variant.positions, "model.dims": variant.dims, "model.span": variant.window,
+        "model.backend": "auto" if not small or folded else "reference",
+        "objective.span_penalty": variant.penalty, "model.reduce": [] if small else REDUCE[variant.dims],
     }  # fmt: skip
 
 
-def configured(data: Path | None = None, masks: int | None = None) -> Study:
-    """The study with the images of a folder at full budget, and another number of seeds than its budgets have."""
-    sources = find(data, SOURCES)
-    quick, full = masks or QUICK, masks or FULL
-    what = "10,000 images of each set, 600 steps of 16" if sources else "digits, 3,000 steps of 16"
-    return Study(
-        name="positions-and-span",
-        line="learned positions and learned windows, on pixels",
-        question="A transformer that sees pixels as a set is told where they are by a score of their displacement: "
-        "fixed sinusoids and a linear layer, or a SIREN, along one row of all pixels or in the plane. A Gaussian "
-        "window around each pixel, whose width is learned, may fade what is far, and a threshold drop it. Which is "
-        "most often right, how far does each layer look, and what does dropping pairs save? (Alfons 2022.)",
-        recipe={"data.name": "labelled-images", "model.name": "classifier", "objective.name": "classification"},
-        variants=partial(variants, sources),
-        quick=Scale({"budget.steps": 600}, quick, f"quick: digits, 600 steps of 16, {quick} seeds."),
-        full=Scale({"budget.steps": 600 if sources else 3000}, full, f"full: {what}, {full} seeds."),
-        measure=measure,
-        report=report,
-    )
+def share_of_pairs(model: PixelClassifier, height: int, width: int) -> float:
+    """Return the share of the pairs of all layers that are computed, weighted by the pairs of each layer."""
+    sizes, pairs = ((height, width) if model.dims == 2 else (1, height * width)), []
+    for number in range(1, len(model.spans(1, 1)) + 1):
+        pairs.append(math.prod(sizes) ** 2)
+        if number in model.reduce:
+            sizes = tuple(math.ceil(size / 2) for size in sizes)
+    inside = sum(layer.share * total for layer, total in zip(model.spans(height, width), pairs, strict=True))
+    return inside / sum(pairs)
 
 
-STUDY = configured()
+def _find_variant(recipe: Recipe) -> ClassifierVariant:
+    model, penalty = recipe["model"], recipe["objective"]["span_penalty"]
+    settings = model["dims"], model["positions"], model["span"], penalty
+    return next(v for v in VARIANTS if (v.dims, v.positions, v.window, v.penalty) == settings)
+
+
+STUDY = PositionStudy

@@ -1,114 +1,260 @@
-"""What the study found: a table of ways, the tests, how far layers look, and what it costs."""
+"""Report of the study: a table of variants, the tests, learned spans and costs, with figures."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fillin_studies.base import Cell, Report
-from fillin_studies.positions_and_span.costs import BIAS, FULL, KERNEL, PARTS
-from fillin_studies.positions_and_span.figures import draw
-from fillin_studies.positions_and_span.findings import findings, ratio, signed
-from fillin_studies.positions_and_span.results import SURE, Group, compared, grouped
-from fillin_studies.report_files import table
+from matplotlib.axes import Axes
+from matplotlib.patches import Ellipse, Patch, Rectangle
+
+from fillin.plots import BLUE, COLOURS, FAINT, GREEN, INK, ORANGE, panels, save, style
+from fillin_studies.base import StudyCell, StudyReport
+from fillin_studies.positions_and_span.costs import BIAS, FULL, IMPLEMENTATIONS, KERNEL, PARTS, cost_ratio
+from fillin_studies.positions_and_span.results import (
+    SIGNIFICANCE,
+    VariantKey,
+    VariantResults,
+    format_signed,
+    group_cells,
+    run_tests,
+    summarise,
+)
+from fillin_studies.positions_and_span.variants import THRESHOLD, VARIANTS
+from fillin_studies.report import format_table
 
 _COLUMNS = (
     "classifier", "accuracy, %", "± over seeds", "seeds", "log-likelihood", "pairs computed, %", "σ by layer",
     "share by layer, %", "ms a step",
 )  # fmt: skip
-_TESTS = ("H₁: higher than", "mean, %", "its mean, %", "points", "p", "verdict")
-_COSTS = (
-    "what",
-    "part",
-    *(f"{way}, {unit}" for way in (FULL, BIAS, KERNEL) for unit in ("ms", "MB")),
-    "times",
-    "times a bias",
-)
+_TEST_COLUMNS = ("H₁: higher than", "mean, %", "its mean, %", "points", "p", "outcome")
+_COST_COLUMNS = (
+    "classifier", "part", *(f"{name}, {unit}" for name in IMPLEMENTATIONS for unit in ("ms", "MB")), "× kernel",
+    "bias × kernel",
+)  # fmt: skip
+_COST_COLOURS = {FULL: ORANGE, BIAS: FAINT, KERNEL: BLUE}
+_CUT_RADIUS = math.sqrt(-2 * math.log(THRESHOLD))  # in σ, from the centre of a window to its cut
+_CUT_WINDOWS = {(variant.dims, variant.name): variant.window for variant in VARIANTS if variant.window and variant.cuts}
+_EXPERIMENTS = [
+    "## Experiments",
+    "",
+    "The score is that of Transformer-XL, [(q + u)·k + (q + v)·r(Δ)]/√d, in the form of Alfons 2022: r(Δ) comes from "
+    "fixed sinusoids and a linear map, or from a SIREN. A window on weights multiplies them by G(Δ); one on scores "
+    "multiplies logits (Alfons 2022), so that distant pixels keep a weight of e⁰. A hard cut drops pairs where G is "
+    "below 0.1; a continuous one lowers the window so that it reaches 0 there.",
+    "",
+    "The SIREN starts as sinusoids do, sines and cosines from very slow to a radian a pixel, and learns the difference "
+    "from that start, slowly. Trained like everything else it was behind sinusoids in 1-D, as in Alfons 2022: weight "
+    "decay shrinks each frequency a little at every step, and so rotates all features of distant pixels.",
+    "",
+    "Tests are Welch's t over seeds, one-sided as in Alfons 2022: H₁, the first is higher, is accepted where p is "
+    f"below {SIGNIFICANCE}, and the opposite where it is above {1 - SIGNIFICANCE}. Weights are those after the last "
+    "step. Shared settings (learning rate, steps) were selected on the test digits; initialisation and learning "
+    "rate of the SIREN on test images of Fashion-MNIST.",
+    "",
+    "Costs are medians over rounds in which each implementation runs once (on 64 × 64 pixels the window as a bias in "
+    "the first of seven alone), on one thread, of the same classifier with the same weights. Full attention in PyTorch "
+    "is the fused kernel where positions fold into queries and keys (sinusoids), else pairs that are stored or, where "
+    "they are many, recomputed in the backward pass. Narrow windows are those of one layer of the size of Alfons 2022 "
+    "(64 wide, 8 heads). MB are peak memory beyond what was in use before.",
+    "",
+]
 
 
-def report(cells: Sequence[Cell], folder: Path) -> Report:
+def make_report(cells: Sequence[StudyCell], folder: Path) -> StudyReport:
     measured = [cell.result for cell in cells]
-    found = grouped(measured)
-    said = [sentence for data, groups in found.items() for sentence in findings(data, groups)]
-    rows = [_row(group) for groups in found.values() for group in groups.values()]
+    sets = group_cells(measured)
+    findings = [sentence for data, variants in sets.items() for sentence in summarise(data, variants)]
+    rows = [_tabulate_variant(variant) for variants in sets.values() for variant in variants.values()]
     more: list[str] = []
-    for data, groups in found.items():
-        if each := compared(groups):
-            more += [f"## Tests: {data}", "", *table(_TESTS, [_tested(test) for test in each]), ""]
-    if costs := [row for cell in measured for row in _costs(cell)]:
-        more += ["## Time and memory", "", *table(_COSTS, costs), ""]
-    more += [*_about(), ""]
-    return Report(said, _COLUMNS, rows, draw(found, folder), more, _made(measured))
+    for data, variants in sets.items():
+        tests = [
+            [f"{test.a.title} > {test.b.title}", f"{100 * test.a.mean():.1f}", f"{100 * test.b.mean():.1f}",
+             format_signed(test.points), test.p, test.outcome]
+            for test in run_tests(variants)
+        ]  # fmt: skip
+        more += [f"## Tests: {data}", "", *format_table(_TEST_COLUMNS, tests), ""] if tests else []
+    if costs := [row for cell in measured for row in _tabulate_costs(cell)]:
+        more += ["## Time and memory", "", *format_table(_COST_COLUMNS, costs), ""]
+    figures = _draw_figures(sets, folder)
+    return StudyReport(findings, _COLUMNS, rows, figures, [*more, *_EXPERIMENTS], _describe_procedure(measured))
 
 
-def _row(group: Group) -> list[Any]:
-    sigmas = "–" if group.sigmas is None else " ".join(f"{s:.2f}" for s in group.sigmas)
-    shares = " ".join(f"{100 * share:.0f}" for share in group.shares)
+def _tabulate_variant(variant: VariantResults) -> list[Any]:
+    sigmas = "–" if variant.sigmas is None else " ".join(f"{s:.2f}" for s in variant.sigmas)
+    shares = " ".join(f"{100 * share:.0f}" for share in variant.shares)
     return [
-        f"{group.data}, {group.title}", f"{100 * group.mean():.1f}", f"{100 * group.deviation:.1f}", len(group.cells),
-        group.mean("log_likelihood"), f"{100 * group.mean('pairs'):.0f}", sigmas, shares, f"{group.mean('ms'):.0f}",
+        f"{variant.data}, {variant.title}", f"{100 * variant.mean():.1f}", f"{100 * variant.std:.1f}",
+        len(variant.cells), variant.mean("log_likelihood"), f"{100 * variant.mean('pairs'):.0f}", sigmas, shares,
+        f"{variant.mean('ms'):.0f}",
     ]  # fmt: skip
 
 
-def _tested(test: Any) -> list[Any]:
-    return [
-        f"{test.one.title} > {test.other.title}", f"{100 * test.one.mean():.1f}", f"{100 * test.other.mean():.1f}",
-        signed(test.points), test.p, test.verdict,
-    ]  # fmt: skip
-
-
-def _costs(cell: dict[str, Any]) -> list[list[Any]]:
+def _tabulate_costs(cell: dict[str, Any]) -> list[list[Any]]:
     rows = []
     for kind in ("learned", "narrow"):
-        for one in cell.get(kind, ()):
-            name = cell["variant"] if kind == "learned" else f"{one['positions']}, {100 * one['share']:.1f} % of pairs"
-            title = f"{name}, {one['side']} × {one['side']}, batch {one['batch']}"
+        for cost in cell.get(kind, ()):
+            narrow = kind == "narrow"
+            name = f"{cost['positions']}, {100 * cost['share']:.1f} % of pairs" if narrow else cell["variant"]
+            title = f"{name}, {cost['side']} × {cost['side']}, batch {cost['batch']}"
             for part in PARTS:
                 figures: list[str | None] = []
-                for way in (FULL, BIAS, KERNEL):
-                    cost = one["costs"].get(way, {}).get(part, {"seconds": None, "bytes": None})
-                    figures += [_number(cost["seconds"], 1000), _number(cost["bytes"], 1e-6)]
-                times = [ratio(one["costs"], way, part) for way in (FULL, BIAS)]
-                rows.append([title, part, *figures, *(t and f"{t:.1f}" for t in times)])
+                for implementation in IMPLEMENTATIONS:
+                    values = cost["costs"].get(implementation, {}).get(part, {"seconds": None, "bytes": None})
+                    figures += [_scale(values["seconds"], 1000), _scale(values["bytes"], 1e-6)]
+                ratios = [cost_ratio(cost["costs"], implementation, part) for implementation in (FULL, BIAS)]
+                rows.append([title, part, *figures, *(ratio and f"{ratio:.1f}" for ratio in ratios)])
     return rows
 
 
-def _number(value: float | None, factor: float) -> str | None:
+def _scale(value: float | None, factor: float) -> str | None:
     return None if value is None else f"{value * factor:,.0f}"
 
 
-def _about() -> list[str]:
-    return [
-        "## What was done",
-        "",
-        "The score is Transformer-XL's, [(q + u)·k + (q + v)·r(Δ)]/√d, in document 004's form: r(Δ) comes from fixed "
-        "sinusoids and a linear map, or from a SIREN. A window on weights multiplies them by G(Δ); one on scores "
-        "multiplies logits (the thesis), so that far pixels keep a weight of e⁰. A hard cut drops pairs where G is "
-        "below 0.1; a continuous one lowers the window so that it ends there at nothing.",
-        "",
-        "The SIREN starts as sinusoids do, sines and cosines from very slow to a radian a pixel, and learns the "
-        "difference from that start, slowly. Trained like everything else it was behind sinusoids in one row, as in "
-        "the thesis: a decay of weights shrinks each frequency a little at every step, and so turns all features of "
-        "what is far away.",
-        "",
-        f"Tests are Welch's t over seeds, one-sided as in the thesis: H₁, the first is higher, is taken to hold where "
-        f"p is below {SURE}, and the opposite where it is above {1 - SURE}. Weights are those after the last step. "
-        "Settings that all ways share (rate, steps) were found on the digits that are asked for; how a SIREN starts "
-        "and learns, on images for testing of Fashion-MNIST.",
-        "",
-        "Costs are medians over rounds in which each way runs once (on 64 × 64 pixels the window as a bias in the "
-        "first of seven alone), on one thread, of the same classifier with the same weights. Full attention in torch "
-        "is the fused kernel where positions fold into queries and keys "
-        "(sinusoids), else pairs that are stored or, where they are many, made again on the way back. Narrow "
-        "windows are those of one layer of the thesis's size (64 wide, 8 heads). MB are the most "
-        "beyond what was there before.",
-    ]
-
-
-def _made(measured: Sequence[dict[str, Any]]) -> str:
+def _describe_procedure(measured: Sequence[dict[str, Any]]) -> str:
     seeds = sorted({cell["seed"] for cell in measured})
-    spent = sum(cell["seconds"] for cell in measured)
+    seconds = sum(cell["seconds"] for cell in measured)
     steps = sorted({cell["steps"] for cell in measured})
     return (
         f"{len(measured)} runs, seeds {', '.join(map(str, seeds))}, {' or '.join(f'{s:,}' for s in steps)} steps each, "
-        f"{spent / 60:.0f} minutes of training in all. Each run has its recipe in `cells/`."
+        f"{seconds / 60:.0f} minutes of training in all. Each run has its recipe in `cells/`."
     )
+
+
+def _draw_figures(sets: Mapping[str, dict[VariantKey, VariantResults]], folder: Path) -> dict[str, str]:
+    """Draw all figures that the results allow; return captions by file."""
+    captions = {}
+    if sets:
+        _draw_accuracies(sets, folder / "accuracy.png")
+        captions["accuracy.png"] = "Accuracy: a dot for each seed, a bar for their mean with its standard error."
+    for data, variants in sets.items():
+        shown = [variant for key, variant in variants.items() if key in _CUT_WINDOWS and variant.dims == 2]
+        if shown:
+            _draw_windows(shown, folder / f"windows-{data}.png")
+            captions[f"windows-{data}.png"] = (
+                f"{data}: the cut of the window of each head (one colour each), layer by layer, around a pixel in the "
+                "middle of an image; dotted: at the start. First seed; in the corner the share of pairs inside."
+            )
+    every = [variant for variants in sets.values() for variant in variants.values()]
+    rows = [row for name in (_name_learned, _name_narrow) for variant in every for row in name(variant)]
+    if rows:
+        _draw_costs(rows, folder / "costs.png")
+        captions["costs.png"] = (
+            "A training step: time and peak memory with full attention in PyTorch, with the window as a bias, and with "
+            "the kernel of windows; beside each bar its ratio to the kernel."
+        )
+    return captions
+
+
+def _draw_accuracies(sets: Mapping[str, dict[VariantKey, VariantResults]], path: Path) -> None:
+    lines = max(len(variants) for variants in sets.values())
+    with style():
+        figure, [axes] = panels(1, len(sets), width=3.2 + 3.6 * len(sets), height=0.6 + 0.24 * lines, sharey=True)
+        for panel, (data, variants) in zip(axes, sets.items(), strict=True):
+            for y, variant in enumerate(variants.values()):
+                colour = GREEN if variant.dims == 1 else BLUE
+                values = [100 * value for value in variant.accuracies]
+                error = 100 * variant.std / math.sqrt(len(values))
+                panel.errorbar(
+                    [100 * variant.mean()], [y], xerr=[error], fmt="|", color=colour, markersize=9, capsize=0
+                )
+                panel.plot(values, [y] * len(values), "o", color=colour, markersize=3, alpha=0.5, markeredgewidth=0)
+            panel.set_yticks(range(len(variants)), [variant.title for variant in variants.values()])
+            panel.tick_params(axis="y", length=0)
+            panel.grid(axis="x", color="#E6E6E6", linewidth=0.6)
+            panel.set_axisbelow(True)
+            panel.margins(x=0.06)
+            panel.set_ylim(len(variants) - 0.4, -0.6)
+            panel.set(title=data, xlabel="accuracy, %")
+    save(figure, path)
+
+
+def _draw_windows(variants: list[VariantResults], path: Path) -> None:
+    """Draw classifiers (rows) and layers (columns)."""
+    layers = len(variants[0].cells[0]["shares"])
+    widths = [max(head) for variant in variants for layer in variant.cells[0]["sigma"] for head in layer]
+    limit = min(1.2, max(0.6, 1.05 * _CUT_RADIUS * max(widths)))
+    with style():
+        figure, axes = panels(len(variants), layers, width=1.7 + 1.5 * layers, height=1.5, sharex=True, sharey=True)
+        for row, variant in zip(axes, variants, strict=True):
+            first, window = variant.cells[0], _CUT_WINDOWS[variant.dims, variant.name]
+            for layer, panel in enumerate(row):
+                _plot_heads(panel, first["sigma"][layer], window)
+                panel.text(
+                    0.99, 0.01, f"{100 * first['shares'][layer]:.0f} %", transform=panel.transAxes, ha="right",
+                    va="bottom", fontsize=7, color=INK,
+                )  # fmt: skip
+                panel.set(xlim=(-limit, limit), ylim=(limit, -limit), xticks=[], yticks=[], aspect="equal")
+            row[0].set_ylabel(variant.name.replace(", ", "\n"), rotation=0, ha="right", va="center", labelpad=8)
+        for layer, panel in enumerate(axes[0]):
+            panel.set_title(f"layer {layer + 1}")
+    save(figure, path)
+
+
+def _plot_heads(axes: Axes, sigma: list[list[float]], window: dict[str, Any]) -> None:
+    """Plot the window of each head. Locations have the row first, drawn downwards."""
+    box = window["shape"] == "box"
+    axes.add_patch(Rectangle((-0.5, -0.5), 1, 1, facecolor="#F3F3F3", edgecolor=FAINT, linewidth=0.6))
+    axes.add_patch(_outline(2 * [window["init"]], box, edgecolor=FAINT, linestyle=":", linewidth=0.8))
+    for head, widths in enumerate(sigma):
+        axes.add_patch(_outline(widths, box, edgecolor=COLOURS[head % len(COLOURS)], linewidth=1.2))
+    axes.plot(0, 0, "+", color=INK, markersize=4)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _outline(sigma: list[float], box: bool, **options: Any) -> Patch:
+    down, right = (_CUT_RADIUS * s for s in sigma)
+    if box:
+        return Rectangle((-right, -down), 2 * right, 2 * down, facecolor="none", **options)
+    return Ellipse((0, 0), 2 * right, 2 * down, facecolor="none", **options)
+
+
+def _name_learned(variant: VariantResults) -> list[tuple[str, dict[str, Any]]]:
+    rows = []
+    for cost in variant.costs("learned"):
+        share = 100 * sum(cost["shares"]) / len(cost["shares"])
+        name = f"{variant.name.replace('window on weights, ', '')}\nlearned, {share:.0f} % of pairs"
+        rows.append((f"{name}, {cost['side']} × {cost['side']}", cost["costs"]))
+    return rows
+
+
+def _name_narrow(variant: VariantResults) -> list[tuple[str, dict[str, Any]]]:
+    rows = []
+    for cost in variant.costs("narrow"):
+        name = f"{cost['positions']}, narrow\n{100 * cost['share']:.0f} % of pairs"
+        rows.append((f"{name}, {cost['side']} × {cost['side']}", cost["costs"]))
+    return rows
+
+
+def _draw_costs(rows: list[tuple[str, dict[str, Any]]], path: Path) -> None:
+    with style():
+        figure, [axes] = panels(1, 2, width=9.6, height=0.8 + 0.62 * len(rows), sharey=True)
+        for panel, quantity, factor, label in (
+            (axes[0], "seconds", 1000, "milliseconds a step"), (axes[1], "bytes", 1e-6, "MB"),
+        ):  # fmt: skip
+            _plot_bars(panel, rows, quantity, factor)
+            panel.set_xlabel(label)
+            panel.tick_params(axis="y", length=0)
+        axes[0].set_yticks(range(len(rows)), [name for name, _ in rows])
+        axes[0].set_ylim(len(rows) - 0.4, -0.6)
+        handles = [Rectangle((0, 0), 1, 1, color=colour) for colour in _COST_COLOURS.values()]
+        figure.legend(handles, list(_COST_COLOURS), loc="outside upper center", ncols=3)
+    save(figure, path)
+
+
+def _plot_bars(axes: Axes, rows: list[tuple[str, dict[str, Any]]], quantity: str, factor: float) -> None:
+    axes.set_xscale("log")
+    values = []
+    for row, (_, costs) in enumerate(rows):
+        for number, name in enumerate(_COST_COLOURS):
+            if (ratio := cost_ratio(costs, name, quantity=quantity)) is None:
+                continue
+            value, y = factor * costs[name]["training"][quantity], row + 0.26 * (number - 1)
+            values.append(value)
+            axes.barh(y, value, height=0.24, color=_COST_COLOURS[name])
+            if name != KERNEL:
+                text = f"{ratio:.{0 if ratio >= 10 else 1}f} ×"
+                axes.annotate(text, (value, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
+    if values:
+        axes.set_xlim(0.5 * min(values), 3 * max(values))

@@ -1,22 +1,36 @@
-"""Cells of one way taken together, and the thesis's tests of one against another."""
+"""Results of a variant over seeds, Welch's tests between variants, and findings."""
 
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
-from fillin_studies.positions_and_span.variants import CUT, CUT_HARD, CUT_SCORES, FADED, FADED_SCORES, SINUSOID, SIREN
-from fillin_studies.positions_and_span.variants import THESIS as OWN
+from fillin_studies.positions_and_span.costs import BIAS, FULL, KERNEL, cost_ratio
+from fillin_studies.positions_and_span.variants import (  # fmt: skip
+    ALFONS,
+    CUT,
+    CUT_HARD,
+    CUT_SCORES,
+    FADED,
+    FADED_SCORES,
+    INIT,
+    PENALTIES,
+    SINUSOID,
+    SIREN,
+)
+from fillin_studies.report import with_minus
 
-SURE = 0.05  # a p-value below it is taken for a difference, as in the thesis
+SIGNIFICANCE = 0.05  # as in Alfons 2022
+REQUIRED_SPEEDUPS = {32: (3, 10), 64: (8, 50)}  # over full attention in PyTorch, and over the window as a bias
 
-Key = tuple[int, str]  # dimensions, name of a way
+VariantKey = tuple[int, str]  # dimensions, name of a variant
 
 
 @dataclass(frozen=True)
-class Group:
-    """What was measured of one way on one set of images, seed by seed."""
+class VariantResults:
+    """Measured cells of one variant on one image set, seed by seed."""
 
     data: str
     dims: int
@@ -24,12 +38,16 @@ class Group:
     cells: list[dict[str, Any]]
 
     @property
+    def title(self) -> str:
+        return f"{self.dims}-D, {self.name}"
+
+    @property
     def accuracies(self) -> list[float]:
         return [cell["accuracy"] for cell in self.cells]
 
     @property
-    def deviation(self) -> float:
-        """Over seeds; of one there is none."""
+    def std(self) -> float:
+        """Standard deviation of the accuracy over seeds; 0 with one seed."""
         return statistics.stdev(self.accuracies) if len(self.cells) > 1 else 0.0
 
     def mean(self, key: str = "accuracy") -> float:
@@ -37,7 +55,7 @@ class Group:
 
     @property
     def shares(self) -> list[float]:
-        """Of pairs that each layer computes, on average over seeds."""
+        """Share of pairs that each layer computes, on average over seeds."""
         return [statistics.fmean(layer) for layer in zip(*(cell["shares"] for cell in self.cells), strict=True)]
 
     @property
@@ -50,68 +68,185 @@ class Group:
             math.exp(statistics.fmean(math.log(s) for seed in layer for head in seed for s in head)) for layer in layers
         ]
 
-    @property
-    def title(self) -> str:
-        return f"{self.dims}-D, {self.name}"
+    def costs(self, kind: str) -> list[dict[str, Any]]:
+        """Measured costs with "learned" or with "narrow" windows."""
+        return [row for cell in self.cells for row in cell.get(kind, ())]
+
+    def format_accuracy(self) -> str:
+        spread = f" ± {100 * self.std:.1f}" if len(self.cells) > 1 else ""
+        return f"{100 * self.mean():.1f}{spread} %"
 
 
-def grouped(measured: Sequence[dict[str, Any]]) -> dict[str, dict[Key, Group]]:
-    """By set of images, then by dimensions and way, in the order of the cells."""
-    found: dict[str, dict[Key, Group]] = {}
+def group_cells(measured: Sequence[dict[str, Any]]) -> dict[str, dict[VariantKey, VariantResults]]:
+    """Group cells by image set, then by dimensions and variant."""
+    sets: dict[str, dict[VariantKey, VariantResults]] = {}
     for cell in measured:
         data, dims, name = cell["variant"].split(", ", 2)
         key = int(dims[0]), name
-        found.setdefault(data, {}).setdefault(key, Group(data, *key, [])).cells.append(cell)
-    return found
+        sets.setdefault(data, {}).setdefault(key, VariantResults(data, *key, [])).cells.append(cell)
+    return sets
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Welch's t-test of H₁, that the first is more accurate than the second, against H₀, that they are alike."""
+class AccuracyTest:
+    """Welch's t-test of H₁, that `a` is more accurate than `b`, against H₀, that they are equally accurate."""
 
-    one: Group
-    other: Group
+    a: VariantResults
+    b: VariantResults
     p: float | None
 
     @property
     def points(self) -> float:
-        return 100 * (self.one.mean() - self.other.mean())
+        return 100 * (self.a.mean() - self.b.mean())
 
     @property
-    def verdict(self) -> str:
+    def outcome(self) -> str:
         if self.p is None:
             return "no test"
-        return "higher" if self.p < SURE else "lower" if self.p > 1 - SURE else "no difference shown"
+        return "higher" if self.p < SIGNIFICANCE else "lower" if self.p > 1 - SIGNIFICANCE else "no difference shown"
+
+    def __str__(self) -> str:
+        p = "" if self.p is None else f", p = {self.p:.3f}"
+        accuracies = f"{self.a.format_accuracy()} against {self.b.format_accuracy()}"
+        return f"{accuracies}, {format_signed(self.points)} points{p}"
 
 
-HYPOTHESES: tuple[tuple[Key, Key], ...] = (
+HYPOTHESES: tuple[tuple[VariantKey, VariantKey], ...] = (
     ((1, SIREN), (1, SINUSOID)),
     ((2, SIREN), (2, SINUSOID)),
     ((2, SIREN), (1, SIREN)),
     ((1, FADED), (1, SIREN)),
     ((1, FADED_SCORES), (1, SIREN)),
     ((1, CUT), (1, FADED)),
-    ((1, OWN), (1, FADED_SCORES)),
+    ((1, ALFONS), (1, FADED_SCORES)),
     ((2, FADED), (2, SIREN)),
     ((2, FADED_SCORES), (2, SIREN)),
     ((2, CUT), (2, FADED)),
-    ((2, OWN), (2, FADED_SCORES)),
+    ((2, ALFONS), (2, FADED_SCORES)),
     ((2, CUT), (2, SIREN)),
     ((2, CUT), (2, CUT_SCORES)),
     ((2, CUT), (2, CUT_HARD)),
 )
 
 
-def compared(groups: dict[Key, Group]) -> list[Comparison]:
-    """Every hypothesis of which both sides were measured."""
-    return [compare(groups[one], groups[other]) for one, other in HYPOTHESES if one in groups and other in groups]
+def run_tests(variants: dict[VariantKey, VariantResults]) -> list[AccuracyTest]:
+    """Test every hypothesis of which both sides were measured."""
+    return [compare(variants[a], variants[b]) for a, b in HYPOTHESES if a in variants and b in variants]
 
 
-def compare(one: Group, other: Group) -> Comparison:
-    """With one seed, or with no spread at all, there is nothing to test."""
+def compare(a: VariantResults, b: VariantResults) -> AccuracyTest:
+    """Test a against b; with one seed, or without any spread, there is no test."""
     from scipy.stats import ttest_ind
 
-    if min(len(one.cells), len(other.cells)) < 2 or one.deviation == other.deviation == 0:
-        return Comparison(one, other, None)
-    found: Any = ttest_ind(one.accuracies, other.accuracies, equal_var=False, alternative="greater")
-    return Comparison(one, other, float(found.pvalue))
+    if min(len(a.cells), len(b.cells)) < 2 or a.std == b.std == 0:
+        return AccuracyTest(a, b, None)
+    result: Any = ttest_ind(a.accuracies, b.accuracies, equal_var=False, alternative="greater")
+    return AccuracyTest(a, b, float(result.pvalue))
+
+
+def format_signed(number: float) -> str:
+    return with_minus(f"{number:+.1f}")
+
+
+def summarise(data: str, variants: dict[VariantKey, VariantResults]) -> list[str]:
+    """Return the findings on one image set."""
+    best = max(variants.values(), key=VariantResults.mean)
+    images = best.cells[0]["images"]
+    findings = [f"{data}: the most accurate is **{best.title}**, {best.format_accuracy()} of {images:,} images."]
+    findings += _summarise_tests(data, run_tests(variants)) + _summarise_order(data, variants)
+    if cut := variants.get((2, CUT)):
+        findings += [_summarise_spans(data, cut), *_summarise_savings(data, cut)]
+        findings += [_summarise_penalty(data, cut, variants[2, name]) for name in PENALTIES if (2, name) in variants]
+        findings += _summarise_narrow(cut)
+    return findings
+
+
+def _summarise_tests(data: str, tests: list[AccuracyTest]) -> list[str]:
+    findings = []
+    positions = [test for test in tests if (test.a.name, test.b.name) == (SIREN, SINUSOID)]
+    if positions:
+        results = "; ".join(f"in {test.a.dims}-D {test} ({test.outcome})" for test in positions)
+        findings.append(f"{data}: SIREN against sinusoids, {results}.")
+    others = [test for test in tests if test.b.name != SINUSOID and test.p is not None]
+    if others:
+        significant = [test for test in others if test.outcome in ("higher", "lower")]
+        results = "; ".join(f"{test.a.title} is {test.outcome} than {test.b.title} ({test})" for test in significant)
+        findings.append(
+            f"{data}: of {len(others)} other hypotheses, p is below {SIGNIFICANCE} or above {1 - SIGNIFICANCE} of "
+            f"{len(significant)}{': ' if results else ''}{results}."
+        )
+    return findings
+
+
+def _summarise_order(data: str, variants: dict[VariantKey, VariantResults]) -> list[str]:
+    keys = ((2, CUT), (2, SIREN), (1, SIREN))
+    if any(key not in variants for key in keys):
+        return []
+    window, plane, sequence = (variants[key] for key in keys)
+    holds = window.mean() >= plane.mean() >= sequence.mean()
+    return [
+        f"{data}: that 2-D with a window is no worse than 2-D without, and that no worse than 1-D, "
+        f"{'holds' if holds else 'does **not** hold'} in the mean: {window.format_accuracy()}, "
+        f"{plane.format_accuracy()}, {sequence.format_accuracy()}."
+    ]
+
+
+def _summarise_spans(data: str, variant: VariantResults) -> str:
+    sigmas, shares = variant.sigmas or [], variant.shares
+    layers = ", ".join(f"{s:.2f} ({100 * share:.0f} %)" for s, share in zip(sigmas, shares, strict=True))
+    wider = all(a <= b for a, b in pairwise(sigmas))
+    return (
+        f"{data}: with a cut in 2-D, σ went from {INIT} to, layer by layer, {layers} of an image, in brackets the "
+        f"share of pairs that are computed; windows of later layers are {'wider' if wider else 'not wider'} than "
+        "those of earlier ones throughout. Of the pairs of all layers "
+        f"{100 * variant.mean('pairs'):.0f} % are computed."
+    )
+
+
+def _format_ratios(costs: dict[str, Any], implementation: str) -> str:
+    time, inference, memory = (
+        cost_ratio(costs, implementation, part, quantity)
+        for part, quantity in (("training", "seconds"), ("inference", "seconds"), ("training", "bytes"))
+    )
+    with_memory = "" if memory is None else f", memory {memory:.1f}"
+    return f"{time:.1f} times the time (inference {inference:.1f}{with_memory})"
+
+
+def _summarise_savings(data: str, variant: VariantResults) -> list[str]:
+    return [
+        f"{data}: at {row['side']} × {row['side']} pixels the learned windows keep "
+        f"{', '.join(f'{100 * share:.0f}' for share in row['shares'])} % of pairs, layer by layer; relative to the "
+        f"kernel, a step with full attention in PyTorch takes {_format_ratios(row['costs'], FULL)}, with the window as "
+        f"a bias {_format_ratios(row['costs'], BIAS)}."
+        for row in variant.costs("learned")
+    ]
+
+
+def _summarise_penalty(data: str, plain: VariantResults, penalised: VariantResults) -> str:
+    rows = [variant.costs("learned") for variant in (plain, penalised)]
+    faster = ""
+    if all(rows):
+        side = rows[0][-1]["side"]
+        times = [1000 * costs[-1]["costs"][KERNEL]["training"]["seconds"] for costs in rows]
+        faster = f"; a step on {side} × {side} pixels from {times[0]:.0f} to {times[1]:.0f} ms"
+    return (
+        f"{data}: a penalty of {PENALTIES[penalised.name]:g} on the span takes the pairs that are computed from "
+        f"{100 * plain.mean('pairs'):.0f} to {100 * penalised.mean('pairs'):.0f} %, accuracy from "
+        f"{plain.format_accuracy()} to {penalised.format_accuracy()}{faster}."
+    )
+
+
+def _summarise_narrow(variant: VariantResults) -> list[str]:
+    findings = []
+    for row in variant.costs("narrow"):
+        full, bias = (cost_ratio(row["costs"], implementation) for implementation in (FULL, BIAS))
+        required = REQUIRED_SPEEDUPS.get(row["side"])
+        holds = required and (full or 0) >= required[0] and (bias is None or bias >= required[1])
+        goal = f" (required: {required[0]} and {required[1]}; {'met' if holds else 'not met'})" if required else ""
+        than_bias = "" if bias is None else f" and {bias:.0f} times as fast as the window as a bias"
+        findings.append(
+            f"Windows that keep {100 * row['share']:.1f} % of pairs, {row['side']} × {row['side']} pixels, "
+            f"{row['positions']}: a training step is {full:.1f} times as fast as with full attention in PyTorch"
+            f"{than_bias}{goal}."
+        )
+    return findings

@@ -1,7 +1,7 @@
-"""What is predicted: sets that scikit-learn ships, and those of a folder.
+"""Data sets of tables: those that scikit-learn ships, and those of a folder.
 
-DIR/NAME/data.csv.gz       no header; the last column is the target: of words, a class, else a number
-DIR/NAME/test_mask.csv.gz  no header; a column each split, 1 where a row is held out
+DIR/NAME/data.csv.gz       no header; the last column is the target: a class where it is text, else a number
+DIR/NAME/test_mask.csv.gz  no header; a column for each split, 1 where a row is held out
 """
 
 from dataclasses import dataclass, replace
@@ -15,133 +15,126 @@ from numpy import ndarray
 
 from fillin.errors import InputError
 from fillin.runtime import require
+from fillin_studies.base import DataSets
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-LARGE = ("kin40k", "protein")  # where a Gaussian process on all rows does not fit
-FOLDS, DRAWS = 10, 5  # of a set that brings no splits: tenths, each held out once; and draws, of few labels
-MANY = 1_000  # rows, from which on a tenth is drawn that often, too
-FEW = 20  # labels, of the sets with few
+LARGE = ("kin40k", "protein")  # too large for a Gaussian process on all rows
+SHIPPED = ("diabetes", "breast_cancer", "wine", "iris", "digits")
+SHIPPED_FEW_LABELS = ("breast_cancer", "wine")
+FEW_LABELS = 20
+FOLDS, RANDOM_SPLITS = 10, 5  # of a set without splits of its own; random splits for large sets and few labels
+MAX_FOLD_ROWS = 1_000
 
 
 @dataclass(frozen=True)
-class Case:
-    """Rows to learn from, and rows to tell. Classes are codes; y is NaN where a label is not known."""
+class TableSplit:
+    """Training rows and test rows. Classes are codes; y is NaN where a label is missing."""
 
     X: "DataFrame"
     y: Float[ndarray, "n"]
-    asked: "DataFrame"
-    truth: Float[ndarray, "m"]
-    classes: int = 0
+    X_test: "DataFrame"
+    y_test: Float[ndarray, "m"]
+    n_classes: int = 0
 
     @property
-    def labelled(self) -> "Case":
-        """Without rows whose label is not known."""
-        known = ~np.isnan(self.y)
-        return replace(self, X=self.X.loc[known], y=self.y[known])
+    def labelled(self) -> "TableSplit":
+        """The split without training rows whose label is missing."""
+        observed = ~np.isnan(self.y)
+        return replace(self, X=self.X.loc[observed], y=self.y[observed])
 
 
 @dataclass(frozen=True)
-class Set:
-    """A table with a column to predict. A set with `few` labels is split by these: the rest is both given without its
-    labels and asked for."""
+class TableDataset:
+    """A table with a column to predict.
+
+    With `few_labels`, that many rows are labelled: the others are training rows without a label, and the test rows.
+    """
 
     name: str
     folder: Path | None = None
-    few: int = 0
+    few_labels: int = 0
 
     @property
     def title(self) -> str:
-        return f"{self.name}, {self.few} labels" if self.few else self.name
+        return f"{self.name}, {self.few_labels} labels" if self.few_labels else self.name
 
     @cached_property
     def rows(self) -> tuple["DataFrame", Float[ndarray, "n"], int]:
         """X, y and the number of classes (0: y is a number)."""
-        return _shipped(self.name) if self.folder is None else _read(self.folder / "data.csv.gz")
+        return _load_shipped(self.name) if self.folder is None else _read_data(self.folder / "data.csv.gz")
 
     @cached_property
     def masks(self) -> Bool[ndarray, "n s"]:
-        """Of each split, which rows are held out; of classes in their proportions, so that none is without."""
+        """Test rows of each split, stratified by class."""
         if self.folder is not None:
             return _read_masks(self.folder / "test_mask.csv.gz", len(self.rows[1]))
         from sklearn.model_selection import KFold, ShuffleSplit, StratifiedKFold, StratifiedShuffleSplit
 
-        X, y, classes = self.rows
-        sizes: dict[str, Any] = {"train_size": self.few} if self.few else {"test_size": 0.1}
-        splitter = (StratifiedShuffleSplit if classes else ShuffleSplit)(DRAWS, random_state=0, **sizes)
-        if self.splits == FOLDS:
-            splitter = (StratifiedKFold if classes else KFold)(FOLDS, shuffle=True, random_state=0)
+        X, y, n_classes = self.rows
+        sizes: dict[str, Any] = {"train_size": self.few_labels} if self.few_labels else {"test_size": 0.1}
+        splitter = (StratifiedShuffleSplit if n_classes else ShuffleSplit)(RANDOM_SPLITS, random_state=0, **sizes)
+        if self.n_splits == FOLDS:
+            splitter = (StratifiedKFold if n_classes else KFold)(FOLDS, shuffle=True, random_state=0)
         return np.stack([np.isin(np.arange(len(y)), test) for _, test in splitter.split(X, y)], 1)
 
     @property
-    def splits(self) -> int:
+    def n_splits(self) -> int:
         if self.folder is not None:
             return self.masks.shape[1]
-        return DRAWS if self.few or len(self.rows[1]) > MANY else FOLDS
+        return RANDOM_SPLITS if self.few_labels or len(self.rows[1]) > MAX_FOLD_ROWS else FOLDS
 
     @property
     def group(self) -> str:
-        return "few labels" if self.few else "classification" if self.rows[2] else "regression"
+        return "few labels" if self.few_labels else "classification" if self.rows[2] else "regression"
 
-    def case(self, split: int) -> Case:
-        X, y, classes = self.rows
-        out = self.masks[:, split]
-        asked, truth = X.loc[out], y[out]
-        if self.few:
-            return Case(X, np.where(out, np.nan, y), asked, truth, classes)
-        return Case(X.loc[~out], y[~out], asked, truth, classes)
-
-
-SHIPPED = ("diabetes", "breast_cancer", "wine", "iris", "digits")
-WITH_FEW = ("breast_cancer", "wine")
+    def split(self, number: int) -> TableSplit:
+        X, y, n_classes = self.rows
+        test = self.masks[:, number]
+        X_test, y_test = X.loc[test], y[test]
+        if self.few_labels:
+            return TableSplit(X, np.where(test, np.nan, y), X_test, y_test, n_classes)
+        return TableSplit(X.loc[~test], y[~test], X_test, y_test, n_classes)
 
 
-@dataclass(frozen=True)
-class Found:
-    """The sets by title, and what is left out, in sentences."""
-
-    sets: dict[str, Set]
-    left_out: tuple[str, ...] = ()
-
-
-def find(folder: Path | None) -> Found:
-    """Those of scikit-learn, and those of a folder."""
-    made = [*(Set(name) for name in SHIPPED), *(Set(name, few=FEW) for name in WITH_FEW)]
-    left_out: tuple[str, ...] = ("Sets of UCI are left out: no --data DIR.",)
+def find_tables(folder: Path | None) -> DataSets:
+    """Find the data sets of scikit-learn and of a folder."""
+    tables = [TableDataset(name) for name in SHIPPED]
+    tables += [TableDataset(name, few_labels=FEW_LABELS) for name in SHIPPED_FEW_LABELS]
+    left_out: tuple[str, ...] = ("UCI data sets are left out: no --data DIR.",)
     if folder is not None:
         if not folder.is_dir():
             raise InputError(f"--data: {folder}: no such folder")
-        there = [path.parent for path in sorted(folder.glob("*/data.csv.gz"))]
-        if not there:
-            raise InputError(f"--data: {folder} has no NAME/data.csv.gz in it; give the folder above those of the sets")
-        large = [path.name for path in there if path.name in LARGE]
-        made = [*(Set(path.name, path) for path in there if path.name not in LARGE), *made]
-        left_out = tuple(f"{name} is left out: it is large." for name in large)
-    return Found({one.title: one for one in made}, left_out)
+        paths = [path.parent for path in sorted(folder.glob("*/data.csv.gz"))]
+        if not paths:
+            raise InputError(f"--data: {folder} contains no NAME/data.csv.gz; give the folder above those of the sets")
+        tables = [*(TableDataset(path.name, path) for path in paths if path.name not in LARGE), *tables]
+        left_out = tuple(f"{path.name} is left out: it is large." for path in paths if path.name in LARGE)
+    return DataSets({table.title: table for table in tables}, left_out)
 
 
-def _shipped(name: str) -> tuple["DataFrame", Float[ndarray, "n"], int]:
+def _load_shipped(name: str) -> tuple["DataFrame", Float[ndarray, "n"], int]:
     datasets = require("sklearn.datasets")
     X, y = getattr(datasets, f"load_{name}")(return_X_y=True, as_frame=True)
     return X.astype(float), y.to_numpy(float), 0 if name == "diabetes" else int(y.max()) + 1
 
 
-def _table(path: Path) -> "DataFrame":
+def _read_csv(path: Path) -> "DataFrame":
     try:
         return require("pandas").read_csv(path, header=None)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read as CSV: {error}") from error
 
 
-def _read(path: Path) -> tuple["DataFrame", Float[ndarray, "n"], int]:
-    table = _table(path)
+def _read_data(path: Path) -> tuple["DataFrame", Float[ndarray, "n"], int]:
+    table = _read_csv(path)
     if table.shape[1] < 2:
-        raise InputError(f"{path}: one column; there must be a column to read and, last, one to predict")
+        raise InputError(f"{path} has one column; it needs a feature and, as the last column, the target")
     table.columns = [f"x{i}" for i in range(table.shape[1])]
     target, X = table.iloc[:, -1], table.iloc[:, :-1]
     for row in np.flatnonzero(target.isna()):
-        raise InputError(f"{path}, line {row + 1}: no target; leave the row out")
+        raise InputError(f"{path}, line {row + 1}: the target is missing; leave the row out")
     X = X.astype(dict.fromkeys(X.select_dtypes("number"), float))
     if target.dtype.kind in "iuf":
         return X, target.to_numpy(float), 0
@@ -150,12 +143,12 @@ def _read(path: Path) -> tuple["DataFrame", Float[ndarray, "n"], int]:
 
 
 def _read_masks(path: Path, rows: int) -> Bool[ndarray, "n s"]:
-    masks = _table(path).to_numpy()
+    masks = _read_csv(path).to_numpy()
     if len(masks) != rows:
         raise InputError(f"{path} has {len(masks)} rows, and data.csv.gz beside it {rows}; each row needs its mask")
     for row, split in np.argwhere((masks != 0) & (masks != 1)):
         raise InputError(f"{path}, line {row + 1}, column {split + 1}: {masks[row, split]!r} is neither 0 nor 1")
     masks = masks == 1
     for split in np.flatnonzero(masks.all(0) | ~masks.any(0)):
-        raise InputError(f"{path}, column {split + 1}: a split needs rows to learn from and rows to hold out")
+        raise InputError(f"{path}, column {split + 1}: a split needs training rows and test rows")
     return masks

@@ -1,117 +1,200 @@
-"""The methods that are compared. Another is one more entry: estimators, and how distributions come of what they say."""
+"""The methods that are compared: fillin's estimators, and common ones at default settings on one thread.
 
-import ast
-import hashlib
+A new method is one more entry of METHODS. All methods except fillin's read the same table: a column for each class, and
+missing values as they are where a method handles them, else as the mean or the most frequent value.
+"""
+
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray
+
 import fillin
-from fillin_studies.tables import rivals
-from fillin_studies.tables.data import Case
-from fillin_studies.tables.forecasts import Forecast, deviations, points, whole
-from fillin_studies.tables.rivals import Make
+from fillin.runtime import require
+from fillin_studies.tables import score
+from fillin_studies.tables.data import TableSplit
+from fillin_studies.tables.score import TimedPrediction, predict_distribution, predict_points, predict_std
+
+MakeEstimator = Callable[[int], Any]  # from a seed
+MAX_GP_ROWS = {"Regressor": 1000, "Classifier": 500}  # that hyperparameters are fitted to
 
 
 @dataclass(frozen=True)
-class Method:
-    """`needs`: a module that may not be there; `unlabelled`: it learns from rows without a label, too."""
+class TableMethod:
+    """`requires`: an optional module; `unlabelled`: the method also learns from rows without a label; `version`: raised
+    when its predictions change, so that stored results are measured again."""
 
-    regressor: Make
-    classifier: Make
+    regressor: MakeEstimator
+    classifier: MakeEstimator
     about: str
-    needs: str = "sklearn"
-    forecast: Callable[[Any, Case], Forecast] = points
+    requires: str = "sklearn"
+    predict: Callable[[Any, TableSplit], TimedPrediction] = predict_points
     unlabelled: bool = False
-    ours: bool = False
+    version: int = 1
 
     @property
     def missing(self) -> str | None:
-        """Why it cannot be asked."""
-        return f"{self.needs} is not installed (pip install 'fillin[study]')" if find_spec(self.needs) is None else None
+        """The reason why the method cannot run, if any."""
+        if find_spec(self.requires) is None:
+            return f"{self.requires} is not installed (pip install 'fillin[study]')"
+        return None
 
-    @property
-    def settings(self) -> dict[str, str]:
-        """What a result depends on beside the data: ours gets better, and is then measured again."""
-        return {"weights": digest()} if self.ours else {}
-
-
-LEARNING = (  # the files that decide what ours says of a table
-    *(f"tables/{name}.py" for name in ("members", "net", "joint", "smooth", "task", "training")),
-    *(f"tables/{name}.py" for name in ("said", "widths", "blanks", "ensemble", "fitted")),
-    *(f"data/tables/{name}.py" for name in ("schema", "scaling", "values")),
-)
-
-
-@lru_cache
-def digest() -> str:
-    """Twelve digits that tell the code of our estimators apart, whatever its comments and docstrings say."""
-    root = Path(fillin.__file__).parent
-    said = hashlib.sha256()
-    for name in LEARNING:
-        tree = ast.parse((root / name).read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-                node.body = [line for line in node.body if not _words(line)]
-        said.update(ast.dump(tree).encode())
-    return said.hexdigest()[:12]
+    def evaluate(self, split: TableSplit, seed: int) -> dict[str, float]:
+        """Fit on the training rows of a split, on one thread, and score predictions of its test rows."""
+        split = split if self.unlabelled else split.labelled
+        with require("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an optimiser at its last step, or a hyperparameter at its bound
+            if split.n_classes:
+                classes, seconds = score.predict_classes(self.classifier(seed), split)
+                return {**score.score_classes(classes, split.y_test), "seconds": seconds}
+            numbers, seconds = self.predict(self.regressor(seed), split)
+            return {**score.score_numbers(numbers, split.y_test), "seconds": seconds}
 
 
-def _words(line: ast.stmt) -> bool:
-    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+def prepare_table(model: Any, handles_missing: bool = False, scaled: bool = False) -> Any:
+    """Return the model behind a transformation of the table to numbers."""
+    from sklearn.compose import ColumnTransformer, make_column_selector
+    from sklearn.impute import SimpleImputer
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    steps = [] if handles_missing else [SimpleImputer(keep_empty_features=True)]
+    steps += [StandardScaler()] if scaled else []
+    text = make_pipeline(
+        SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    )
+    parts = [
+        ("numbers", make_pipeline(*steps) if steps else "passthrough", make_column_selector(dtype_include="number")),
+        ("text", text, make_column_selector(dtype_exclude="number")),
+    ]
+    return make_pipeline(ColumnTransformer(parts), model)
 
 
-def regressor(seed: int) -> Any:
-    return fillin.TableRegressor(random_state=seed)
+MakeOfKind = Callable[[str, int], Any]  # from "Regressor" or "Classifier" and a seed
 
 
-def classifier(seed: int) -> Any:
-    return fillin.TableClassifier(random_state=seed)
+def baseline(
+    make: MakeOfKind, about: str, handles_missing: bool = False, scaled: bool = False, **fields: Any
+) -> TableMethod:
+    """Return a method from a function that makes its estimators."""
+    regressor, classifier = (
+        lambda seed, kind=kind: prepare_table(make(kind, seed), handles_missing, scaled)
+        for kind in ("Regressor", "Classifier")
+    )
+    return TableMethod(regressor, classifier, about, **fields)
 
 
-def semi_supervised(seed: int) -> Any:
-    return fillin.TableClassifier(features=0.5, random_state=seed)
+def named(module: str, name: str, seed_option: str | None = "random_state", **options: Any) -> MakeOfKind:
+    """Return a function that makes the estimator of that name; {} in it stands for Regressor or Classifier."""
+
+    def make(kind: str, seed: int) -> Any:
+        seeded = {seed_option: seed} if seed_option else {}
+        return getattr(import_module(module), name.format(kind))(**options, **seeded)
+
+    return make
 
 
-def rival(make: Callable[[str], Make], about: str, **options: Any) -> Method:
-    return Method(make("Regressor"), make("Classifier"), about, **options)
+def make_mlp(kind: str, seed: int) -> Any:
+    """Return scikit-learn's network, that for numbers on a standardised target."""
+    from sklearn.compose import TransformedTargetRegressor
+    from sklearn.preprocessing import StandardScaler
+
+    network = named("sklearn.neural_network", "MLP{}")(kind, seed)
+    return network if kind == "Classifier" else TransformedTargetRegressor(network, transformer=StandardScaler())
+
+
+def make_gp(kind: str, seed: int) -> Any:
+    """Return scikit-learn's Gaussian process with hyperparameters fitted to at most MAX_GP_ROWS rows.
+
+    Numbers: σ² RBF(ℓ of each column) + white noise, conditioned on all rows. Classes: σ² RBF(ℓ), Laplace's
+    approximation, each class against the rest, on the subset alone.
+    """
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+
+    def subset(X: ndarray) -> ndarray:
+        return np.random.default_rng(seed).permutation(len(X))[: MAX_GP_ROWS[kind]]
+
+    class SubsetRegressor(RegressorMixin, BaseEstimator):
+        def fit(self, X: Float[ndarray, "n d"], y: Float[ndarray, "n"]):
+            rows = subset(X)
+            kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF([1.0] * X.shape[1], (1e-2, 1e3))
+            kernel = kernel + WhiteKernel(0.1, (1e-6, 10))
+            gp = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed).fit(X[rows], y[rows])
+            if len(rows) < len(X):
+                gp = GaussianProcessRegressor(gp.kernel_, optimizer=None, normalize_y=True).fit(X, y)  # type: ignore[arg-type]
+            self.gp_ = gp
+            return self
+
+        def predict(self, X: Float[ndarray, "m d"], return_std: bool = False):
+            return self.gp_.predict(X, return_std=return_std)
+
+    class SubsetClassifier(ClassifierMixin, BaseEstimator):
+        def fit(self, X: Float[ndarray, "n d"], y: Float[ndarray, "n"]):
+            rows = subset(X)
+            kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(X.shape[1] ** 0.5, (1e-2, 1e3))
+            self.gp_ = GaussianProcessClassifier(kernel, random_state=seed).fit(X[rows], y[rows])
+            self.classes_ = self.gp_.classes_
+            return self
+
+        def predict_proba(self, X: Float[ndarray, "m d"]) -> Float[ndarray, "m k"]:
+            return self.gp_.predict_proba(X)
+
+    return SubsetRegressor() if kind == "Regressor" else SubsetClassifier()
 
 
 OURS = "fillin"
-METHODS: dict[str, Method] = {
-    OURS: Method(
-        regressor, classifier, "TableRegressor, TableClassifier, trained on the table", forecast=whole, ours=True
+METHODS: dict[str, TableMethod] = {
+    OURS: TableMethod(
+        lambda seed: fillin.TableRegressor(random_state=seed),
+        lambda seed: fillin.TableClassifier(random_state=seed),
+        "TableRegressor, TableClassifier, trained on the table",
+        predict=predict_distribution,
     ),
-    "CatBoost": rival(rivals.catboost, "1,000 trees", needs="catboost"),
-    "XGBoost": rival(rivals.xgboost, "100 trees", needs="xgboost"),
-    "LightGBM": rival(rivals.lightgbm, "100 trees", needs="lightgbm"),
-    "gradient boosting": rival(rivals.boosting, "scikit-learn's, 100 trees"),
-    "random forest": rival(rivals.forest, "scikit-learn's, 100 trees"),
-    "MLP": rival(rivals.perceptron, "scikit-learn's, one layer of 100; columns and target in deviations"),
-    "k-NN": rival(rivals.neighbours, "scikit-learn's, five neighbours; columns in deviations"),
-    "Gaussian process": rival(
-        rivals.process,
-        "scikit-learn's; columns in deviations; numbers: an RBF with a length for each column and white noise, "
-        "hyperparameters from at most 1,000 rows, given all; classes: one length, at most 500 rows",
-        forecast=deviations,
+    "CatBoost": baseline(
+        named("catboost", "CatBoost{}", "random_seed", thread_count=1, verbose=False, allow_writing_files=False),
+        "1,000 trees", handles_missing=True, requires="catboost",
     ),
-}
-ALONE = f"{OURS}, labelled rows"
-WITH_FEW: dict[str, Method] = {
+    "XGBoost": baseline(named("xgboost", "XGB{}", n_jobs=1), "100 trees", handles_missing=True, requires="xgboost"),
+    "LightGBM": baseline(
+        named("lightgbm", "LGBM{}", n_jobs=1, verbose=-1), "100 trees", handles_missing=True, requires="lightgbm"
+    ),
+    "gradient boosting": baseline(named("sklearn.ensemble", "GradientBoosting{}"), "scikit-learn's, 100 trees"),
+    "random forest": baseline(
+        named("sklearn.ensemble", "RandomForest{}", n_jobs=1), "scikit-learn's, 100 trees", handles_missing=True
+    ),
+    "MLP": baseline(make_mlp, "scikit-learn's, one layer of 100; columns and target standardised", scaled=True),
+    "k-NN": baseline(
+        named("sklearn.neighbors", "KNeighbors{}", None, n_jobs=1),
+        "scikit-learn's, five neighbours; columns standardised", scaled=True,
+    ),
+    "Gaussian process": baseline(
+        make_gp,
+        "scikit-learn's; columns standardised; numbers: an RBF with a length scale for each column and white noise, "
+        "hyperparameters from at most 1,000 rows, conditioned on all; classes: one length scale, at most 500 rows",
+        scaled=True, predict=predict_std,
+    ),
+}  # fmt: skip
+LABELLED_ONLY = f"{OURS}, labelled rows"
+FEW_LABEL_METHODS: dict[str, TableMethod] = {
     OURS: replace(
         METHODS[OURS],
-        classifier=semi_supervised,
+        classifier=lambda seed: fillin.TableClassifier(features=0.5, random_state=seed),
         unlabelled=True,
         about="TableClassifier(features=0.5), given all rows",
     ),
-    ALONE: replace(METHODS[OURS], about="TableClassifier, given the labelled rows, as all others"),
-    **{name: one for name, one in METHODS.items() if name != OURS},
+    LABELLED_ONLY: replace(METHODS[OURS], about="TableClassifier, given the labelled rows, as all others"),
+    **{name: method for name, method in METHODS.items() if name != OURS},
 }
 
 
-def of(few: int) -> dict[str, Method]:
-    """The methods for sets with all labels, or with few."""
-    return WITH_FEW if few else METHODS
+def select_methods(few_labels: int) -> dict[str, TableMethod]:
+    """Return the methods for sets with all labels, or with few."""
+    return FEW_LABEL_METHODS if few_labels else METHODS

@@ -1,106 +1,199 @@
-"""What the study found: ranks, a table each measure with the best in bold, and where ours is first and where not."""
+"""Report of the study: ranks, a table for each metric, and where fillin is first and where not."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fillin_studies.base import Cell, Report
-from fillin_studies.report_files import table
-from fillin_studies.tables.data import FEW, Found
-from fillin_studies.tables.figures import draw
-from fillin_studies.tables.findings import findings
-from fillin_studies.tables.methods import METHODS, WITH_FEW
-from fillin_studies.tables.ranks import MEASURES, RANKED, Measure, Results
+import numpy as np
 
-FIVE = ("airfoil", "autompg", "concrete", "housing", "yacht")  # that others have reported ranks of
+from fillin.plots import panels, save, style
+from fillin_studies.base import DataSets, StudyCell, StudyReport
+from fillin_studies.curves import line_style
+from fillin_studies.report import Metric, capitalise, format_row, format_table
+from fillin_studies.tables.data import FEW_LABELS
+from fillin_studies.tables.methods import FEW_LABEL_METHODS, LABELLED_ONLY, METHODS, OURS
+from fillin_studies.tables.results import (
+    ACCURACY,
+    COVERED,
+    METRICS,
+    RANKED,
+    SECONDS,
+    UCI_FIVE,
+    MethodResults,
+)
+
+HONEST_COVERAGE = (0.92, 0.97)  # acceptable share of values inside 95 % intervals
 
 
-def report(found: Found, cells: Sequence[Cell], folder: Path) -> Report:
+def make_report(tables: DataSets, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
     measured = [cell.result for cell in cells]
-    groups = [each for name in MEASURES if (each := Results(name, measured)).of]
-    boards = {each.group: each for each in groups}
-    if "regression" in boards and set(FIVE) < set(boards["regression"].of):
-        boards = {"regression, five of UCI": boards["regression"].only(FIVE), **boards}
-    more = [line for each in groups for line in _tables(each)]
-    more += ["## Methods", "", *_methods(measured)]
-    missing = [f"{name} is left out: {one.missing}." for name, one in METHODS.items() if one.missing]
-    said = [*findings(boards), *found.left_out, *missing]
-    return Report(said, *_ranks(boards), draw(boards, folder), more, _made(measured))
+    groups = {name: results for name in METRICS if (results := MethodResults(name, measured)).sets}
+    boards = dict(groups)
+    if "regression" in groups and set(UCI_FIVE) < set(groups["regression"].sets):
+        boards = {"regression, five of UCI": groups["regression"].select(UCI_FIVE), **groups}
+    more = []
+    for group, results in groups.items():
+        for metric in METRICS[group]:
+            more += [f"## {group.capitalize()}: {metric.title}", "", *format_table(*results.tabulate(metric)), ""]
+    more += ["## Methods", "", *_describe_methods(measured)]
+    missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
+    findings = [*summarise(boards), *tables.left_out, *missing]
+    figures = _draw_ranks(boards, folder)
+    return StudyReport(findings, *_tabulate_ranks(boards), figures, more, _describe_procedure(measured))
 
 
-def _ranks(boards: dict[str, Results]) -> tuple[list[str], list[list[str]]]:
-    """Average ranks: a row each method, a column each group and measure."""
-    every = {
-        f"{name}: {measure.title}": each.ranks(measure)
-        for name, each in boards.items()
-        for measure in RANKED[each.group]
+def _tabulate_ranks(boards: dict[str, MethodResults]) -> tuple[list[str], list[list[str]]]:
+    """Return average ranks: a row for each method, a column for each group and metric."""
+    ranks = {
+        f"{name}: {metric.title}": results.ranks(metric)
+        for name, results in boards.items()
+        for metric in RANKED[results.group]
     }
-    rows = []
-    for method in WITH_FEW:
-        own = [ranks.get(method) for ranks in every.values()]
-        best = [min(mean.value for mean in ranks.values()) for ranks in every.values()]
-        if any(own):
-            rows.append([method, *(_word(one, 2, one and one.value == b) for one, b in zip(own, best, strict=True))])
-    return ["average rank", *every], rows
+    names = [name for name in FEW_LABEL_METHODS if any(name in column for column in ranks.values())]
+    columns = [
+        format_row(
+            Metric("", title, 2, False), names, {name: mean.value for name, mean in column.items()},
+            {name: mean.error for name, mean in column.items()},
+        )
+        for title, column in ranks.items()
+    ]  # fmt: skip
+    rows = [[name, *(column[number] for column in columns)] for number, name in enumerate(names)]
+    return ["average rank", *ranks], rows
 
 
-def _word(mean: Any, digits: int, best: Any) -> str:
-    if mean is None:
-        return "–"
-    word = f"{mean.value:.{digits}f} ± {mean.error:.{digits}f}"
-    return f"**{word}**" if best else word
-
-
-def _tables(each: Results) -> list[str]:
-    lines = []
-    for measure in MEASURES[each.group]:
-        lines += [f"## {each.group.capitalize()}: {measure.title}", "", *table(*by_method(each, measure)), ""]
-    return lines
-
-
-def by_method(
-    each: Results, measure: Measure, order: Sequence[str] = tuple(WITH_FEW)
-) -> tuple[list[str], list[list[str]]]:
-    """A row each set, a column each method: mean ± standard error over splits, the best of a row in bold."""
-    names = [name for name in order if any(name in methods for methods in each.of.values())]
-    rows = []
-    for data, methods in each.of.items():
-        shown = {name: each.mean(data, name, measure) for name in names if name in methods}
-        values = [round(mean.value, measure.digits) for mean in shown.values()]
-        best = None if measure.more is None else (max if measure.more else min)(values)
-        words = {k: _word(mean, measure.digits, round(mean.value, measure.digits) == best) for k, mean in shown.items()}
-        rows.append([data, *(words.get(name, "–") for name in names)])
-    return ["", *names], rows
-
-
-def _methods(measured: Sequence[dict[str, Any]]) -> list[str]:
-    used = {one["method"] for one in measured}
-    few = [one["method"] for one in measured if one["group"] == "few labels"]
-    lines = [f"- **{name}**: {one.about}." for name, one in METHODS.items() if name in used]
-    lines += [f"- **{k}**, few labels: {one.about}." for k, one in WITH_FEW.items() if one.ours and k in few]
+def _describe_methods(measured: Sequence[dict[str, Any]]) -> list[str]:
+    used = {cell["method"] for cell in measured}
+    few = {cell["method"] for cell in measured if cell["group"] == "few labels"}
+    lines = [f"- **{name}**: {method.about}." for name, method in METHODS.items() if name in used]
+    lines += [
+        f"- **{name}**, few labels: {FEW_LABEL_METHODS[name].about}." for name in (OURS, LABELLED_ONLY) if name in few
+    ]
     return [
         *lines,
         "",
-        "Log-likelihoods are per row, in nats, of values in their own units, of classes with probabilities of at least "
-        "10⁻⁶. Methods that give points are given a normal around them, with the deviation of what they miss in "
-        "five-fold cross-validation on the rows they learn from; ours and the Gaussian process have distributions of "
-        "their own. CRPS is by a hundred quantiles. AUROC is the mean over classes, each against the rest; the "
-        "calibration error is of the likeliest class, in 15 bins. Words are a column for each; blanks are left to "
-        "methods that know them (the boosted trees but for scikit-learn's, the random forest, ours) and are the mean "
-        "or the most common for all others. Seconds are processor time of one fit and its predictions; the "
-        "cross-validation is not in them.",
+        "Log-likelihoods are per row, in nats, of values in their units, of classes with probabilities of at least "
+        "10⁻⁶. Methods that predict points are given normal distributions with the RMSE of a five-fold "
+        "cross-validation on their training rows; fillin and the Gaussian process predict distributions. AUROC "
+        "is the mean over classes, each against the rest; the calibration error is that of the most probable class, in "
+        "15 bins. Text is one-hot encoded; missing values are left to "
+        "methods that handle them (the boosted trees except scikit-learn's, the random forest, fillin) and are imputed "
+        "by the mean or the most frequent value for all others. Seconds are processor time of one fit and its "
+        "predictions, without the cross-validation.",
         "",
-        f"Few labels: {FEW} rows have one, in the proportions of the classes; the others are both given without it (to "
-        "ours, that learns from them) and asked for.",
+        f"Few labels: {FEW_LABELS} rows are labelled, stratified by class; the others are training rows without a "
+        "label (for fillin, which learns from them) and the test rows.",
     ]
 
 
-def _made(measured: Sequence[dict[str, Any]]) -> str:
-    sets, splits = {one["data"] for one in measured}, max((one["split"] + 1 for one in measured), default=0)
-    spent = sum(one["seconds"] for one in measured)
+def _describe_procedure(measured: Sequence[dict[str, Any]]) -> str:
+    sets, splits = {cell["data"] for cell in measured}, max((cell["split"] + 1 for cell in measured), default=0)
+    seconds = sum(cell["seconds"] for cell in measured)
     return (
-        f"{len(sets)} sets, up to {splits} splits each, the same for every method: the given masks, of scikit-learn's "
-        "sets tenths, each held out once (of digits five that are drawn), classes in their proportions. Fitting and "
-        f"predicting took {spent / 60:.0f} minutes in all, each on one thread, cross-validation apart. ± is the "
+        f"{len(sets)} data sets, up to {splits} splits each, the same for every method: the given masks; for the sets "
+        "of scikit-learn ten-fold cross-validation (for digits five random splits), stratified by class. Fitting and "
+        f"predicting took {seconds / 60:.0f} minutes in all, each on one thread, cross-validation apart. ± is the "
         "standard error over splits, of ranks over sets."
     )
+
+
+def summarise(boards: dict[str, MethodResults]) -> list[str]:
+    """Say where fillin is first and where not."""
+    findings = []
+    for name, results in boards.items():
+        if OURS in results.methods:
+            findings += [
+                f"{name}, {metric.title}: {_describe_rank(results, metric)}" for metric in RANKED[results.group]
+            ]
+            findings += [_describe_coverage(results)] if name == "regression" else []
+            findings += [_describe_unlabelled(results)] if LABELLED_ONLY in results.methods else []
+            findings += [_describe_time(name, results)] if name == results.group else []
+    return [capitalise(line) for line in findings]
+
+
+def _describe_rank(results: MethodResults, metric: Metric) -> str:
+    ranks = results.ranks(metric)
+    ours = ranks[OURS]
+    ahead = [name for name, mean in ranks.items() if mean.value < ours.value]
+    others = {name: mean for name, mean in ranks.items() if name not in (OURS, LABELLED_ONLY)}
+    best = min(others, key=lambda name: others[name].value) if others else None
+    position = "first" if not ahead else f"behind {', '.join(ahead)}"
+    beside = f"; {best} has {others[best].value:.2f} ± {others[best].error:.2f}" if best else ""
+    return (
+        f"{OURS} has an average rank of {ours.value:.2f} ± {ours.error:.2f} of {len(ranks)} over "
+        f"{_count(len(results.sets), 'set')}, {position}{beside}. {describe_sets(results, metric)}"
+    )
+
+
+def describe_sets(results: MethodResults, metric: Metric) -> str:
+    """Name the sets on which fillin is first, within a standard error of the first, and behind."""
+    first, near, behind = [], [], []
+    for data in results.sets:
+        best = results.best(data, metric, results.methods)
+        deficit = results.deficit(data, OURS, best, metric)
+        ours, other = (results.mean(data, name, metric).value for name in (OURS, best))
+        if best == OURS:
+            first.append(data)
+        elif deficit.value <= deficit.error:
+            near.append(data)
+        else:
+            behind.append(f"{data} ({ours:.{metric.digits}f}, {best} {other:.{metric.digits}f})")
+    parts = [("first on", first), ("within a standard error of the first on", near), ("behind on", behind)]
+    return capitalise("; ".join(f"{words} {', '.join(names)}" for words, names in parts if names)) + "."
+
+
+def _describe_coverage(results: MethodResults) -> str:
+    shares = {data: results.mean(data, OURS, COVERED).value for data in results.sets}
+    low, high = HONEST_COVERAGE
+    outside = [f"{data} {share:.1%}" for data, share in shares.items() if not low <= share <= high]
+    sentence = f"The 95 % intervals of {OURS} contain 92–97 % of the values on {len(shares) - len(outside)} of "
+    return sentence + _count(len(shares), "set") + (f"; not on {', '.join(outside)}." if outside else ".")
+
+
+def _describe_unlabelled(results: MethodResults) -> str:
+    parts = []
+    for data in results.sets:
+        with_rows, without = (results.mean(data, name, ACCURACY).value for name in (OURS, LABELLED_ONLY))
+        parts.append(f"{data} {with_rows:.3f} with unlabelled rows, {without:.3f} without them")
+    return f"accuracy gained from unlabelled rows: {'; '.join(parts)}."
+
+
+def _describe_time(name: str, results: MethodResults) -> str:
+    def longest(method: str) -> float:
+        return max(results.mean(data, method, SECONDS).value for data in results.sets)
+
+    rivals = [method for method in results.methods if method not in (OURS, LABELLED_ONLY)]
+    slowest = max(rivals, key=longest) if rivals else None
+    beside = f"; the slowest other, {slowest}, {longest(slowest):.1f}" if slowest else ""
+    return f"{name}, time: {OURS} takes up to {longest(OURS):.1f} seconds a split{beside}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _draw_ranks(boards: dict[str, MethodResults], folder: Path) -> dict[str, str]:
+    """Draw average ranks: a panel for each group of sets, a row for each method, a mark for each metric."""
+    if not boards:
+        return {}
+    with style():
+        figure, [row] = panels(1, len(boards), width=1.2 + 3.2 * len(boards), height=3.2)
+        for panel, (name, results) in zip(row, boards.items(), strict=True):
+            methods = [method for method in FEW_LABEL_METHODS if method in results.methods]
+            metrics = RANKED[results.group]
+            for number, metric in enumerate(metrics):
+                ranks = results.ranks(metric)
+                y = np.arange(len(methods)) + 0.5 * ((number + 0.5) / len(metrics) - 0.5)
+                panel.errorbar(
+                    [ranks[method].value for method in methods], y, xerr=[ranks[method].error for method in methods],
+                    fmt="os^"[number % 3], color=line_style(number)[0], markersize=4, linewidth=1, label=metric.title,
+                )  # fmt: skip
+            panel.set_yticks(range(len(methods)), methods)
+            for label, method in zip(panel.get_yticklabels(), methods, strict=True):
+                label.set_fontweight("bold" if method.startswith(OURS) else "normal")
+            panel.invert_yaxis()
+            panel.set_xlim(0.5, len(methods) + 0.5)
+            panel.set_title(f"{name} ({len(results.sets)})")
+            panel.set_xlabel("average rank")
+            panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(metrics))
+        save(figure, folder / "ranks.png")
+    return {"ranks.png": "Average ranks over sets (their number), with standard errors; 1 is best."}

@@ -1,68 +1,87 @@
-"""What is measured of a forecast."""
+"""Predictive distributions of an estimator on the test rows of a split, and their scores."""
 
-import warnings
+import time
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.metrics import calibration_error
-from fillin.predictive import Categorical
-from fillin.runtime import require
-from fillin_studies.tables.data import Case, Set
-from fillin_studies.tables.forecasts import LEVELS, Forecast, chances
-from fillin_studies.tables.methods import Method
+from fillin.metrics import calibration_error, crps
+from fillin.predictive import Categorical, GaussianMixture
+from fillin_studies.tables.data import TableSplit
 
-_LEAST = 1e-6  # a probability, so that one miss that was thought impossible is not all that counts
+MIN_PROBABILITY = 1e-6  # of a class, so that one confident mistake does not decide the mean
+_FOLDS = 5
+
+TimedPrediction = tuple[GaussianMixture, float]  # with the processor time of fit and predict in seconds
 
 
-def of_numbers(told: Forecast, truth: Float[ndarray, "m"]) -> dict[str, float]:
-    """Means over rows. CRPS = 2 ∫ (1[y < q_a] − a)(q_a − y) da over levels a, at the middles of a hundred."""
-    above = told.quantiles - truth
-    crps = 2 * np.mean(((above > 0) - LEVELS[:, None]) * above)
-    low, high = (int(np.argmin(np.abs(LEVELS - level))) for level in (0.025, 0.975))
-    inside = (told.quantiles[low] <= truth) & (truth <= told.quantiles[high])
+def predict_distribution(model: Any, split: TableSplit) -> TimedPrediction:
+    """Fit and predict with an estimator of fillin, which predicts whole distributions."""
+    start = time.process_time()
+    [prediction] = model.fit(split.X, split.y)._predict_targets(split.X_test)
+    return prediction, time.process_time() - start
+
+
+def predict_std(model: Any, split: TableSplit) -> TimedPrediction:
+    """Fit and predict with an estimator that predicts standard deviations: a Gaussian process."""
+    start = time.process_time()
+    mean, std = model.fit(split.X, split.y).predict(split.X_test, return_std=True)
+    return _make_normal(mean, std, split), time.process_time() - start
+
+
+def predict_points(model: Any, split: TableSplit) -> TimedPrediction:
+    """Fit and predict with an estimator of points: normal distributions with the RMSE of its cross-validation.
+
+    The time of the cross-validation is not counted.
+    """
+    from sklearn.base import clone
+    from sklearn.model_selection import KFold, cross_val_predict
+
+    folds = KFold(_FOLDS, shuffle=True, random_state=0)
+    errors = split.y - cross_val_predict(clone(model), split.X, split.y, cv=folds)
+    start = time.process_time()
+    mean = model.fit(split.X, split.y).predict(split.X_test)
+    seconds = time.process_time() - start
+    return _make_normal(mean, np.full(len(mean), np.sqrt(np.mean(errors**2))), split), seconds
+
+
+def _make_normal(mean: Float[ndarray, "m"], std: Float[ndarray, "m"], split: TableSplit) -> GaussianMixture:
+    std = np.maximum(std, 1e-6 * (split.y.std() or 1.0))
+    return GaussianMixture(np.ones((len(mean), 1)), mean[:, None], std[:, None])
+
+
+def predict_classes(model: Any, split: TableSplit) -> tuple[Categorical, float]:
+    """Fit and predict classes, with probability 0 for a class that the training rows lack; and the processor time."""
+    start = time.process_time()
+    predicted = model.fit(split.X, split.y).predict_proba(split.X_test)
+    seconds = time.process_time() - start
+    probabilities = np.zeros((len(predicted), split.n_classes))
+    probabilities[:, model.classes_.astype(int)] = predicted
+    return Categorical(probabilities), seconds
+
+
+def score_numbers(prediction: GaussianMixture, truth: Float[ndarray, "m"]) -> dict[str, float]:
+    """Return means over rows."""
+    cdf = prediction.cdf(truth)
     return {
-        "rmse": float(np.sqrt(np.mean((told.mean - truth) ** 2))),
-        "log_likelihood": float(told.log_prob.mean()),
-        "crps": float(crps),
-        "covered": float(inside.mean()),
+        "rmse": float(np.sqrt(np.mean((prediction.mean - truth) ** 2))),
+        "log_likelihood": float(prediction.log_prob(truth).mean()),
+        "crps": float(crps(prediction, truth).mean()),
+        "covered": float(((cdf >= 0.025) & (cdf <= 0.975)).mean()),
     }
 
 
-def of_classes(told: Float[ndarray, "m k"], truth: Float[ndarray, "m"]) -> dict[str, float]:
-    """AUROC is the mean over classes of each against the rest; of two it is the same for both."""
+def score_classes(prediction: Categorical, truth: Float[ndarray, "m"]) -> dict[str, float]:
+    """Return means over rows. AUROC is the mean over classes of each against the rest."""
     from sklearn.metrics import roc_auc_score
 
-    codes = truth.astype(int)
-    each = [roc_auc_score(codes == k, told[:, k]) for k in np.unique(codes)]
+    codes, probabilities = truth.astype(int), prediction.probabilities
+    of_truth = probabilities[np.arange(len(codes)), codes]
     return {
-        "accuracy": float((told.argmax(1) == codes).mean()),
-        "auroc": float(np.mean(each)),
-        "log_likelihood": float(np.log(np.clip(told[np.arange(len(codes)), codes], _LEAST, 1)).mean()),
-        "calibration": calibration(told, codes),
+        "accuracy": float((prediction.mode == codes).mean()),
+        "auroc": float(np.mean([roc_auc_score(codes == k, probabilities[:, k]) for k in np.unique(codes)])),
+        "log_likelihood": float(np.log(np.clip(of_truth, MIN_PROBABILITY, 1)).mean()),
+        "calibration": calibration_error(prediction, codes),
     }
-
-
-def calibration(told: Float[ndarray, "m k"], codes: ndarray) -> float:
-    """Σ_b n_b/n |share that is right − mean probability| of the likeliest class, over bins b of that probability."""
-    return calibration_error(Categorical(told), codes)
-
-
-def ask(method: Method, case: Case, seed: int) -> dict[str, float]:
-    """The scores of a method on a case, on one thread."""
-    case = case if method.unlabelled else case.labelled
-    with require("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that an optimiser is at its last step, or a hyperparameter at its bound
-        if case.classes:
-            told, seconds = chances(method.classifier(seed), case)
-            return {**of_classes(told, case.truth), "seconds": seconds}
-        forecast = method.forecast(method.regressor(seed), case)
-        return {**of_numbers(forecast, case.truth), "seconds": forecast.seconds}
-
-
-def measure(data: Set, method: str, split: int, methods: dict[str, Method]) -> dict[str, Any]:
-    """The result of one cell."""
-    found = ask(methods[method], data.case(split), split)
-    return {"data": data.title, "group": data.group, "method": method, "split": split, **found}

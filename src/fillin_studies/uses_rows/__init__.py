@@ -1,79 +1,77 @@
-"""Whether a row is told from other rows: what becomes of scores where those are wrong, changed, or gone.
+"""Use of other rows: scores of table estimators when the rows they attend to are corrupted, changed or deleted.
 
-A cell is a lookup task × a model × a seed, or a data set × a model × a split: a model is fitted once, and asked with
-other rows to look at. Models are compared on nothing else here: that is the study `tables`.
+A cell is a lookup task × a model × a seed, or a data set × a model × a split: a model is fitted once, and predicts with
+other rows as context. Accuracy is compared in the study `tables`, not here.
 """
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fillin_studies.base import Scale, Settings, Study, Told
-from fillin_studies.tables.data import Found, find
+from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
+from fillin_studies.tables.data import find_tables
 from fillin_studies.tables.methods import METHODS, OURS
-from fillin_studies.uses_rows import lookup, sets
-from fillin_studies.uses_rows.models import CONTROLS, MODELS
-from fillin_studies.uses_rows.report import report
+from fillin_studies.uses_rows.experiments import CONTROLS, MODELS, TASKS, measure_dataset, measure_lookup
+from fillin_studies.uses_rows.report import make_report
 
-QUICK, FULL = 1, 3  # splits
-SMALL, LARGE = {"members": 2, "steps": 150}, {"members": 4, "steps": 500}  # of the estimators
-SLOW, WIDE, WIDEST = "npt", ("breast_cancer", "digits"), ("digits",)
+SLOW_MODEL, WIDE_SETS, WIDEST_SET = "npt", ("breast_cancer", "digits"), "digits"
 
 
-def asked(model: str, title: str, split: int, quick: bool) -> bool:
-    """Not what takes long: where it should be quick, npt and the widest table; of npt one split, and no wide tables."""
-    if model == SLOW:
-        return not quick and split == 0 and title not in WIDE
-    return not (quick and title in WIDEST)
-
-
-def variants(found: Found, most: tuple[int, int], quick: bool) -> Mapping[str, Settings]:
-    """The lookup tasks, then every split of every set."""
-    cells: dict[str, Settings] = {}
-    ours = METHODS[OURS].settings
-    for task in lookup.TASKS:
-        for name in (*(name for name in MODELS if not quick or name != SLOW), *CONTROLS):
-            own = ours if name in MODELS else {}
-            cells[f"lookup, {task}, {name}"] = {"part": "lookup", "task": task, "model": name, **own}
-    for split in range(most[0] if quick else most[1]):
-        for name in (OURS, SLOW):
-            for title, data in found.sets.items():
-                if split < data.splits and asked(name, title, split, quick):
-                    own = {"part": "sets", "data": title, "model": name, "split": split, **ours}
-                    cells[f"{title}, {name}, split {split}"] = own
-    return cells
-
-
-def direct(found: Found, settings: Settings, told: Told) -> dict[str, Any]:
-    """The result of one cell."""
-    size = {key: settings[key] for key in SMALL}
-    if settings["part"] == "lookup":
-        result = lookup.measure(settings["task"], settings["model"], settings["seed"], size)
-    else:
-        result = sets.measure(found.sets[settings["data"]], settings["model"], settings["split"], size, told)
-    told(1.0)
-    return result
-
-
-def configured(data: Path | None = None, masks: int | None = None) -> Study:
-    """The study with the sets of a folder, and another number of splits than its budgets have."""
-    every = find(data)
-    found = Found({title: one for title, one in every.sets.items() if not one.few}, every.left_out)
-    quick, full = masks or QUICK, masks or FULL
-    return Study(
-        name="uses-rows",
-        line="whether a row is told from other rows",
-        question="A network that sees the whole table can tell a row from rows that are like it, or learn to do "
-        "without. Which does it do? Rows that it looks at are corrupted, changed and deleted, and the network, once "
-        "fitted, stays as it is (after Kossen et al. 2021).",
-        recipe={},
-        variants=partial(variants, found, (quick, full)),
-        quick=Scale(SMALL, 1, f"quick: splits: {quick}."),
-        full=Scale(LARGE, 1, f"full: splits: {full}."),
-        report=partial(report, found),
-        direct=partial(direct, found),
+class RowUseStudy(MethodStudy):
+    name = "uses-rows"
+    title = "use of other rows by table estimators"
+    question = (
+        "A network that sees the whole table can predict a row from similar rows, or ignore them. Which does it do? "
+        "The rows that it attends to are corrupted, changed and deleted, and the fitted network stays as it is (after "
+        "Kossen et al. 2021)."
     )
+    quick = StudyScale({"members": 2, "steps": 150})
+    full = StudyScale({"members": 4, "steps": 500})
+    repeats = 1, 3  # splits
+
+    def __init__(self, data: Path | None = None, repeats: int | None = None):
+        super().__init__(data, repeats)
+        tables = find_tables(data)
+        sets = {title: table for title, table in tables.sets.items() if not table.few_labels}
+        self.tables = DataSets(sets, tables.left_out)
+
+    def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
+        """The lookup tasks, then every split of every data set."""
+        cells: dict[str, RecipeSettings] = {}
+        for task in TASKS:
+            for model in (*(name for name in MODELS if not quick or name != SLOW_MODEL), *CONTROLS):
+                cells[f"lookup, {task}, {model}"] = {"part": "lookup", "task": task, "model": model}
+        for split in range(self.repeats[0 if quick else 1]):
+            for model in (OURS, SLOW_MODEL):
+                for title, table in self.tables.sets.items():
+                    if split < table.n_splits and _fits_budget(model, title, split, quick):
+                        settings = {"part": "sets", "data": title, "model": model, "split": split}
+                        cells[f"{title}, {model}, split {split}"] = settings
+        return cells
+
+    def version_of(self, settings: RecipeSettings) -> str:
+        method = OURS if settings["model"] in MODELS else settings["model"]
+        return f"{self.version}.{METHODS[method].version}"
+
+    def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
+        size = {key: settings[key] for key in ("members", "steps")}
+        if settings["part"] == "lookup":
+            result = measure_lookup(settings["task"], settings["model"], settings["seed"], size)
+        else:
+            table = self.tables.sets[settings["data"]]
+            result = measure_dataset(table, settings["model"], settings["split"], size, progress)
+        progress(1.0)
+        return result
+
+    def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
+        return make_report(self.tables, cells, folder)
 
 
-STUDY = configured()
+def _fits_budget(model: str, title: str, split: int, quick: bool) -> bool:
+    """Leave out what is slow: npt and the widest table at the quick budget; further splits and wide tables of npt."""
+    if model == SLOW_MODEL:
+        return not quick and split == 0 and title not in WIDE_SETS
+    return not (quick and title == WIDEST_SET)
+
+
+STUDY = RowUseStudy

@@ -1,101 +1,207 @@
-"""What the study found: corruption set by set, the lookup task, and where other rows matter and where not."""
+"""Report of the study: corruption by data set, the lookup task, deletion, and where other rows matter."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fillin_studies.base import Cell, Report
-from fillin_studies.report_files import table
-from fillin_studies.tables.data import Found
-from fillin_studies.tables.methods import OURS
-from fillin_studies.tables.ranks import LIKELIHOOD, Mean
-from fillin_studies.uses_rows.corrupt import TIMES
-from fillin_studies.uses_rows.delete import BOUND, ROWS
-from fillin_studies.uses_rows.figures import draw
-from fillin_studies.uses_rows.findings import findings
-from fillin_studies.uses_rows.lookup import ASKED, CLASSES, COLUMNS, PAIRS, TASKS
-from fillin_studies.uses_rows.models import ABOUT
-from fillin_studies.uses_rows.results import PAPER, by_set, looked_up, minus
+import numpy as np
 
-_COLUMNS = [
-    "corrupted rows", "rows × columns", "score", "right rows", "corrupted", "change", "targets alone",
-    "log-likelihood", "its change", "the paper's NPT",
+from fillin_studies.base import DataSets, StudyCell, StudyReport
+from fillin_studies.report import format_table, with_minus
+from fillin_studies.tables.methods import OURS
+from fillin_studies.tables.results import LIKELIHOOD, MeanError
+from fillin_studies.uses_rows import experiments
+from fillin_studies.uses_rows.deletion import DELETION_ROWS, MAX_CHANGE, ORDERS, SHARES_LEFT
+from fillin_studies.uses_rows.experiments import ABOUT, CONTROLS, MODELS, TASKS
+from fillin_studies.uses_rows.figures import draw_figures
+from fillin_studies.uses_rows.results import CorruptionEffect, LookupResults, corruption_effects, lookup_results
+
+# Kossen et al. 2021 on their model: RMSE rises by so many per cent, accuracy falls by so much.
+PAPER = {"yacht": "+52 %", "housing": "+20 %", "concrete": "+7 %", "breast_cancer": "−0.000"}
+_MAX_RMSE_RATIO, _MAX_ACCURACY_LOSS = 1.1, 0.02  # of a score that holds while rows are deleted
+_CORRUPTION_COLUMNS = [
+    "corrupted rows", "rows × columns", "score", "true rows", "corrupted", "change", "targets alone",
+    "log-likelihood", "its change", "Kossen et al. 2021",
 ]  # fmt: skip
 
 
-def report(found: Found, cells: Sequence[Cell], folder: Path) -> Report:
+def make_report(tables: DataSets, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
     measured = [cell.result for cell in cells]
     more = []
-    if other := corruption(measured, "npt"):
-        more += ["## Corruption: npt", "", *table(_COLUMNS, other), ""]
-    if tasks := looked_up(measured):
-        more += ["## Lookup", "", *table(*lookup(tasks)), ""]
-    more += ["## What was done", "", *_about(measured)]
-    said = [*findings(measured), *found.left_out]
-    return Report(said, _COLUMNS, corruption(measured, OURS), draw(measured, folder), more, _made(measured))
+    if npt := tabulate_corruption(measured, "npt"):
+        more += ["## Corruption: npt", "", *format_table(_CORRUPTION_COLUMNS, npt), ""]
+    if tasks := lookup_results(measured):
+        more += ["## Lookup", "", *format_table(*_tabulate_lookup(tasks)), ""]
+    more += ["## Experiments", "", *_describe_experiments(measured)]
+    findings, rows = [*summarise(measured), *tables.left_out], tabulate_corruption(measured, OURS)
+    figures = draw_figures(measured, folder)
+    return StudyReport(findings, _CORRUPTION_COLUMNS, rows, figures, more, _describe_procedure(measured))
 
 
-def corruption(measured: Sequence[dict[str, Any]], model: str) -> list[list[str]]:
-    """A row each set: mean ± standard error over splits, where there are several."""
-    several = any(one["part"] == "sets" and one["split"] for one in measured)
+def tabulate_corruption(measured: Sequence[dict[str, Any]], model: str) -> list[list[str]]:
+    """Return a row for each data set: mean ± standard error over splits, where there are several."""
+    several = any(cell["part"] == "sets" and cell["split"] for cell in measured)
 
-    def word(mean: Mean, signed: bool = False) -> str:
+    def show(mean: MeanError, sign: str = "") -> str:
         error = f" ± {mean.error:.3f}" if several else ""
-        return minus(f"{mean.value:{'+' if signed else ''}.3f}{error}")
+        return with_minus(f"{mean.value:{sign}.3f}{error}")
 
     return [
         [
-            f"**{one.data}**" if one.matters else one.data, f"{one.rows} × {one.columns}", one.measure.title,
-            word(one.mean(one.measure, "right")), word(one.mean(one.measure, "corrupted")), one.word(),
-            one.word("targets"), word(one.mean(LIKELIHOOD, "right")), word(one.change(LIKELIHOOD), True),
-            PAPER.get(one.data, "–"),
+            f"**{effect.data}**" if effect.matters else effect.data, f"{effect.rows} × {effect.columns}",
+            effect.metric.title, show(effect.mean(effect.metric, "right")),
+            show(effect.mean(effect.metric, "corrupted")), effect.format_change(), effect.format_change("targets"),
+            show(effect.mean(LIKELIHOOD, "right")), show(effect.change(LIKELIHOOD), "+"), PAPER.get(effect.data, "–"),
         ]
-        for one in by_set(measured, model)
+        for effect in corruption_effects(measured, model)
     ]  # fmt: skip
 
 
-def lookup(tasks: dict[str, dict[str, dict[str, Any]]]) -> tuple[list[str], list[list[Any]]]:
-    """A row each task and model: R² or accuracy."""
+def _tabulate_lookup(tasks: LookupResults) -> tuple[list[str], list[list[Any]]]:
+    """Return R² or accuracy: a row for each task and model."""
     keys = {
         "seen": "copies shown", "targets": "their targets shuffled", "corrupted": "all columns shuffled",
         "follows": "follows exchanged targets", "unseen": "copies not shown", "refitted": "refitted to the copies",
         "chance": "chance",
     }  # fmt: skip
     rows = [
-        [f"{task}: {name}", *(one.get(key) for key in keys)]
+        [f"{task}: {name}", *(cell.get(key) for key in keys)]
         for task, models in tasks.items()
-        for name, one in models.items()
+        for name, cell in models.items()
     ]
     return ["R² or accuracy", *keys.values()], rows
 
 
-def _about(measured: Sequence[dict[str, Any]]) -> list[str]:
-    used, noise = {one["model"] for one in measured}, TASKS["numbers, similar copies"].noise
+def summarise(measured: Sequence[dict[str, Any]]) -> list[str]:
+    """Say on which data sets other rows matter and on which not."""
+    findings = _summarise_lookup(lookup_results(measured))
+    for name in MODELS:
+        if effects := corruption_effects(measured, name):
+            findings += _summarise_corruption(name, effects)
+    first = [cell for cell in measured if "attention" in cell]
+    if first:
+        findings += [_summarise_deletion(first), _summarise_kept(first), _summarise_attention(first)]
+    return findings
+
+
+def _summarise_lookup(tasks: LookupResults) -> list[str]:
+    def results(name: str, key: str) -> str:
+        values = [f"{models[name][key]:.2f} ({task})" for task, models in tasks.items() if name in models]
+        return with_minus(", ".join(values))
+
+    findings = []
+    for name in (*MODELS, *CONTROLS):
+        solved = [models[name].get("seen", 0) > 0.9 for models in tasks.values() if name in models]
+        if not solved:
+            continue
+        if name in CONTROLS:
+            findings.append(
+                f"Lookup: {name}, which does not attend to rows, has {results(name, 'unseen')}; fitted to the "
+                f"copies as well it memorises them as far as {results(name, 'refitted')}."
+            )
+            continue
+        learns = "learns" if all(solved) else "learns in some tasks" if any(solved) else "does not learn"
+        findings.append(
+            f"Lookup: {name} {learns} to look up the copy of a new row: R² or accuracy {results(name, 'seen')}. With "
+            f"the targets of the context rows shuffled: {results(name, 'targets')}; with every column shuffled: "
+            f"{results(name, 'corrupted')}. Chance is 0 for numbers, 0.25 for classes; below 0 is worse than the mean. "
+            "Where the targets of the copies are exchanged, predictions follow them with a correlation, or a share of "
+            f"equal classes, of {results(name, 'follows')}."
+        )
+    return findings
+
+
+def _summarise_corruption(name: str, effects: list[CorruptionEffect]) -> list[str]:
+    worse, same = ([e for e in effects if e.matters is matters] for matters in (True, False))
+    findings = []
+    if worse:
+        findings.append(f"Corrupting the other rows makes {name} worse on {', '.join(map(str, worse))}.")
+    if same:
+        findings.append(f"It makes no difference to the score of {name} on {', '.join(map(str, same))}.")
+        changes = [f"{e.data} ({e.change(LIKELIHOOD).value:+.2f} nats)" for e in same if e.less_certain]
+        if changes:
+            findings.append(f"Of these, log-likelihood falls on {with_minus(', '.join(changes))}: less certain.")
+    return findings
+
+
+def smallest_share(cell: dict[str, Any], order: str) -> float:
+    """Return the smallest share of the rows with which the score holds, as with all larger shares: within a tenth of
+    the RMSE, or two hundredths of the accuracy."""
+    first, *others = cell["deleted"][order]
+    smallest = SHARES_LEFT[0]
+    for share, score in zip(SHARES_LEFT[1:], others, strict=True):
+        if cell["group"] == "regression":
+            holds = score <= _MAX_RMSE_RATIO * first
+        else:
+            holds = score - first >= -_MAX_ACCURACY_LOSS
+        if not holds:
+            break
+        smallest = share
+    return smallest
+
+
+def _summarise_deletion(first: list[dict[str, Any]]) -> str:
+    orders = []
+    for order in ORDERS:
+        shares = ", ".join(f"{cell['data']} {100 * smallest_share(cell, order):g} %" for cell in first)
+        orders.append(f"{order}: {shares}")
+    return (
+        "Deletion of context rows of the networks: the smallest share of the rows with which the score holds (within a "
+        f"tenth of the RMSE, two hundredths of the accuracy), deleted {'; '.join(orders)}."
+    )
+
+
+def _summarise_kept(first: list[dict[str, Any]]) -> str:
+    sets = []
+    for cell in first:
+        kept = cell["kept"]
+        nearer = "" if kept["kept_nearer"] is None else f" (nearer for {kept['kept_nearer']:.0%})"
+        sets.append(f"{cell['data']} {kept['kept']:.0f} of {kept['rows']}{nearer}")
+    return (
+        f"Deletion one by one, where predictions change by less than {MAX_CHANGE} standard deviations or {MAX_CHANGE} "
+        "of probability: rows that are kept, and for how many test rows they are on average nearer than those deleted: "
+        f"{'; '.join(sets)}."
+    )
+
+
+def _summarise_attention(first: list[dict[str, Any]]) -> str:
+    correlations = [with_minus(f"{cell['data']} {cell['attention']['rank_correlation']:+.2f}") for cell in first]
+    largest = [float(np.max(cell["attention"]["nearest"])) for cell in first]
+    return (
+        f"Attention against distance in features, rank correlation: {', '.join(correlations)}. The twentieth of the "
+        f"rows with the most attention has {min(largest):.1f} to {max(largest):.1f} times uniform attention."
+    )
+
+
+def _describe_experiments(measured: Sequence[dict[str, Any]]) -> list[str]:
+    used, noise = {cell["model"] for cell in measured}, TASKS["numbers, similar copies"].noise
     return [
         *(f"- **{name}**: {about}." for name, about in ABOUT.items() if name in used),
         "",
-        f"Lookup: {PAIRS} pairs of rows of {COLUMNS} normal columns are learnt, both with their target, a normal "
-        f"number or one of {CLASSES} classes at random. {ASKED} other pairs follow: one copy is among the rows that "
-        f"are looked at, the other is asked for. Similar copies differ by {noise} deviations in every column. The "
-        "weights stay as they are; what cannot look is also refitted with the copies shown.",
+        f"Lookup: models are fitted to {experiments.PAIRS} pairs of rows of {experiments.COLUMNS} normal columns, both "
+        f"with their target, a random normal number or one of {experiments.CLASSES} random classes. Then "
+        f"{experiments.TEST_PAIRS} other pairs follow: one copy is in the context, the other is predicted. Similar "
+        f"copies differ by {noise} standard deviations in every column. The weights stay as they are; the controls are "
+        "also refitted with the copies shown.",
         "",
-        f"Corruption: every column of the rows that are looked at, the target too, is shuffled on its own, {TIMES} "
-        "times; asked rows stay as they are. In bold: sets where the score is worse by more than two standard errors "
-        "over splits, by more than 1 % of the RMSE or half a point of accuracy. With one split there is no standard "
-        "error. The paper's figures are of its own model, settings and splits.",
+        "Corruption: every column of the context rows, the target included, is shuffled on its own, "
+        f"{experiments.SHUFFLES} times; test rows stay as they are. In bold: sets where the score is worse by more "
+        "than two standard errors over splits, by more than 1 % of the RMSE or half a point of accuracy. With one "
+        "split there is no standard error. The figures of Kossen et al. 2021 are of their model, settings and splits.",
         "",
-        f"Deletion, one by one: of {ROWS} asked rows each, in an order at random, a row is deleted for good where what "
-        f"is said stays within {BOUND} (of its deviation; of classes, of probability) of what it was with all rows. "
-        "Distances are Euclidean, over columns of deviation one, a column each class. Attention is the mean over "
-        "networks and heads. Both are of the first split.",
+        f"Deletion, one by one: for {DELETION_ROWS} test rows each, in random order, a context row is deleted for good "
+        f"where the prediction stays within {MAX_CHANGE} (of its standard deviation; of classes, of probability) of "
+        "that with all rows. Distances are Euclidean, columns standardised and classes one-hot. Attention is the mean "
+        "over networks and heads. Both are of the first split.",
     ]
 
 
-def _made(measured: Sequence[dict[str, Any]]) -> str:
-    sets = {one["data"] for one in measured if one["part"] == "sets"}
-    splits = max((one["split"] + 1 for one in measured if one["part"] == "sets"), default=0)
+def _describe_procedure(measured: Sequence[dict[str, Any]]) -> str:
+    cells = [cell for cell in measured if cell["part"] == "sets"]
+    splits = max((cell["split"] + 1 for cell in cells), default=0)
     size = measured[0]["settings"] if measured else {"members": 0, "steps": 0}
     return (
-        f"{len(sets)} sets, splits: up to {splits} each, those of the study `tables`; estimators of {size['members']} "
-        f"members and at most {size['steps']} steps, on one thread. ± is the standard error over splits."
+        f"{len({cell['data'] for cell in cells})} data sets, splits: up to {splits} each, those of the study `tables`; "
+        f"estimators of {size['members']} members and at most {size['steps']} steps, on one thread. ± is the standard "
+        "error over splits."
     )

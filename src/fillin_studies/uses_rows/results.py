@@ -1,71 +1,67 @@
-"""Results by set, and what changed."""
+"""Results by data set: the effect of corrupted context rows, and the lookup task."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from fillin_studies.tables.ranks import ACCURACY, LIKELIHOOD, RMSE, Mean, Measure
+from fillin_studies.report import Metric, with_minus
+from fillin_studies.tables.results import ACCURACY, LIKELIHOOD, RMSE, MeanError
 
-# What the paper reports of its own model: RMSE that rises by so many per cent, accuracy that falls by so much.
-PAPER = {"yacht": "+52 %", "housing": "+20 %", "concrete": "+7 %", "breast_cancer": "−0.000"}
-_LEAST = {RMSE.key: 1.0, ACCURACY.key: -0.005}  # a change that is one
-
-
-def minus(word: str) -> str:
-    """A number with the sign that is as wide as a plus."""
-    return word.replace("-", "−")
+LookupResults = dict[str, dict[str, dict[str, Any]]]  # [task][model]
+_MIN_EFFECT = {RMSE.key: 1.0, ACCURACY.key: -0.005}  # per cent of the RMSE, and accuracy
 
 
-class Changes:
-    """The splits of one set and model, with the right rows and with corrupted ones."""
+class CorruptionEffect:
+    """Scores of one data set and model over splits, with the true context rows and with corrupted ones."""
 
     def __init__(self, cells: Sequence[dict[str, Any]]):
         self.cells = cells
         first = cells[0]
         self.data, self.rows, self.columns = first["data"], first["rows"], first["columns"]
-        self.measure = RMSE if first["group"] == "regression" else ACCURACY
+        self.metric = RMSE if first["group"] == "regression" else ACCURACY
 
-    def mean(self, measure: Measure, where: str) -> Mean:
-        return Mean.of(one[where][measure.key] for one in self.cells)
+    def mean(self, metric: Metric, context: str) -> MeanError:
+        return MeanError.of(cell[context][metric.key] for cell in self.cells)
 
-    def change(self, measure: Measure, where: str = "corrupted") -> Mean:
-        """Split by split: of RMSE in per cent, of others the difference."""
-        both = [(one["right"][measure.key], one[where][measure.key]) for one in self.cells]
-        return Mean.of(100 * (b / a - 1) if measure is RMSE else b - a for a, b in both)
+    def change(self, metric: Metric, context: str = "corrupted") -> MeanError:
+        """Return the change split by split: of RMSE in per cent, of others the difference."""
+        pairs = [(cell["right"][metric.key], cell[context][metric.key]) for cell in self.cells]
+        return MeanError.of(100 * (b / a - 1) if metric is RMSE else b - a for a, b in pairs)
 
     @property
     def matters(self) -> bool:
-        """Whether the score is worse by more than two standard errors, and by more than nothing much."""
-        change, least = self.change(self.measure), _LEAST[self.measure.key]
+        """True if the score is worse by more than two standard errors, and by more than a minimal effect."""
+        change, least = self.change(self.metric), _MIN_EFFECT[self.metric.key]
         sign = 1 if least > 0 else -1
         return sign * change.value > max(sign * least, 2 * change.error)
 
     @property
-    def surer(self) -> bool:
-        """Whether the log-likelihood is worse by more than two standard errors."""
+    def less_certain(self) -> bool:
+        """True if the log-likelihood is worse by more than two standard errors."""
         change = self.change(LIKELIHOOD)
         return -change.value > max(0.01, 2 * change.error)
 
-    def word(self, where: str = "corrupted") -> str:
-        """The change of the score."""
-        change = self.change(self.measure, where)
-        one, two = ("+.0f", ".0f") if self.measure is RMSE else ("+.3f", ".3f")
-        error = f" ± {change.error:{two}}" if len(self.cells) > 1 else ""  # one split tells nothing of others
-        return minus(f"{change.value:{one}}{error}{' %' if self.measure is RMSE else ''}")
+    def format_change(self, context: str = "corrupted") -> str:
+        change = self.change(self.metric, context)
+        value, error = ("+.0f", ".0f") if self.metric is RMSE else ("+.3f", ".3f")
+        spread = f" ± {change.error:{error}}" if len(self.cells) > 1 else ""
+        return with_minus(f"{change.value:{value}}{spread}{' %' if self.metric is RMSE else ''}")
+
+    def __str__(self) -> str:
+        return f"{self.data} ({self.metric.title} {self.format_change()})"
 
 
-def by_set(measured: Sequence[dict[str, Any]], model: str) -> list[Changes]:
-    """In the order of the cells."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for one in measured:
-        if one["part"] == "sets" and one["model"] == model:
-            found.setdefault(one["data"], []).append(one)
-    return [Changes(cells) for cells in found.values()]
+def corruption_effects(measured: Sequence[dict[str, Any]], model: str) -> list[CorruptionEffect]:
+    """Group the cells of a model by data set."""
+    sets: dict[str, list[dict[str, Any]]] = {}
+    for cell in measured:
+        if cell["part"] == "sets" and cell["model"] == model:
+            sets.setdefault(cell["data"], []).append(cell)
+    return [CorruptionEffect(cells) for cells in sets.values()]
 
 
-def looked_up(measured: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, Any]]]:
-    """[task][model]"""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for one in measured:
-        if one["part"] == "lookup":
-            found.setdefault(one["task"], {})[one["model"]] = one
-    return found
+def lookup_results(measured: Sequence[dict[str, Any]]) -> LookupResults:
+    results: LookupResults = {}
+    for cell in measured:
+        if cell["part"] == "lookup":
+            results.setdefault(cell["task"], {})[cell["model"]] = cell
+    return results

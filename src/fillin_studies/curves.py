@@ -1,0 +1,121 @@
+"""Scores and figures that several studies of curves share."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from matplotlib.axes import Axes
+
+from fillin.data import Curves
+from fillin.evaluate import evaluate
+from fillin.evaluate.report import BATCH
+from fillin.evaluate.scores import unseen
+from fillin.models import Process
+from fillin.plots import COLOURS, bands, panels, save, style
+from fillin.train.figure import frame
+from fillin.train.recipe import Recipe, make_curves
+from fillin_studies.base import StudyCell
+
+SHIFT = 4.0  # of all inputs, to test translation equivariance
+_DASHES = ("-", "--", ":", "-.")
+
+
+def score_shifted(model: Process, recipe: Recipe, batches: int, settings: int = 0) -> dict[str, Any]:
+    """Score a model on its training distribution, and its log-likelihood where all inputs are shifted by `SHIFT`.
+
+    With `settings`, the Bayes limit of the data is included, averaged over that many hyperparameters.
+    """
+    stream = _stream_of(recipe)
+    scores = evaluate(model, stream, batches=batches, settings=settings)
+    shifted = evaluate(model, stream.at(shift=stream.layout.shift + SHIFT), batches=batches, settings=0)
+    result = {
+        "log_likelihood": scores.log_likelihood,
+        "standard_error": scores.standard_error,
+        "shifted": shifted.log_likelihood,
+        "rmse": scores.rmse,
+    }
+    return {**result, "limit": scores.limit} if settings else result
+
+
+@torch.no_grad()
+def score_reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[str, Any]:
+    """Score predictions at the context points: their RMSE, and how often the context lies in the 95 % interval."""
+    stream = unseen(_stream_of(recipe), 0)
+    squares, inside = [], []
+    for step in range(batches):
+        task = stream.task(step)
+        prediction = model(task.xc, task.yc, task.xc)
+        error = prediction.mean - task.yc
+        squares.append(error.square().mean())
+        inside.append((error.abs() < 1.96 * prediction.stddev).float().mean())
+    return {
+        "context_rmse": float(torch.stack(squares).mean().sqrt()),
+        "context_covered": float(torch.stack(inside).mean()),
+    }
+
+
+def _stream_of(recipe: Recipe) -> Curves:
+    """Tasks of a batch share their numbers of points: many small batches tell more than few large ones."""
+    return replace(make_curves(recipe), batch=BATCH)
+
+
+def line_style(number: int) -> tuple[str, str]:
+    """Return colour and dash of the n-th line of a panel: colours first, then dashes."""
+    return COLOURS[number % len(COLOURS)], _DASHES[number // len(COLOURS) % len(_DASHES)]
+
+
+def plot_learning(axes: Axes, cells: Sequence[StudyCell], against: str, names: Sequence[str] | None = None) -> None:
+    """Plot validations of the cells of seed 0 against "step" or "seconds"; `names` fixes the order of colours."""
+    first = [cell for cell in cells if cell.seed == 0]
+    order = list(names or dict.fromkeys(cell.variant for cell in first))
+    values: list[float] = []
+    for cell in first:
+        points = [(getattr(line, against), line.validation) for line in cell.lines if line.validation is not None]
+        values += [value for _, value in points[1:]]  # the first is before any training
+        colour, dash = line_style(order.index(cell.variant))
+        axes.plot([x for x, _ in points], [y for _, y in points], dash, color=colour, linewidth=1.2, label=cell.variant)
+    frame(axes, values)
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the lines, not over them
+    axes.set_xlabel({"step": "steps", "seconds": "seconds of training"}[against])
+
+
+def draw_learning(
+    cells: Sequence[StudyCell], groups: Sequence[tuple[str, str, Callable[[str], str | None]]],
+    names: Sequence[str] | None, path: Path, *, shared_legend: bool = True, **options: Any,
+) -> None:  # fmt: skip
+    """Draw a panel for each (title, "step" or "seconds", label); `label` names the line of a variant, None: no line."""
+    with style():
+        figure, [axes] = panels(1, len(groups), **options)
+        for panel, (title, against, label) in zip(axes, groups, strict=True):
+            lines = [replace(cell, variant=name) for cell in cells if (name := label(cell.variant)) is not None]
+            plot_learning(panel, lines, against, names)
+            panel.set_title(title)
+        for panel in axes[:-1] if shared_legend else ():
+            panel.get_legend().remove()
+        if options.get("sharey"):
+            axes[-1].set_ylabel("")
+        save(figure, path)
+
+
+@torch.no_grad()
+def draw_fits(models: dict[str, Process], streams: dict[str, Curves], path: Path, step: int = 0) -> Path:
+    """Draw each model (row) on one task of each stream (column): prediction intervals, and the truth as dots."""
+    with style():
+        figure, axes = panels(
+            len(models), len(streams), width=3.4 * len(streams), height=1.7, sharex="col", sharey="col"
+        )
+        for row, (name, model) in zip(axes, models.items(), strict=True):
+            row[0].set_ylabel(name)
+            for panel, stream in zip(row, streams.values(), strict=True):
+                task = stream.task(step)
+                x = torch.cat([task.xc[:1], task.xt[:1]], 1)
+                xt = torch.linspace(float(x.min()), float(x.max()), 300).view(1, -1, 1)
+                bands(panel, xt, model(task.xc[:1], task.yc[:1], xt), task.xc[:1], task.yc[:1])
+                panel.plot(task.xt[0, :, 0], task.yt[0, :, 0], ".", color="#999999", markersize=2, zorder=1)
+                span = float(task.yt[0].max() - task.yt[0].min()) or 1.0
+                panel.set_ylim(float(task.yt[0].min()) - 0.6 * span, float(task.yt[0].max()) + 0.6 * span)
+        for panel, title in zip(axes[0], streams, strict=True):
+            panel.set_title(title)
+    return save(figure, path)

@@ -1,0 +1,213 @@
+"""Experiments on fitted estimators that attend to other rows: corruption, lookup, and attention against distance."""
+
+import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numpy import ndarray
+
+import fillin
+from fillin.attention import record_weights
+from fillin.runtime import require
+from fillin_studies.base import ShareDone
+from fillin_studies.tables.data import TableDataset, TableSplit
+from fillin_studies.tables.methods import METHODS, OURS, TableMethod, prepare_table
+from fillin_studies.tables.score import predict_distribution
+from fillin_studies.uses_rows.deletion import DELETION_ROWS, DeletableContext, delete_in_order, delete_one_by_one
+
+MODELS = {
+    OURS: "TableRegressor, TableClassifier: attention between rows at learned locations, beside a Gaussian process",
+    "npt": "TableRegressor(model='npt'), TableClassifier(model='npt'): attention between datapoints and between "
+    "attributes in turn",
+}
+CONTROLS = ("MLP", "gradient boosting")  # which predict a row from its features alone
+ABOUT = MODELS | {name: METHODS[name].about for name in CONTROLS}
+SHUFFLES = 3  # over which scores are averaged
+DISTANCE_BINS = 20  # of the context rows, by distance
+PLOTTED_PAIRS = 300
+PAIRS, TEST_PAIRS, COLUMNS, CLASSES = 250, 100, 8, 4  # of the lookup task
+
+
+def fit_model(name: str, split: TableSplit, seed: int, members: int, steps: int) -> Any:
+    """Fit an estimator to the training rows of a split."""
+    estimator = fillin.TableClassifier if split.n_classes else fillin.TableRegressor
+    options: dict[str, Any] = {"members": members, "steps": steps, "random_state": seed}
+    return estimator(**options, model="npt" if name == "npt" else "rows").fit(split.X, split.y)
+
+
+class ContextSwapper:
+    """A fitted estimator whose `fit` replaces the rows that it attends to; its weights stay as they are."""
+
+    def __init__(self, model: Any):
+        self.model = self.current = model
+
+    def fit(self, X: Any, y: Float[ndarray, "n"]) -> "ContextSwapper":
+        codes = np.searchsorted(self.model.classes_, y).astype(float) if hasattr(self.model, "classes_") else y
+        self.current = copy.copy(self.model)
+        self.current.learner_ = self.model.learner_.with_rows(self.model.schema_.encode(X), codes[:, None])
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.current, name)
+
+
+def score_with_context(model: Any, split: TableSplit) -> dict[str, float]:
+    """Score a fitted estimator that attends to the training rows of the split."""
+    swapper = ContextSwapper(model)
+    method = TableMethod(lambda seed: swapper, lambda seed: swapper, "", predict=predict_distribution)
+    return {key: value for key, value in method.evaluate(split, 0).items() if key != "seconds"}
+
+
+def shuffle_context(split: TableSplit, random: np.random.Generator, features: bool = True) -> TableSplit:
+    """Shuffle every column of the training rows on its own, after Kossen et al. 2021; without `features` the target
+    alone."""
+    X = split.X
+    if features:
+        X = X.assign(**{name: X[name].to_numpy()[random.permutation(len(X))] for name in X})
+    return replace(split, X=X, y=random.permutation(split.y))
+
+
+def score_corrupted(model: Any, split: TableSplit, seed: int, features: bool = True) -> dict[str, float]:
+    """Return mean scores with shuffled context rows."""
+    random = np.random.default_rng(seed)
+    scores = [score_with_context(model, shuffle_context(split, random, features)) for _ in range(SHUFFLES)]
+    return {key: float(np.mean([score[key] for score in scores])) for key in scores[0]}
+
+
+@dataclass(frozen=True)
+class LookupTask:
+    """Rows in pairs with a random target, which only the other copy reveals.
+
+    A model is fitted to pairs with both targets. It then predicts one copy of new pairs with the other in its context.
+    `noise`: difference of the copies in standard deviations; `n_classes`: of the target (0: a number).
+    """
+
+    noise: float
+    n_classes: int
+
+    def draw(self, seed: int) -> tuple[TableSplit, TableSplit]:
+        """Return pairs to fit, whose test rows are copies of other pairs, without and with those copies in context."""
+        pandas, random = require("pandas"), np.random.default_rng(seed)
+        x = random.normal(size=(PAIRS + TEST_PAIRS, COLUMNS))
+        y = random.integers(self.n_classes, size=len(x)).astype(float) if self.n_classes else random.normal(size=len(x))
+        a, b = (pandas.DataFrame(x + self.noise * random.normal(size=x.shape)).add_prefix("x") for _ in range(2))
+        X_test, y_test = b[PAIRS:], y[PAIRS:]
+        pairs = pandas.concat([a[:PAIRS], b[:PAIRS]]), np.concatenate([y[:PAIRS]] * 2)
+        shown = pandas.concat([pairs[0], a[PAIRS:]]), np.concatenate([pairs[1], y_test])
+        test = X_test, y_test, self.n_classes
+        return TableSplit(*pairs, *test), TableSplit(*shown, *test)
+
+
+TASKS = {
+    "numbers, equal copies": LookupTask(0.0, 0),
+    "numbers, similar copies": LookupTask(0.1, 0),
+    "classes, equal copies": LookupTask(0.0, CLASSES),
+    "classes, similar copies": LookupTask(0.1, CLASSES),
+}
+
+
+def measure_lookup(title: str, name: str, seed: int, size: dict[str, Any]) -> dict[str, Any]:
+    """Measure R² or accuracy on one copy of new pairs, with (`seen`) and without (`unseen`) the other in context."""
+    task = TASKS[title]
+    fitted, shown = task.draw(seed)
+    chance = 1 / task.n_classes if task.n_classes else 0.0
+    about = {"part": "lookup", "task": title, "model": name, "chance": chance}
+    with require("threadpoolctl").threadpool_limits(1):
+        if name in CONTROLS:
+            unseen, refitted = (_r2_or_accuracy(METHODS[name].evaluate(s, seed), shown) for s in (fitted, shown))
+            return {**about, "unseen": unseen, "refitted": refitted}
+        model = fit_model(name, fitted, seed, **size)
+        return {
+            **about,
+            "seen": _r2_or_accuracy(score_with_context(model, shown), shown),
+            "unseen": _r2_or_accuracy(score_with_context(model, fitted), shown),
+            "targets": _r2_or_accuracy(score_corrupted(model, shown, seed, features=False), shown),
+            "corrupted": _r2_or_accuracy(score_corrupted(model, shown, seed), shown),
+            "follows": measure_following(model, shown, seed),
+        }
+
+
+def _r2_or_accuracy(scores: dict[str, float], split: TableSplit) -> float:
+    return scores["accuracy"] if split.n_classes else 1 - scores["rmse"] ** 2 / float(split.y_test.var())
+
+
+def measure_following(model: Any, split: TableSplit, seed: int) -> float:
+    """Exchange the targets of the copies; return the correlation of predictions with the new targets, or the share of
+    equal classes."""
+    exchanged = np.random.default_rng(seed).permutation(split.y_test)
+    y = np.concatenate([split.y[: -len(exchanged)], exchanged])
+    predicted = ContextSwapper(model).fit(split.X, y).predict(split.X_test)
+    return float(np.mean(predicted == exchanged) if split.n_classes else np.corrcoef(predicted, exchanged)[0, 1])
+
+
+def measure_dataset(
+    data: TableDataset, name: str, number: int, size: dict[str, Any], progress: ShareDone
+) -> dict[str, Any]:
+    """Measure a fitted model with its context, with corrupted ones, and on the first split with ever fewer rows."""
+    from fillin.learners.row_learner import RowLearner
+
+    split = data.split(number)
+    with require("threadpoolctl").threadpool_limits(1):
+        model = fit_model(name, split, number, **size)
+        progress(0.5)
+        result = {
+            "right": score_with_context(model, split),
+            "corrupted": score_corrupted(model, split, number),
+            "targets": score_corrupted(model, split, number, features=False),
+        }
+        progress(0.6)
+        if number == 0 and isinstance(model.learner_, RowLearner):
+            result |= measure_attention(model, split)
+    about = {"part": "sets", "data": data.title, "group": data.group, "model": name, "split": number}
+    return {**about, "rows": len(split.X), "columns": split.X.shape[1], **result}
+
+
+def measure_attention(model: Any, split: TableSplit) -> dict[str, Any]:
+    """Compare attention with distance, and delete context rows."""
+    distances, attention = row_distances(split), attention_weights(model, split)
+    few = replace(split, X_test=split.X_test.iloc[:DELETION_ROWS], y_test=split.y_test[:DELETION_ROWS])
+    return {
+        "attention": compare_attention(attention, distances, 0),
+        "deleted": delete_in_order(DeletableContext(model, split), attention, 0),
+        "kept": delete_one_by_one(DeletableContext(model, few), distances[:DELETION_ROWS], 0),
+    }
+
+
+def row_distances(split: TableSplit) -> Float[ndarray, "m n"]:
+    """Return Euclidean distances from test rows to training rows, columns standardised and classes one-hot."""
+    from scipy.spatial.distance import cdist
+
+    transform = prepare_table("passthrough", scaled=True).fit(split.X)
+    return cdist(transform.transform(split.X_test), transform.transform(split.X))
+
+
+def attention_weights(model: Any, split: TableSplit) -> Float[ndarray, "m n"]:
+    """Return the attention of each test row to each context row: a mean over networks and heads; rows sum to 1."""
+    with record_weights() as calls, torch.no_grad():
+        (model.predict_proba if split.n_classes else model.predict)(split.X_test)
+    [weights] = [call.weights for call in calls]
+    return weights.mean((0, 1)).double().numpy()
+
+
+def compare_attention(attention: Float[ndarray, "m n"], distances: Float[ndarray, "m n"], seed: int) -> dict[str, Any]:
+    """Compare attention (1: uniform) with distances (1: the mean): the mean rank correlation within a row, the mean
+    attention to the nearest 1/DISTANCE_BINS of the rows, to the next, …, and some pairs to plot."""
+    from scipy.stats import spearmanr
+
+    attention, distances = attention * attention.shape[1], distances / distances.mean(1, keepdims=True)
+    correlations: Any = [spearmanr(a, d)[0] for a, d in zip(attention, distances, strict=True)]
+    order = distances.argsort(1)
+    sorted_attention, sorted_distances = (np.take_along_axis(rows, order, 1) for rows in (attention, distances))
+    bins = np.array_split(np.arange(distances.shape[1]), DISTANCE_BINS)
+    random = np.random.default_rng(seed)
+    rank = (distances.shape[1] * random.random(PLOTTED_PAIRS) ** 2).astype(int)  # more of the near ones
+    row = random.integers(len(distances), size=PLOTTED_PAIRS)
+    return {
+        "rank_correlation": float(np.mean(correlations)),
+        "nearest": [float(sorted_attention[:, part].mean()) for part in bins],
+        "far": [float(sorted_distances[:, part].mean()) for part in bins],
+        "dots": np.round([sorted_distances[row, rank], sorted_attention[row, rank]], 4).tolist(),
+    }
