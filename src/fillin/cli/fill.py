@@ -1,4 +1,4 @@
-"""`fillin fill`: a file with blanks in, the same file filled out."""
+"""`fillin fill`: fill the missing values of a file."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -9,33 +9,33 @@ from fillin.cli.options import console, describe, positive
 from fillin.runtime import progress
 
 _EXAMPLES = """\
-  fillin fill river.csv                          finds the time and the blanks by itself; writes river.filled.csv
-  fillin fill river.csv --report                 and a page: how well it does on points hidden on purpose
+  fillin fill river.csv                          detects the time and the missing values; writes river.filled.csv
+  fillin fill river.csv --report                 and an HTML report with hold-out scores
   fillin fill stations.csv --by station          a series for each station
-  fillin fill log.csv --x depth --y sand --y clay     says what is what
+  fillin fill log.csv --x depth --y sand --y clay     names the columns
   fillin fill river.csv --every 1d --until 2027-01-31     every day, and a forecast beyond the end
-  fillin fill river.csv --at wanted.csv          at the places of another file, too
-  fillin fill shares.csv --bounds 0:1            no band leaves 0 … 1; counts and other positive values: --bounds 0:
-  fillin fill lab.csv --y-err sigma              known errors of the values, as standard deviations
-  fillin fill wind.csv --x angle --period 360    a coordinate that goes round
-  fillin fill noaa.csv --na -999.99              what stands for a blank there
-  fillin fill people.csv                         no column orders the rows: every blank from rows that are alike
-  fillin fill people.csv --as table --y age --y job    says so, and which columns to fill
-  fillin fill houses.csv --target price          one column from all the others, for the rows where it is blank
-  fillin fill wine.csv --target kind --class kind      whose numbers 0, 1, 2 are codes: probabilities, not a mean
-  fillin fill sst.nc                             missing cells of a field, each time on its own; writes sst.filled.nc
-  fillin fill sst.zarr --var sst --over lat,lon --mask sea     says what is what; where sea is 0 nothing is filled
+  fillin fill river.csv --at wanted.csv          also at the locations of another file
+  fillin fill shares.csv --bounds 0:1            intervals stay in 0 … 1; positive values: --bounds 0:
+  fillin fill lab.csv --y-err sigma              errors of the observed values, as standard deviations
+  fillin fill wind.csv --x angle --period 360    a periodic coordinate
+  fillin fill noaa.csv --na -999.99              a value that means missing
+  fillin fill people.csv                         no column orders the rows: filled from similar rows
+  fillin fill people.csv --as table --y age --y job    declares that, and the columns to fill
+  fillin fill houses.csv --target price          one column from all others, where it is missing
+  fillin fill wine.csv --target kind --class kind      its numbers are codes of classes: probabilities, no mean
+  fillin fill sst.nc                             missing cells of a field, each time separately; writes sst.filled.nc
+  fillin fill sst.zarr --var sst --over lat,lon --mask sea     only where sea is not 0
   fillin fill big.nc --chunks lat=500,lon=500    in blocks: larger than memory, on a dask cluster if there is one
   fillin fill image.npy                          an array with NaN; writes image.filled.npz
 
 A file is a series if it has a column of dates or times, or one of numbers that only rise or only fall (within each
 --by group). Every row, column and cell is kept as it is. For each filled column NAME there are four more: NAME_filled
-(the value: the known one, or the expected one), NAME_std (its deviation; 0 where it was known), and the band from
-NAME_low to NAME_high, which holds 95 % (--level) of what would be observed. A picture shows it: river.filled.png.
+(the observed value, or the predicted mean), NAME_std (its standard deviation; 0 where observed), and the interval from
+NAME_low to NAME_high, which holds 95 % (--level) of what would be observed. The figure is river.filled.png.
 
-Any other file is a table: networks are trained on it (about a minute for a thousand rows) and fill every blank from the
-other cells of its row, and from rows that are like it. Numbers and dates get the same four columns (NAME_std of a date
-is in days), classes two: NAME_filled and NAME_probability, 1 where it was known. A column that is all blank stays so.
+Any other file is a table: networks are trained on it (about a minute for a thousand rows) and fill every missing
+value from the other cells of its row and from similar rows. Numbers and dates get the same four columns (NAME_std of
+a date is in days), classes two: NAME_filled and NAME_probability, 1 where observed. Empty columns stay empty.
 
 NetCDF and Zarr keep all that is in them and get the same four as variables. A field spans latitude and longitude (or
 the dimensions --over); along the others, such as time, it is filled slice by slice, and a cell that is missing in every
@@ -44,67 +44,73 @@ slice is taken for land and stays missing. Of an array of NumPy the four are arr
 
 
 def add(commands) -> None:
-    command = describe(commands, "fill", "fill the blanks of a file, with honest error bars", _EXAMPLES)
+    command = describe(commands, "fill", "fill the missing values of a file, with prediction intervals", _EXAMPLES)
     command.add_argument("file", metavar="FILE", help=".csv, .tsv, .txt, .parquet, .nc, .zarr, .npy or .npz")
-    what = command.add_argument_group("what is what (found by itself where it is not said)")
-    what.add_argument("--x", metavar="COLUMN", help="where each row belongs: times, or numbers")
-    what.add_argument("--y", metavar="COLUMN", action="append", default=[], help="to be filled; may come again")
-    what.add_argument("--target", metavar="COLUMN", help="of a table: fill this one alone, from the others")
+    what = command.add_argument_group("roles of columns (detected where not given)")
+    what.add_argument("--x", metavar="COLUMN", help="location of each row: times or numbers")
+    what.add_argument("--y", metavar="COLUMN", action="append", default=[], help="column to fill (repeatable)")
+    what.add_argument("--target", metavar="COLUMN", help="tables: fill this column alone, from the others")
     what.add_argument(
         "--class", dest="classes", metavar="COLUMN", action="append", default=[],
-        help="of a table: its numbers are codes of classes; may come again",
+        help="tables: its numbers are codes of classes (repeatable)",
     )  # fmt: skip
     what.add_argument(
         "--number", dest="numbers", metavar="COLUMN", action="append", default=[],
-        help="of a table: to be read as numbers; may come again",
+        help="tables: read it as numbers (repeatable)",
     )  # fmt: skip
-    what.add_argument("--by", metavar="COLUMN", action="append", default=[], help="tells series apart; may come again")
+    what.add_argument(
+        "--by", metavar="COLUMN", action="append", default=[], help="tells several series apart (repeatable)"
+    )
     what.add_argument("--as", dest="kind", metavar="KIND", help="series or table")
-    what.add_argument("--na", metavar="TEXT", action="append", default=[], help="stands for a blank; may come again")
-    what.add_argument("--date-format", metavar="FORMAT", help="of dates that may be read in two ways: '%%d/%%m/%%Y'")
-    where = command.add_argument_group("new places (blanks are filled anyway)")
-    where.add_argument("--at", metavar="FILE", help="a table of places, in a column named as x is")
+    what.add_argument("--na", metavar="TEXT", action="append", default=[], help="means a missing value (repeatable)")
+    what.add_argument("--date-format", metavar="FORMAT", help="of ambiguous dates: '%%d/%%m/%%Y'")
+    where = command.add_argument_group("new rows (missing values are filled anyway)")
+    where.add_argument("--at", metavar="FILE", help="table of locations, in a column named like x")
     where.add_argument("--every", metavar="STEP", help="in steps of 10min, 1h, 1d, 1w, 1mo, 1y; of numbers: 0.5")
-    where.add_argument("--until", metavar="PLACE", help="how far steps go (default: the last place)")
+    where.add_argument("--until", metavar="PLACE", help="location of the last new row (default: the last row)")
     field = command.add_argument_group("fields and arrays (.nc, .zarr, .npy, .npz)")
-    field.add_argument("--var", metavar="NAME", help="to be filled (default: the only one that has gaps)")
-    field.add_argument("--over", metavar="DIM,DIM", help="what a field spans: lat,lon; of arrays by number: 0,1")
-    field.add_argument("--mask", metavar="NAME|FILE", help="a variable: where it is 0, cells are left missing")
+    field.add_argument("--var", metavar="NAME", help="variable to fill (default: the only one with missing cells)")
+    field.add_argument("--over", metavar="DIM,DIM", help="dimensions of a field: lat,lon; of arrays: 0,1")
+    field.add_argument("--mask", metavar="NAME|FILE", help="where it is 0, cells stay missing")
     always = field.add_mutually_exclusive_group()
     always.add_argument(
-        "--keep-always-missing", action="store_true", help="what is missing in every slice is land (the default)"
+        "--keep-always-missing", action="store_true", help="cells missing in every slice are land (default)"
     )
-    always.add_argument("--fill-always-missing", action="store_true", help="it is not: fill it too")
-    field.add_argument("--chunks", metavar="DIM=N,…", help="fill in blocks of so many cells, by dask")
-    field.add_argument("--halo", type=int, metavar="CELLS", help="how far a block sees (default: as far as it needs)")
-    how = command.add_argument_group("what is known of the values")
+    always.add_argument("--fill-always-missing", action="store_true", help="fill these cells too")
+    field.add_argument("--chunks", metavar="DIM=N,…", help="fill in blocks of this size, with dask")
+    field.add_argument(
+        "--halo", type=int, metavar="CELLS", help="context cells around a block (default: as many as needed)"
+    )
+    how = command.add_argument_group("properties of the values")
     how.add_argument(
         "--bounds",
         metavar="[NAME=]LOW:HIGH",
         action="append",
         default=[],
-        help="their range, --bounds=-5:5 below 0; NAME: of one column",
+        help="range of the values, of column NAME or of all; below 0: --bounds=-5:5",
     )
-    how.add_argument("--y-err", metavar="COLUMN", help="standard deviations of the known values' errors")
+    how.add_argument("--y-err", metavar="COLUMN", help="column with standard deviations of the errors of y")
     how.add_argument(
         "--period",
         metavar="P",
         action="append",
         default=[],
-        help="x goes round: 360, 24h for times; of fields: lon=360",
+        help="period of x: 360, 24h for times; of a field: lon=360",
     )
-    how.add_argument("--level", type=float, default=0.95, metavar="SHARE", help="what the band holds (default: 0.95)")
+    how.add_argument(
+        "--level", type=float, default=0.95, metavar="SHARE", help="coverage of the intervals (default: 0.95)"
+    )
     out = command.add_argument_group("output")
-    out.add_argument("-o", "--out", metavar="FILE", help="where to (default: NAME.filled.csv beside NAME.csv)")
-    out.add_argument("--force", action="store_true", help="replace files that exist; never the input")
+    out.add_argument("-o", "--out", metavar="FILE", help="output file (default: NAME.filled.csv beside NAME.csv)")
+    out.add_argument("--force", action="store_true", help="replace existing files; never the input")
     out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
     out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
     command.add_argument(
-        "--model", metavar="NAME|FOLDER", help="what fills (default: curve, surface or radial, by the dimensions)"
+        "--model", metavar="NAME|FOLDER", help="default: curve, surface or radial, by the number of dimensions"
     )
-    seeds = "of what the report hides, and of a table's networks (default: 0)"
+    seeds = "seed of the hold-out and of the networks of tables (default: 0)"
     command.add_argument("--seed", type=int, default=0, help=seeds)
-    command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
+    command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: that of torch)")
     command.set_defaults(run=run)
 
 
