@@ -4,10 +4,10 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
 
-.PHONY: help setup demo train test sanitize lint bench studies pretrain curves images results clean
+.PHONY: help setup demo train test test-all sanitize lint bench studies pretrain curves images results clean
 
 help:            ## what can be made
-	@grep -E '^[a-z]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
+	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
 
 setup: $(STAMP)  ## a virtual environment with everything in it
 
@@ -23,7 +23,11 @@ demo: setup      ## fill the gaps of a real series and a real field, and compare
 train: setup     ## train a small te-tnp on curves for a minute and draw what it learnt
 	$(BIN)/python examples/gp_curves.py --seconds 60 --threads 1 --out out
 
-test: setup      ## style and the whole test suite (ten minutes)
+test: setup      ## style and tests, without the slow ones (eight minutes)
+	$(BIN)/ruff check src tests examples
+	$(BIN)/pytest -n 2 -m "not slow"
+
+test-all: setup  ## style and every test: also exports of every model and studies in miniature
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pytest -n 2
 

@@ -100,10 +100,14 @@ def agree(run, model, given: dict[str, torch.Tensor], tolerance: float = 1e-5) -
         assert distance(torch.from_numpy(found[name]), tensor) < tolerance, name
 
 
-@pytest.mark.parametrize("group", GROUPS)
-def test_every_model_says_what_torch_says(group, exported, unchecked):
-    folder = exported(GROUPS[group])
-    for name in GROUPS[group]:
+@pytest.mark.parametrize(
+    "models",
+    [["cnp", "filler"], *(pytest.param(group, marks=pytest.mark.slow) for group in GROUPS.values())],
+    ids=["one plain and one equivariant", *GROUPS],
+)
+def test_every_model_says_what_torch_says(models, exported, unchecked):
+    folder = exported(models)
+    for name in models:
         model, run = small(name), exporting.session(str(folder / f"{name}.onnx"))
         torch.manual_seed(1)
         for sizes in SIZES:

@@ -203,6 +203,7 @@ def test_hypotheses_need_both_sides():
     assert group_cells([cell(VARIANTS[0].on("x").removeprefix("x, "), 0.1)])["digits"].keys() == {(1, "sinusoid")}
 
 
+@pytest.mark.slow
 def test_it_ends_in_a_report(tmp_path, monkeypatch):
     """Two ways, in miniature; the timed one times."""
     monkeypatch.setattr(costs, "NARROW_ROUNDS", {8: 1})

@@ -68,7 +68,12 @@ OWN_FILE = ("positions-and-span",)  # as have `fill` and others that train nothi
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in STUDIES if not isinstance(get(name), MethodStudy) and name not in OWN_FILE]
+    "name",
+    [
+        pytest.param(name, marks=() if name == "te-scores" else pytest.mark.slow)  # one that trains in `make test`
+        for name in STUDIES
+        if not isinstance(get(name), MethodStudy) and name not in OWN_FILE
+    ],
 )
 def test_every_study_ends_in_a_report(name, tmp_path, swift):
     run = open_study(miniature(name), tmp_path, quick=True)

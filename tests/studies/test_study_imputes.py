@@ -37,6 +37,7 @@ def test_what_is_put_into_known_cells_does_not_count(values, monkeypatch):
     assert told["covered"] == 1
 
 
+@pytest.mark.slow
 def test_the_study_ends_in_a_report(tmp_path, monkeypatch):
     folder = tmp_path / "data" / "line"
     folder.mkdir(parents=True)

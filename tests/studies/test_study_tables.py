@@ -79,6 +79,7 @@ def smoke(folder: Path | None):
     return study.replaced(variants=lambda quick: some)
 
 
+@pytest.mark.slow
 def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_folder, swift_tables, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(METHODS, "LightGBM", replace(METHODS["LightGBM"], requires="no_such_module"))
@@ -117,6 +118,7 @@ def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_fold
     assert {path.name for path in tmp_path.iterdir()} == {"data", "out"}  # nobody writes where it was not asked to
 
 
+@pytest.mark.slow
 def test_few_labels_are_reported_with_and_without_the_other_rows(tmp_path, swift_tables):
     study = get("tables", None, 1)
     name = f"breast_cancer, {FEW_LABELS} labels"

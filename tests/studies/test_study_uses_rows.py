@@ -162,6 +162,7 @@ def test_copies_hold_the_same_and_are_shown_only_where_they_are():
     assert apart == pytest.approx(0.1 * 2**0.5, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_network_that_looks_knows_the_copy_and_without_it_nothing(monkeypatch):
     monkeypatch.setattr(experiments, "PAIRS", 150)
     found = experiments.measure_lookup("numbers, equal copies", OURS, 0, {"members": 1, "steps": 100})
@@ -204,6 +205,7 @@ def test_a_score_breaks_at_the_first_share_that_is_worse():
     assert summarise([]) == []
 
 
+@pytest.mark.slow
 def test_the_study_ends_in_a_report_that_says_where_rows_matter(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "PAIRS", 30)
     study = get("uses-rows", None, 1)
