@@ -58,7 +58,7 @@ def test_periods_are_times(small_filler):
     column = frame.rename_axis("month").reset_index()
     longer = fillin.fill(column, every="1mo", until="2024-06", model=small_filler)
     assert longer["month"].tolist() == pd.period_range("2024-01", periods=6, freq="M").tolist()
-    with pytest.raises(InputError, match="no room for places between"):
+    with pytest.raises(InputError, match="new rows lie between them"):
         fillin.fill(column, every="10d", model=small_filler)
 
 

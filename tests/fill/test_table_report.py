@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 from support.mixed_tables import mixed
 
@@ -26,20 +27,21 @@ def test_a_picture_and_a_page(fill_table, tmp_path):
 
 
 def test_what_is_hidden_is_not_seen(monkeypatch):
-    """The networks that are judged get a frame without the cells that they are judged on."""
+    """The networks that are judged get a table without the cells that they are judged on."""
     seen, tell = [], learn.tell
 
-    def spy(plan, frame, asked, size):
-        seen.append((frame, asked))
-        return tell(plan, frame, asked, size)
+    def spy(plan, table, asked, size):
+        seen.append((table, asked))
+        return tell(plan, table, asked, size)
 
     monkeypatch.setattr(learn, "tell", spy)
     plan = make_plan(mixed(60), {"kind": "table"})
     scores = plan.holdout(None, {})
-    ((frame, hidden),) = seen
+    ((table, hidden),) = seen
     assert [score.name for score in scores] == list(hidden) == ["a", "b", "c", "yes", "day"]
     for name, cells in hidden.items():
         assert cells.any()
-        assert frame[name][cells].isna().all()
-        assert plan.frame[name][cells].notna().all()
-        assert frame[name][~cells].equals(plan.frame[name][~cells])
+        column, whole = table.column(name), plan.table.column(name)
+        assert column.missing[cells].all()
+        assert not whole.missing[cells].any()
+        np.testing.assert_array_equal(column.features[~cells], whole.features[~cells])

@@ -232,7 +232,7 @@ def _explain(cell: ExplanationRequest, table: CachedTable) -> ExplanationRespons
         return ExplanationResponse(
             rows=[], other_rows=0.0, columns=[None] * len(names), description="this column has a single observed value"
         )
-    values = model.schema_.encode(plan.frame[inputs])
+    values = model.schema_.encode(plan.table)
     row, j = values[cell.row], inputs.index(name)
     with record_weights() as records:
         model.learner_.predict(row[None])

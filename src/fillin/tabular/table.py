@@ -1,6 +1,6 @@
 """Typed tables: columns of numbers, dates and classes that keep the original text and row numbers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -86,6 +86,16 @@ class TypedColumn:
     def n_distinct(self) -> int:
         return len(set(self.features[~self.missing].tolist()))
 
+    def take(self, rows: Int[ndarray, "m"]) -> "TypedColumn":
+        return replace(
+            self,
+            values=self.values[rows] if len(self.values) else self.values,
+            missing=self.missing[rows],
+            cells=lambda: np.asarray(self.cells(), dtype=object)[rows],
+            exact=None if self.exact is None else self.exact[rows],
+            invalid=None,
+        )
+
 
 def exceeds_float64(integers: ndarray) -> bool:
     """Whether these are integers, some of which float64 would round."""
@@ -106,6 +116,24 @@ class TypedTable:
         if name not in self.columns:
             raise UnknownName(f"column of {self.name}", name, self.columns)
         return self.columns[name]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.n_rows, len(self.columns)
+
+    def select(self, names: Iterable[str]) -> "TypedTable":
+        return replace(self, columns={name: self.column(name) for name in names})
+
+    def take(self, rows: Int[ndarray, "m"]) -> "TypedTable":
+        columns = {name: column.take(rows) for name, column in self.columns.items()}
+        return replace(self, columns=columns, n_rows=len(rows), row_label=lambda row: self.row_label(int(rows[row])))
+
+    def hide(self, cells: Mapping[str, Bool[ndarray, "n"]]) -> "TypedTable":
+        """The table without the values of some cells, given as a mask for each column."""
+        columns = dict(self.columns)
+        for name, mask in cells.items():
+            columns[name] = replace(columns[name], missing=columns[name].missing | mask)
+        return replace(self, columns=columns)
 
     def location(self, row: int, column: str) -> str:
         return f"{self.name}, {self.row_label(int(row))}, column '{column}'"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fillin.errors import InputError, argument
 from fillin.filling.diagnostics import Note, list_names
-from fillin.filling.frames import Frame, read_frame
+from fillin.filling.frames import extend_frame
 from fillin.filling.outputs import Outputs
 from fillin.filling.plan import FillOptions, FillPlan, Source, as_names
 from fillin.filling.prediction import SUFFIXES, NumericPrediction, Prediction, complete_column, format_number
@@ -19,6 +19,7 @@ from fillin.filling.series.run import Asked, Series, check_values, fill_all, ser
 from fillin.runtime import Tick, require
 from fillin.tabular.csv import CsvFile
 from fillin.tabular.dates import SECOND, parse_duration
+from fillin.tabular.frames import NativeFrame, read_frame
 from fillin.tabular.table import TypedTable
 
 if TYPE_CHECKING:
@@ -131,8 +132,8 @@ class SeriesPlan(FillPlan):
         data = self.source.data
         if not self.roles.y:
             return data
-        assert isinstance(self.source.tabular, Frame)
-        filled = self.source.tabular.filled(self.roles, self.new, prediction)
+        assert isinstance(self.source.tabular, NativeFrame)
+        filled = extend_frame(self.source.tabular, self.roles, self.new, prediction)
         if hasattr(filled, "attrs"):
             filled.attrs = {**data.attrs, "fillin": [self.summary, *map(str, self.notes)]}
         return filled
@@ -143,7 +144,7 @@ class SeriesPlan(FillPlan):
             names = [f"{column.name}_{suffix}" for column in self.roles.y for suffix in SUFFIXES]
             outputs.write(outputs.data, lambda path: origin.write(path, names, self._csv_rows(origin, prediction)))
         else:
-            table = origin.filled(self.roles, self.new, prediction)
+            table = extend_frame(origin, self.roles, self.new, prediction)
             outputs.write(outputs.data, lambda path: require("pyarrow.parquet").write_table(table, path))
         return prediction
 

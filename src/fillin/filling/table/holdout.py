@@ -18,13 +18,11 @@ def score_table(plan: TablePlan) -> list[NumericScore | ClassScore]:
     """Return the score of each filled column with enough observed cells; networks train for a shorter time for it."""
     random = np.random.default_rng(plan.seed)
     held_out = {c.name: _choose_cells(c, random) for c in plan.fills if (~c.missing).sum() >= MIN_OBSERVED}
-    varying = {name: cells for name, cells in held_out.items() if plan.frame[name][~cells].nunique() > 1}
+    hidden = plan.table.hide(held_out)
+    varying = {name: cells for name, cells in held_out.items() if hidden.column(name).n_distinct > 1}
     if not varying:
         return []
-    frame = plan.frame.copy()
-    for name, cells in varying.items():
-        frame[name] = frame[name].mask(cells)
-    predictions = impute.tell(plan, frame, varying, impute.TEST)
+    predictions = impute.tell(plan, plan.table.hide(varying), varying, impute.TEST)
     return [_score(plan, name, cells, predictions[name]) for name, cells in varying.items()]
 
 
@@ -36,7 +34,8 @@ def _choose_cells(column: TypedColumn, random: np.random.Generator) -> Bool[ndar
 
 
 def _score(plan: TablePlan, name: str, held_out: Bool[ndarray, "n"], prediction) -> NumericScore | ClassScore:
-    truth, rest = plan.frame[name][held_out].to_numpy(), plan.frame[name][~held_out].dropna().to_numpy()
+    column = plan.table.column(name)
+    truth, rest = column.features[held_out], column.features[~held_out & ~column.missing]
     n = int(held_out.sum())
     if isinstance(prediction, Categorical):
         labels = np.array(prediction.labels, dtype=object)[prediction.mode]
@@ -44,7 +43,7 @@ def _score(plan: TablePlan, name: str, held_out: Bool[ndarray, "n"], prediction)
         log_prob = np.log(np.maximum(prediction.probability_of(truth.tolist()), 1e-9)).mean()
         baseline = float((truth == values[counts.argmax()]).mean())
         return ClassScore(name, n, float((labels == truth).mean()), baseline, log_prob)
-    std = float(plan.frame[name].std(ddof=0))
+    std = float(np.nanstd(column.features))
     inside = (prediction.quantile(0.025) <= truth) & (truth <= prediction.quantile(0.975))
     errors = prediction.mean - truth, rest.mean() - truth
     rmse, baseline = (float(np.sqrt(np.mean(error**2))) / std for error in errors)

@@ -11,7 +11,7 @@ from fillin.filling.prediction import ClassPrediction, ColumnPrediction, Numeric
 from fillin.filling.table.plan import TablePlan
 from fillin.predictive import Categorical, GaussianMixture
 from fillin.runtime import require
-from fillin.tabular.table import CLASS, TypedColumn
+from fillin.tabular.table import CLASS, TypedColumn, TypedTable
 from fillin.warp import Bounds, BoundsWarp
 
 if TYPE_CHECKING:
@@ -35,39 +35,42 @@ def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str
     found: dict[str, ColumnPrediction] = {column.name: _fixed(column) for column in plan.fixed}
     if plan.fills:
         asked = {column.name: column.missing for column in plan.fills}
-        told = tell(plan, plan.frame, asked, FULL, model)
+        told = tell(plan, plan.table, asked, FULL, model)
         found |= {column.name: _found(plan, column, told[column.name]) for column in plan.fills}
     return found
 
 
-def imputer(plan: TablePlan, size: Size, frame: Any = None) -> "TableImputer":
-    """Trained on all that is known in the frame: that of the plan, or another like it."""
+def imputer(plan: TablePlan, size: Size, table: TypedTable | None = None) -> "TableImputer":
+    """Train an imputer on the observed cells of the plan's table, or of another like it."""
     require("sklearn")
     from fillin.estimators import TableImputer
 
-    return TableImputer(**_options(plan, size)).fit(_reads(plan, plan.frame if frame is None else frame))
+    return TableImputer(**_options(plan, size)).fit(_features(plan, plan.table if table is None else table))
 
 
 def _options(plan: TablePlan, size: Size) -> dict[str, Any]:
-    kinds = {column.name: "class" for column in plan.reads if column.kind == CLASS}
-    return {**vars(size), "random_state": plan.seed, "kinds": kinds}
+    return {**vars(size), "random_state": plan.seed}
 
 
-def _reads(plan: TablePlan, frame: Any) -> Any:
-    return frame[[column.name for column in plan.reads]]
+def _features(plan: TablePlan, table: TypedTable) -> TypedTable:
+    return table.select(column.name for column in plan.reads)
 
 
 def tell(
-    plan: TablePlan, frame: Any, asked: dict[str, Bool[ndarray, "n"]], size: Size, model: "TableImputer | None" = None
+    plan: TablePlan,
+    table: TypedTable,
+    asked: dict[str, Bool[ndarray, "n"]],
+    size: Size,
+    model: "TableImputer | None" = None,
 ) -> dict[str, Any]:
-    """Predict the requested cells of each column, by a `model` that is fitted or one that is fitted to the frame."""
+    """Predict the requested cells of each column, by a `model` that is fitted or one that is fitted to the table."""
     require("sklearn")
-    rows, reads = np.flatnonzero(np.any(list(asked.values()), axis=0)), _reads(plan, frame)
+    rows, features = np.flatnonzero(np.any(list(asked.values()), axis=0)), _features(plan, table)
     if plan.target is not None:
         name, options = plan.target.name, _options(plan, size)
-        return {name: _within(_tell_target(plan.target, frame, reads, rows, options), plan.bounds.get(name))}
-    model = imputer(plan, size, frame) if model is None else model
-    each = dict(zip(reads.columns, model.learner_.predict(model.schema_.encode(reads.iloc[rows])), strict=True))
+        return {name: _within(_tell_target(table.column(name), features, rows, options), plan.bounds.get(name))}
+    model = imputer(plan, size, table) if model is None else model
+    each = dict(zip(features.columns, model.learner_.predict(model.schema_.encode(features.take(rows))), strict=True))
     found = {}
     for name, own in asked.items():
         told = each[name][np.flatnonzero(own[rows])]
@@ -78,14 +81,14 @@ def tell(
     return found
 
 
-def _tell_target(goal: TypedColumn, frame: Any, reads: Any, rows: ndarray, options: dict[str, Any]) -> Any:
+def _tell_target(target: TypedColumn, features: TypedTable, rows: ndarray, options: dict[str, Any]) -> Any:
     from fillin.estimators import TableClassifier, TableRegressor
 
-    y, asked = frame[goal.name].to_numpy(), reads.iloc[rows]
-    if goal.kind == CLASS:
-        classifier = TableClassifier(**options).fit(reads, y)
+    asked = features.take(rows)
+    if target.kind == CLASS:
+        classifier = TableClassifier(**options).fit(features, target.features)
         return Categorical(classifier.predict_proba(asked), tuple(classifier.classes_.tolist()))
-    model = TableRegressor(**options).fit(reads, y)
+    model = TableRegressor(**options).fit(features, target.features)
     return model.learner_.predict(model.schema_.encode(asked))[0]
 
 

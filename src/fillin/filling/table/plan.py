@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -122,12 +121,6 @@ class TablePlan(FillPlan):
     def nothing_to_fill(self) -> str:
         requested = [self.target] if self.target else self.table.columns.values()
         return "nothing can be filled" if any(column.missing.any() for column in requested) else "nothing is missing"
-
-    @cached_property
-    def frame(self) -> Any:
-        """The columns that are read, and the target, as a pandas frame of numbers (dates in days) and words."""
-        columns = [*self.reads, *([self.target] if self.target else [])]
-        return require("pandas").DataFrame({column.name: column.features for column in columns})
 
     def load_model(self) -> None:
         """Return None: a table is filled by networks that are trained on it."""

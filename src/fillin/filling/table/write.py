@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from fillin.filling.frames import Frame, as_series, back
+from fillin.filling.frames import to_dates, to_series
 from fillin.filling.outputs import Outputs
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction, Prediction, format_number
 from fillin.filling.table.plan import TablePlan, endings
 from fillin.runtime import require
 from fillin.tabular.csv import CsvFile
 from fillin.tabular.dates import DAY
+from fillin.tabular.frames import NativeFrame
 from fillin.tabular.table import DATE, TypedColumn
 
 
@@ -72,11 +73,11 @@ def _shown(column: TypedColumn, days: ndarray) -> list[str]:
 def filled_frame(plan: TablePlan, found: Prediction) -> Any:
     """The frame of the kind that came, with new columns."""
     frame = plan.source.tabular
-    assert isinstance(frame, Frame)
+    assert isinstance(frame, NativeFrame)
     data = frame.data.with_columns(
         series for column in plan.all_fills for series in _columns(frame.data, column, found[column.name])
     )
-    return back(frame, data)
+    return frame.restore(data)
 
 
 def _columns(data: Any, column: TypedColumn, found: ColumnPrediction) -> Iterator[Any]:
@@ -84,7 +85,7 @@ def _columns(data: Any, column: TypedColumn, found: ColumnPrediction) -> Iterato
         chance = np.ones(len(column.missing))
         chance[found.rows] = found.probability
         yield _labels(data, column, found)
-        yield as_series(f"{column.name}_probability", chance, data)
+        yield to_series(f"{column.name}_probability", chance, data)
         return
     value = column.features
     parts = {name: value.copy() for name in ("mean", "low", "high")} | {"std": np.zeros(len(value))}
@@ -94,7 +95,7 @@ def _columns(data: Any, column: TypedColumn, found: ColumnPrediction) -> Iterato
         if column.kind == DATE and ending != "std":
             yield _times(data, column, f"{column.name}_{ending}", found, getattr(found, name))
         else:
-            yield as_series(f"{column.name}_{ending}", parts[name], data)
+            yield to_series(f"{column.name}_{ending}", parts[name], data)
 
 
 def _labels(data: Any, column: TypedColumn, found: ClassPrediction) -> Any:
@@ -123,8 +124,4 @@ def _times(data: Any, column: TypedColumn, name: str, found: NumericPrediction, 
     moments[found.rows] = ticks(column, days)
     times = moments.astype("datetime64[us]")
     times[found.rows[np.isnan(days)]] = np.datetime64("nat")
-    series = nw.new_series(name, times, backend=data.implementation)
-    zone = getattr(own.dtype, "time_zone", None)
-    if zone is not None:
-        series = series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
-    return series.cast(own.dtype)
+    return to_dates(name, times, own.dtype, data)
