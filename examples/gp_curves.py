@@ -104,14 +104,14 @@ def draw_curves(model: Process, path: Path, seed: int) -> None:
             for panel, at in ((row[0], lambda task: task), (row[2], shifted)):
                 torch.manual_seed(seed)  # the same draws here and there
                 there, few = at(task), at(coarse)
-                plots.bands(panel, there.xt, model(*there.inputs), there.xc, there.yc)
+                plots.draw_intervals(panel, there.xt, model(*there.inputs), there.xc, there.yc)
                 drawn = fillin.sample(model, few.xc, few.yc, few.xt, n=6, method="autoregressive")
-                plots.samples(panel, few.xt, drawn)
+                plots.draw_samples(panel, few.xt, drawn)
             exact = process.posterior(task.xc, task.yc, xt)
             answer = Normal(exact.mean[..., None], exact.stddev[..., None])
-            plots.bands(row[1], xt, answer, task.xc, task.yc, colour=plots.GREEN)
+            plots.draw_intervals(row[1], xt, answer, task.xc, task.yc, colour=plots.GREEN)
             drawn = process.posterior(task.xc, task.yc, xs).sample(torch.Size([6]))
-            plots.samples(row[1], xs, drawn[..., None], colour=plots.GREEN)
+            plots.draw_samples(row[1], xs, drawn[..., None], colour=plots.GREEN)
         for panel, title in zip(axes[0], ("te-tnp", ORACLE, f"te-tnp, shifted by {SHIFT:.0f}"), strict=True):
             panel.set_title(title)
         plots.save(figure, path)
@@ -127,10 +127,10 @@ def draw_attention(model: Process, path: Path, seed: int) -> None:
         prediction = model(task.xc, task.yc, xt)
     with plots.style():
         figure, axes = plots.panels(1 + len(seen), 1, width=8, height=1.3, sharex=True)
-        plots.bands(axes[0, 0], xt, prediction, task.xc, task.yc)
+        plots.draw_intervals(axes[0, 0], xt, prediction, task.xc, task.yc)
         axes[0, 0].axvline(xt[0, target, 0].item(), color=plots.INK, linewidth=0.7, linestyle=(0, (4, 3)))
         axes[0, 0].set_title("the curve, and the target that asks")
-        plots.attention(axes[1:, 0], seen, target, xc=task.xc, xt=xt)
+        plots.draw_attention(axes[1:, 0], seen, target, xc=task.xc, xt=xt)
         plots.save(figure, path)
 
 

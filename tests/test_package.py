@@ -16,7 +16,7 @@ import fillin_studies
 ROOT, STUDIES = Path(fillin.__file__).parent, Path(fillin_studies.__file__).parent
 # each part may import those before it, and itself
 ORDER = [
-    "errors", "runtime", "io", "measure", "warp", "predictive", "pretrained", "attention", "layers", "heads", "metrics",
+    "errors", "runtime", "io", "warp", "predictive", "pretrained", "attention", "measure", "layers", "heads", "metrics",
     "gp", "tabular", "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate",
     "learners", "inference", "estimators", "filling", "play", "fillin_studies", "cli",
 ]  # fmt: skip
@@ -101,10 +101,9 @@ SOFTMAX_ALLOWED = {
     "fillin.data.limits": "posterior weights of hyperparameter settings",
     "fillin.data.quadrature": "posterior weights of hyperparameter settings",
     "fillin.evaluate.classification": "class probabilities",
-    "fillin.evaluate.in_context_images": "class probabilities",
-    "fillin.evaluate.span_cost": "torch's attention is measured beside ours",
     "fillin.learners.calibration": "class probabilities",
     "fillin.learners.row_network": "gate over the heads of one row",
+    "fillin.measure": "torch's attention is measured beside ours",
     "fillin.models.cell_embedding": "class probabilities",
     "fillin.objectives": "class probabilities",
 }

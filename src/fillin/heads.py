@@ -335,12 +335,12 @@ def to_predictive(prediction: Distribution) -> "predictive.GaussianMixture | pre
         arrays = (given.weights / len(given.weights), given.means, given.stds)
         return predictive.GaussianMixture(*(np.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in arrays))
     if isinstance(marginal, Categorical | OneHotCategorical):
-        return predictive.Categorical(marginal.probs.double().cpu().numpy())
+        return predictive.Categorical(marginal.probs.detach().double().cpu().numpy())
     if isinstance(marginal, MixtureSameFamily):
         components, weights = marginal.component_distribution, marginal.mixture_distribution.probs
         mean, std = components.mean, components.stddev
     else:
         mean, std = marginal.mean[..., None], marginal.stddev[..., None]
         weights = torch.ones_like(mean)
-    weights, mean, std = (part.double().cpu().numpy() for part in (weights, mean, std))
+    weights, mean, std = (part.detach().double().cpu().numpy() for part in (weights, mean, std))
     return predictive.GaussianMixture(weights / weights.sum(-1, keepdims=True), mean, std)  # float32 sums miss 1

@@ -8,7 +8,7 @@ import torch
 
 from fillin.heads import LatentMixture
 from fillin.models import Process
-from fillin.plots import ORANGE, bands, panels, samples, save, style
+from fillin.plots import ORANGE, draw_intervals, draw_samples, panels, save, style
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
 from fillin_studies.curves import draw_learning, score_reconstruction, score_shifted
@@ -93,9 +93,9 @@ def _draw_latents(cells: Mapping[str, StudyCell], path: Path) -> None:
             for row, name in zip(axes, shown, strict=True):
                 model = cells[name].model().eval()
                 prediction = model(task.xc, task.yc, xt)
-                bands(row[column], xt, prediction, task.xc, task.yc)
+                draw_intervals(row[column], xt, prediction, task.xc, task.yc)
                 if isinstance(prediction, LatentMixture):  # a mean function for each latent sample
-                    samples(row[column], xt, prediction.given.mean, colour=ORANGE)
+                    draw_samples(row[column], xt, prediction.given.mean, colour=ORANGE)
                 row[0].set_ylabel(name)
             axes[0][column].set_title(f"{points} context points")
         save(figure, path)

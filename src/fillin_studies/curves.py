@@ -10,10 +10,10 @@ from matplotlib.axes import Axes
 
 from fillin.data import Curves
 from fillin.evaluate import evaluate
-from fillin.evaluate.report import BATCH
-from fillin.evaluate.scores import unseen
+from fillin.evaluate.curves import BATCH
+from fillin.evaluate.scores import to_test_stream
 from fillin.models import Process
-from fillin.plots import COLOURS, bands, panels, save, style
+from fillin.plots import COLOURS, draw_intervals, panels, save, style
 from fillin.train.figure import frame
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import StudyCell
@@ -42,7 +42,7 @@ def score_shifted(model: Process, recipe: Recipe, batches: int, settings: int = 
 @torch.no_grad()
 def score_reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[str, Any]:
     """Score predictions at the context points: their RMSE, and how often the context lies in the 95 % interval."""
-    stream = unseen(_stream_of(recipe), 0)
+    stream = to_test_stream(_stream_of(recipe), 0)
     squares, inside = [], []
     for step in range(batches):
         task = stream.task(step)
@@ -112,7 +112,7 @@ def draw_fits(models: dict[str, Process], streams: dict[str, Curves], path: Path
                 task = stream.task(step)
                 x = torch.cat([task.xc[:1], task.xt[:1]], 1)
                 xt = torch.linspace(float(x.min()), float(x.max()), 300).view(1, -1, 1)
-                bands(panel, xt, model(task.xc[:1], task.yc[:1], xt), task.xc[:1], task.yc[:1])
+                draw_intervals(panel, xt, model(task.xc[:1], task.yc[:1], xt), task.xc[:1], task.yc[:1])
                 panel.plot(task.xt[0, :, 0], task.yt[0, :, 0], ".", color="#999999", markersize=2, zorder=1)
                 span = float(task.yt[0].max() - task.yt[0].min()) or 1.0
                 panel.set_ylim(float(task.yt[0].min()) - 0.6 * span, float(task.yt[0].max()) + 0.6 * span)

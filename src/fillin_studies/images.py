@@ -13,8 +13,8 @@ import torch
 
 from fillin.data.images import Pattern
 from fillin.errors import InputError
-from fillin.evaluate.image_completion import KINDS, MOVED, Completing, asked, judge
-from fillin.evaluate.image_figures import FINER, SEED, colours, completions, kinds, known, name_rows, one, shape_of
+from fillin.evaluate import image_completion as completion
+from fillin.evaluate.image_completion import OBSERVED, SHIFT_PIXELS, CompletionEvaluation
 from fillin.filling.image.attention_figure import PixelAttention, attention_weights, draw_heads
 from fillin.filling.image.figures import show_observed
 from fillin.filling.image.read import PartialImage, observe_pattern
@@ -94,7 +94,9 @@ class ImageStudy(TrainingStudy):
         }
 
     def measure(self, model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
-        return asdict(judge(Completing(model, recipe["data"]["source"]), QUICK_BATCHES if quick else BATCHES))
+        return asdict(
+            CompletionEvaluation(model, recipe["data"]["source"], QUICK_BATCHES if quick else BATCHES).score()
+        )
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
         sets = list(dict.fromkeys(_split_variant(cell)[0] for cell in cells))
@@ -121,7 +123,7 @@ class ImageStudy(TrainingStudy):
             )  # fmt: skip
         columns = (
             "images", "model", "log-likelihood", "RMSE", "RMSE at observed pixels",
-            f"change when shifted by {MOVED} pixels", "ms a step", "steps",
+            f"change when shifted by {SHIFT_PIXELS} pixels", "ms a step", "steps",
         )  # fmt: skip
         return StudyReport(_summarise(sets, means), columns, rows, figures, _tabulate_kinds(cells))
 
@@ -158,7 +160,7 @@ def _summarise(sets: Sequence[str], means: dict[str, dict[str, float]]) -> list[
         others = [f"{model} {changes[model]:.2f}" for model in order if model not in equivariant]
         if equivariant:
             findings.append(
-                f"{name}: shifting the image by {MOVED} pixels changes nothing for {', '.join(equivariant)}"
+                f"{name}: shifting the image by {SHIFT_PIXELS} pixels changes nothing for {', '.join(equivariant)}"
                 + (f"; the largest changes of the others: {', '.join(others)}." if others else ".")
             )
     return findings
@@ -175,7 +177,7 @@ def _tabulate_kinds(cells: Sequence[StudyCell]) -> list[str]:
         f"|  | {' | '.join(cell.variant for cell in first)} |",
         f"| --- |{' ---: |' * len(first)}",
     ]
-    for title in KINDS:
+    for title in OBSERVED:
         scores = [cell.result["kinds"][title] for cell in first]
         texts = [f"{s['log_likelihood']:.3f} ± {s['error']:.3f}, {s['covered']:.0%}" for s in scores]
         lines.append(f"| {title} | {' | '.join(map(with_minus, texts))} |")
@@ -188,15 +190,16 @@ def _draw_image_set(name: str, cells: Mapping[str, StudyCell], folder: Path) -> 
         return {}
     models = {model: cell.model().eval() for model, cell in cells.items()}
     source = next(iter(cells.values())).recipe["data"]["source"]
-    h, w = shape_of(source)
+    h, w = completion.get_image_shape(source)
     captions = {
         f"{name}.png": f"{name}: the observed part of one held-out image, and the mean and standard deviation that "
-        f"each model predicts, one set of weights each; the last column has {FINER} times the pixels a side.",
+        "each model predicts, one set of weights each; the last column has "
+        f"{completion.UPSCALING} times the pixels a side.",
         f"{name}-shares.png": f"{name}: from few observed pixels to all of them.",
     }
-    kinds(models, source, folder / f"{name}.png")
-    shares = [(f"{share:.0%}", one(source, f"random {share}", 3), (h, w)) for share in _SHARES]
-    completions(models, shares, (h, w), folder / f"{name}-shares.png")
+    completion.draw_patterns(models, source, folder / f"{name}.png")
+    shares = [(f"{share:.0%}", completion.draw_task(source, f"random {share}", 3), (h, w)) for share in _SHARES]
+    completion.draw_completions(models, shares, (h, w), folder / f"{name}-shares.png")
     latent = {label: model for label, model in models.items() if isinstance(model, LatentProcess)}
     if latent:
         _draw_latents(latent, source, (h, w), folder / f"{name}-latents.png")
@@ -214,24 +217,24 @@ def _draw_image_set(name: str, cells: Mapping[str, StudyCell], folder: Path) -> 
 @torch.no_grad()
 def _draw_latents(models: Mapping[str, LatentProcess], source: str, shape: tuple[int, int], path: Path) -> None:
     """Draw models on two tasks (rows): the observed pixels, and one latent sample after another (columns)."""
-    rows = [(name, model, KINDS[kind]) for name, model in models.items() for kind in ("1 pixel in 20", "upper half")]
+    rows = [(name, model, OBSERVED[kind]) for name, model in models.items() for kind in ("1 pixel in 20", "upper half")]
     with style():
         figure, axes = panels(len(rows), 1 + _LATENT_SAMPLES, width=1.6 * (1 + _LATENT_SAMPLES), height=1.6)
         for row, (_, model, pattern) in zip(axes, rows, strict=True):
-            torch.manual_seed(SEED)
-            task = one(source, pattern, 1)
-            known(row[0], task, shape)
+            torch.manual_seed(completion.FIGURE_SEED)
+            task = completion.draw_task(source, pattern, 1)
+            completion.draw_observed(row[0], task, shape)
             for panel, mean in zip(row[1:], model(*task.inputs).given.mean[:_LATENT_SAMPLES], strict=False):
-                colours(panel, mean[0].view(*shape, -1))
+                completion.draw_colours(panel, mean[0].view(*shape, -1))
         for number, panel in enumerate(axes[0][1:], 1):
             panel.set_title(f"sample {number}")
-        name_rows(axes, [name for name, _, _ in rows])
+        completion.label_rows(axes, [name for name, _, _ in rows])
         save(figure, path)
 
 
 def _draw_attention(models: Mapping[str, Process], source: str, path: Path) -> bool:
     """Draw images (rows) and layers (columns) of the last model that attends to pixels with several heads, if any."""
-    pixels = asked(source, "top").images.pixels[:_ATTENTION_IMAGES]
+    pixels = completion.open_test_images(source, "top").images.pixels[:_ATTENTION_IMAGES]
     h, w = pixels.shape[1:3]
     middle, clear = (h // 2, w // 2), np.zeros((h, w), bool)
     parts = [observe_pattern(image, Pattern("random", 0.1), number, clear) for number, image in enumerate(pixels)]
@@ -246,7 +249,7 @@ def _draw_attention(models: Mapping[str, Process], source: str, path: Path) -> b
                 draw_heads(panel, 0.65 + 0.35 * show_observed(part), x, layer, middle)
         for number, panel in enumerate(axes[0], 1):
             panel.set_title(f"layer {number}")
-        name_rows(axes, [])
+        completion.label_rows(axes, [])
         save(figure, path)
     return True
 

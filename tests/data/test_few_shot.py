@@ -12,7 +12,7 @@ import fillin
 from fillin.cli import main
 from fillin.data.images import Episode, FewShot, LabelledImages
 from fillin.errors import FillinError
-from fillin.evaluate.in_context_images import judge, taught
+from fillin.evaluate.classification import open_classifier
 from fillin.models import MatchingNetwork
 from fillin.objectives import by_example
 from fillin.train import fit, read_recipe
@@ -141,16 +141,16 @@ def run(tmp_path_factory):
 
 
 def test_classes_held_out_are_told_beside_the_nearest_centroid(run):
-    about = taught(run.folder)
-    assert about is not None
-    assert about.stream.part == "held-out"
-    scores = judge(about, tasks=24)
+    evaluation = open_classifier(run.folder)
+    assert evaluation is not None
+    assert evaluation.stream.part == "held-out"
+    scores = replace(evaluation, tasks=24).score()
     assert (scores.tasks, scores.shown, scores.found.images) == (24, 6, 24 * 9)
     right, means = [], []
     for step in range(6):
-        lesson = about.stream.task(step)
+        lesson = evaluation.stream.task(step)
         with torch.no_grad():
-            right.append((about.model.eval()(*lesson.inputs).argmax(-1) == lesson.query_labels).double().mean(1))
+            right.append((evaluation.model.eval()(*lesson.inputs).argmax(-1) == lesson.query_labels).double().mean(1))
         x = lesson.images.flatten(2)
         centres = x[:, :6].view(4, 3, 2, -1).mean(2)
         nearest = (x[:, 6:, None] - centres[:, None]).square().sum(-1).argmin(-1)

@@ -11,7 +11,7 @@ from PIL import Image
 from fillin.cli import main
 from fillin.data.images import PATTERNS, Images, Pattern, pixel_locations, read_images, to_colours, to_pixels
 from fillin.errors import FillinError, InputError
-from fillin.evaluate.image_completion import KINDS
+from fillin.evaluate.image_completion import OBSERVED
 
 
 def numbers(seed=0):
@@ -212,13 +212,13 @@ def test_a_run_on_images_is_asked_every_kind_of_question(tmp_path, capsys):
     assert main(["train", "images-te-tnp", *words, *tiny, "--out", str(run)]) == 0
     assert main(["evaluate", str(run), "--batches", "1", "--json", str(tmp_path / "scores.json")]) == 0
     shown = capsys.readouterr().out
-    assert all(title in shown for title in KINDS)
+    assert all(title in shown for title in OBSERVED)
     [scores] = json.loads((tmp_path / "scores.json").read_text())["rows"]
     each = [kind["log_likelihood"] for kind in scores["kinds"].values()]
-    assert scores["log_likelihood"] == pytest.approx(sum(each) / len(KINDS))
+    assert scores["log_likelihood"] == pytest.approx(sum(each) / len(OBSERVED))
     assert scores["moved"] < 1e-5
     with Image.open(run / "evaluation" / "completions.png") as picture:
         assert min(picture.size) > 300
     Image.new("RGB", (8, 8)).save(tmp_path / "colours.png")
     assert main(["evaluate", str(run), "--source", str(tmp_path / "colours.png")]) == 2
-    assert "3 colours; the model was made for 1" in capsys.readouterr().err
+    assert "3 colours, but the model has 1" in capsys.readouterr().err

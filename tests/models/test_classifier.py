@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from fillin.attention import SCORES
 from fillin.cli import main
 from fillin.data.images import LabelledBatch, LabelledImages
 from fillin.errors import FillinError
-from fillin.evaluate.classification import classified, judge
+from fillin.evaluate.classification import open_classifier
 from fillin.objectives import classification
 from fillin.train import fit, read_recipe
 
@@ -252,21 +253,21 @@ def test_what_is_separable_is_learnt(tmp_path):
     said = [f"--data.source={tmp_path / 'two.npz'}", "--data.shift=0", "--data.flip=false", "--data.batch=32"]
     said += ["--optimiser.rate=0.01", "--objective.smoothing=0", "--model.dropout=0", "--keep.batches=2"]
     made = fit(RECIPE, tmp_path / "run", overrides=[*said, "--budget.steps=40"])
-    about = classified(made.folder)
-    assert about is not None
-    scores = judge(about)
+    evaluation = open_classifier(made.folder)
+    assert evaluation is not None
+    scores = evaluation.score()
     assert scores.accuracy > 0.95
     assert scores.log_likelihood > -0.5
     assert np.sum(scores.confusion, 1).tolist() == [32, 32]
 
 
 def test_scores_are_what_they_say(run):
-    about = classified(run.folder)
-    assert about is not None
-    scores, found = judge(about, batch=50), about.stream.images
+    evaluation = open_classifier(run.folder)
+    assert evaluation is not None
+    scores, found = replace(evaluation, batch=50).score(), evaluation.stream.images
     images = torch.from_numpy(found.pixels).float() / 255 - 0.5
     with torch.no_grad():
-        each = about.model(images).double().softmax(-1)
+        each = evaluation.model(images).double().softmax(-1)
     truth = torch.from_numpy(found.labels)
     right = (each.argmax(1) == truth).double()
     assert scores.images == len(truth) == 179

@@ -11,7 +11,7 @@ import fillin
 from fillin.cli import main
 from fillin.data.images import Episode, LabelledImages, LabelledSets
 from fillin.errors import FillinError
-from fillin.evaluate.in_context_images import judge, taught
+from fillin.evaluate.classification import open_classifier
 from fillin.models import NPTImages
 from fillin.objectives import by_example
 from fillin.train import fit, read_recipe
@@ -151,12 +151,12 @@ def test_a_run_is_resumed_saved_and_evaluated(run, tmp_path, capsys):
 
 
 def test_scores_are_what_they_say(run):
-    about = taught(run.folder)
-    assert about is not None
-    scores, stream = judge(about), about.stream
+    evaluation = open_classifier(run.folder)
+    assert evaluation is not None
+    scores, stream = evaluation.score(), evaluation.stream
     lesson = stream.task(0)
     with torch.no_grad():
-        right = about.model.eval()(*lesson.inputs).argmax(-1) == lesson.query_labels
+        right = evaluation.model.eval()(*lesson.inputs).argmax(-1) == lesson.query_labels
     assert scores.found.accuracy == pytest.approx(right.double().mean().item())
     x, y = lesson.images[0].flatten(1), lesson.labels[0]
     means = torch.stack([x[:1024][y[:1024] == k].mean(0) for k in range(10)])

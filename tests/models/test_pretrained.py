@@ -12,9 +12,10 @@ import fillin
 from fillin import pretrained
 from fillin.data import Curves, curves
 from fillin.data.images import Images
-from fillin.evaluate import evaluate, subject
-from fillin.evaluate.card import Told, card, of_curves, of_images, ship
-from fillin.evaluate.image_completion import completing
+from fillin.evaluate import evaluate
+from fillin.evaluate.card import CardScores, publish, score_curves, score_images, write_card
+from fillin.evaluate.curves import open_curves
+from fillin.evaluate.image_completion import open_completion
 from fillin.models import create
 from fillin.train import fit, open_run, read_recipe
 from fillin.train.recipe import make_stream
@@ -25,7 +26,7 @@ GOLDEN = Path(__file__).parent / "golden.json"  # python tests/models/test_pretr
 def stream(name: str) -> Curves | Images:
     """What it learnt from; of a broad prior some curves that have an answer."""
     found = make_stream(read_recipe(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
-    return found if isinstance(found, Curves | Images) else curves(**subject(name).data, seed=11)
+    return found if isinstance(found, Curves | Images) else curves(**open_curves(name).data, seed=11)
 
 
 @torch.no_grad()
@@ -73,10 +74,10 @@ def test_a_run_can_be_shipped(tmp_path, monkeypatch):
         tmp_path / "run",
         overrides=[*options, "--budget.time", "null", "--budget.steps", "3", "--keep.batches", "1"],
     )
-    told = of_curves(run, "mine", 2, 8)
-    folder = ship(open_run(run.folder), "mine", told)
+    scores = score_curves(run, "mine", 2, 8)
+    folder = publish(open_run(run.folder), "mine", scores)
     assert pretrained.names() == ["mine"]
-    assert (folder / "card.md").read_text() == card(run, "mine", told)
+    assert (folder / "card.md").read_text() == write_card(run, "mine", scores)
     for a, b in zip(fillin.load("mine").parameters(), run.model().parameters(), strict=True):
         assert torch.equal(a, b)
 
@@ -87,19 +88,19 @@ def test_a_card_tells_what_its_weights_began_with(tmp_path, monkeypatch):
     small += ["--budget.time", "null", "--keep.batches", "1"]
     fit("te-tnp", tmp_path / "first", overrides=[*small, "--budget.steps", "4"])
     run = fit("te-tnp", tmp_path / "run", overrides=[*small, "--budget.steps", "3", "--start", str(tmp_path / "first")])
-    told = Told("curves", "none", [])
-    folder = ship(open_run(run.folder), "mine", told)
+    scores = CardScores("curves", "none", [])
+    folder = publish(open_run(run.folder), "mine", scores)
     assert "3 steps" in (folder / "card.md").read_text()
-    assert "from weights that had 4 steps" in (folder / "card.md").read_text()
+    assert "from weights trained for 4 steps" in (folder / "card.md").read_text()
     for name in ("card.md", "recipe.yaml"):
         assert str(tmp_path) not in (folder / name).read_text()
     assert read_recipe(folder / "recipe.yaml")["start"] is None  # so that whoever reads the card can train it
     on = open_run(run.folder)
-    text = card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", told)  # weights that ship: no log
-    assert "from weights that had 3 steps, 0 minutes, behind them, from weights that had 4 steps, 0 minutes" in text
+    text = write_card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", scores)  # weights that ship: no log
+    assert "from weights trained for 3 steps, 0 minutes, from weights trained for 4 steps, 0 minutes" in text
     (folder / "card.md").unlink()
     with pytest.raises(fillin.FillinError, match=r"neither a log\.csv nor a card"):
-        card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", told)
+        write_card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", scores)
 
 
 def test_the_card_of_images_says_whose_they_are(tmp_path, monkeypatch):
@@ -107,14 +108,14 @@ def test_the_card_of_images_says_whose_they_are(tmp_path, monkeypatch):
     small = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
     small += ["--budget.time", "null", "--budget.steps", "2", "--keep.batches", "1"]
     run = fit("images-te-tnp", tmp_path / "run", overrides=small)
-    about = completing(run.folder)
-    told = of_images(run, "mine", about, 1)
-    text = (ship(open_run(run.folder), "mine", told) / "card.md").read_text()
+    evaluation = open_completion(run.folder, batches=1)
+    scores = score_images(run, "mine", evaluation)
+    text = (publish(open_run(run.folder), "mine", scores) / "card.md").read_text()
     assert "CC BY 4.0" in text
     assert "| upper half |" in text
     assert pretrained.about("mine")["learnt_from"].endswith("CC BY 4.0)")
-    with pytest.raises(fillin.FillinError, match="whether weights of them may be handed on"):
-        of_images(run, "mine", about._replace(source="mnist"), 1)
+    with pytest.raises(fillin.FillinError, match="if they allow publication"):
+        score_images(run, "mine", replace(evaluation, source="mnist"))
 
 
 def test_a_folder_comes_before_a_name(tmp_path, monkeypatch):

@@ -11,8 +11,7 @@ from support.helpers import distance
 from fillin import measure
 from fillin.attention import kernel
 from fillin.cli import main
-from fillin.evaluate import span_cost
-from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
+from fillin.measure import BIAS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
 from fillin_studies.bench import crossover, span, targets
 from fillin_studies.bench.figure import draw_span
 from fillin_studies.bench.models import StepSize
@@ -46,19 +45,19 @@ def test_a_grid_and_scattered_points_fill_the_unit_square():
 
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_a_window_holds_the_requested_share_of_pairs(dim):
-    x, r = sample_locations("scattered", dim, 2000), span_cost.ball_radius(0.02, dim)
-    share = span_cost.fraction_inside(x, r)
+    x, r = sample_locations("scattered", dim, 2000), measure.ball_radius(0.02, dim)
+    share = measure.fraction_inside(x, r)
     assert 0.6 * 0.02 < share < 1.05 * 0.02  # near an edge less of the ball has points
     delta = (x.mT[..., :, None] - x.mT[..., None, :])[:, :, :50]
     for cut in ("continuous", "hard"):
-        _, within = span_cost.span_of_radius(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
+        _, within = measure.span_of_radius(r, dim, cut)(torch.zeros(1, 1, 50, 2000), delta)
         assert within is not None
-        assert within.float().mean().item() == pytest.approx(span_cost.fraction_inside(x, r), rel=0.3)
-    assert 2000 * span_cost.fraction_inside(x, span_cost.neighbour_radius(x, 30)) == pytest.approx(30, rel=0.1)
+        assert within.float().mean().item() == pytest.approx(measure.fraction_inside(x, r), rel=0.3)
+    assert 2000 * measure.fraction_inside(x, measure.neighbour_radius(x, 30)) == pytest.approx(30, rel=0.1)
 
 
 def test_all_candidates_with_a_window_compute_the_same():
-    data, window = span_cost.AttentionInputs(sample_locations("scattered", 2, 60)), span_cost.span_of_radius(0.3, 2)
+    data, window = measure.AttentionInputs(sample_locations("scattered", 2, 60)), measure.span_of_radius(0.3, 2)
     native, bias, truth = data.attend("native", window)(), data.bias(window)(), data.attend("reference", window)()
     for gradients in (native, bias):
         assert all(distance(a, b) < 1e-5 for a, b in zip(gradients, truth, strict=True))

@@ -5,7 +5,7 @@ import torch
 
 import fillin
 from fillin.data.images import Images
-from fillin.evaluate.image_completion import KINDS, Completing, asked, moved
+from fillin.evaluate.image_completion import OBSERVED, CompletionEvaluation, open_test_images
 from fillin_studies import get
 from fillin_studies.images import MODELS
 
@@ -15,7 +15,7 @@ def test_moving_an_image_changes_nothing_for_who_sees_displacements_alone(name):
     torch.manual_seed(0)
     options = {"network": "cnn", "depth": 2, "points_per_unit": 2.0} if name == "convcnp" else {}
     model = fillin.create(name, 2, 1, "small", **options).eval()
-    change = moved(Completing(model, "digits"))
+    change = CompletionEvaluation(model, "digits").shift_error()
     if model.equivariant:
         assert change < 1e-5
     else:
@@ -23,11 +23,11 @@ def test_moving_an_image_changes_nothing_for_who_sees_displacements_alone(name):
 
 
 def test_every_kind_of_question_asks_for_all_pixels_of_images_that_are_held_out():
-    for pattern in KINDS.values():
-        task = asked("digits", pattern).task(0)
+    for pattern in OBSERVED.values():
+        task = open_test_images("digits", pattern).task(0)
         assert task.xt.shape[1] == 64
         assert 0 < task.xc.shape[1] < 64
-    assert len(asked("digits", "top").images) < len(Images("digits").images)
+    assert len(open_test_images("digits", "top").images) < len(Images("digits").images)
 
 
 def test_the_images_of_a_folder_are_for_the_full_budget(tmp_path):

@@ -1,5 +1,4 @@
-"""The command line: `fillin COMMAND`. One file a command; each imports what it needs only once it runs, so that
-`--help` never waits for torch."""
+"""The command line, `fillin COMMAND`: one module per command, which imports torch only when it runs (fast --help)."""
 
 import argparse
 import os
@@ -12,18 +11,18 @@ from fillin.errors import FillinError
 
 _EXAMPLES = """\
 examples:
-  fillin fill river.csv              fill the blanks of a file, with error bars and a picture
-  fillin complete photo.png --scale 4    what is missing of a picture, or a larger one
-  fillin play                        a page in the browser to see it work
-  fillin models                      what there is
-  fillin models te-tnp               the options and sizes of one model
-  fillin train te-tnp --time 5m      train by a recipe
-  fillin evaluate runs/te-tnp        how good it is, beside how good one could be
-  fillin study te-scores             a comparison of the papers, with a report
-  fillin bench models cnp tnp-d      what they cost, in time and memory
-  fillin export curve curve.onnx     a model as a file for other programs
+  fillin fill river.csv                  fill missing values, with prediction intervals and a figure
+  fillin complete photo.png --scale 4    complete an image, or raise its resolution
+  fillin play                            interactive demonstration in the browser
+  fillin models                          list the models
+  fillin models te-tnp                   options and sizes of a model
+  fillin train te-tnp --time 5m          train a recipe
+  fillin evaluate runs/te-tnp            score a trained model against the best that is possible
+  fillin study te-scores                 reproduce a comparison of the papers, with a report
+  fillin bench models cnp tnp-d          time and memory of models
+  fillin export curve curve.onnx         export a model to ONNX
 
-fillin COMMAND --help says more.
+fillin COMMAND --help shows the options of a command.
 """
 _COMMANDS = (fill, complete, play, models, train, evaluate, study, bench, export)
 
@@ -31,7 +30,7 @@ _COMMANDS = (fill, complete, play, models, train, evaluate, study, bench, export
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="fillin",
-        description="Fill in what is missing, in curves, images, fields and tables, with honest uncertainty.",
+        description="Predict missing values in series, images, fields and tables, with calibrated uncertainty.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -44,20 +43,20 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code: 0 done, 2 a mistake in what was asked, 130 interrupted, 141 nobody listened."""
+    """Run one command and return its exit code: 0 success, 2 invalid input, 130 interrupted, 141 broken pipe."""
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         code = _run(argv)
-        sys.stdout.flush()  # or a broken pipe would show only at exit, as a traceback
+        sys.stdout.flush()  # otherwise a broken pipe shows at exit, as a traceback
         return code
     except FillinError as error:
-        print(f"fillin: {error}", file=sys.stderr)
+        print(f"fillin: {error.shell}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("fillin: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # the reader has left (`fillin models | head -1`); what is still buffered goes nowhere
+        # the reader is gone (`fillin models | head -1`): discard what is still buffered
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -68,11 +67,11 @@ def _run(argv: list[str]) -> int:
         arguments, rest = top.parse_known_args(argv)
         if rest and not hasattr(arguments, "settings"):
             top.error(f"unrecognized arguments: {' '.join(rest)}")
-    except SystemExit as stop:  # argparse has said what it had to say: help, the version, or what is wrong
+    except SystemExit as stop:  # argparse has printed help, the version or an error
         return stop.code if isinstance(stop.code, int) else 0
-    arguments.settings = rest  # of a recipe: only a command that takes one gets here with any
+    arguments.settings = rest  # settings of a recipe: other commands have stopped above if there are any
     arguments.command_line = ["fillin", *argv]
-    if arguments.run is None:  # a command with commands of its own, and none named
+    if arguments.run is None:  # a command with subcommands, and none given
         arguments.help()
     else:
         arguments.run(arguments)

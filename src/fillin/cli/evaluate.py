@@ -1,25 +1,30 @@
-"""`fillin evaluate`: how good a model is, beside how good one could be."""
+"""`fillin evaluate`: scores of a trained model, beside the best that is possible."""
 
 import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fillin.cli.options import check_writable, console, describe, describe_results, positive, write_json
+from fillin.errors import InputError
+
+if TYPE_CHECKING:
+    from fillin.evaluate.evaluation import Evaluation, ResultTable
 
 _EXAMPLES = """\
-  fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on others
+  fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on other functions
   fillin evaluate te-tnp-rbf                           pretrained weights, by name
-  fillin evaluate runs/te-tnp --batches 40             sooner, and with larger errors
+  fillin evaluate runs/te-tnp --batches 40             faster, with larger standard errors
   fillin evaluate runs/te-tnp --functions sawtooth "rbf * periodic" --shift 100
-  fillin evaluate my-model --function matern-5/2       a folder that fillin.save wrote
-  fillin evaluate runs/te-tnp --autoregressive         the joint likelihood too, target after target
+  fillin evaluate my-model --function matern-5/2       a folder written by fillin.save
+  fillin evaluate runs/te-tnp --autoregressive         the joint likelihood too, target by target
   fillin evaluate runs/te-tnp --json - | jq '.rows[0].scores.gap'
-  fillin evaluate runs/images-te-tnp --batches 20      images completed from parts of them
-  fillin evaluate runs/classify-digits                 a classifier: accuracy, calibration, mistakes, spans
-  fillin evaluate runs/fewshot-digits                  classes held out, beside the nearest centroid
+  fillin evaluate runs/images-te-tnp --batches 20      image completion from partly observed images
+  fillin evaluate runs/classify-digits                 a classifier: accuracy, calibration, confusion, windows
+  fillin evaluate runs/fewshot-digits                  held-out classes, beside the nearest centroid
 
-Settings: the training distribution, the same shifted, other functions, and fixed numbers of context points, on tasks
-that neither training nor validation has seen. Pictures go to RUN/evaluation; of a model with learned windows (span=)
-one shows those of every layer and head. What completes or names images is asked those for testing of its
-recipe, or of --source.
+Curves are evaluated on the training distribution, with shifted inputs, beyond the context, on other functions and with
+fixed numbers of context points, on tasks that neither training nor validation has seen. Images are the test images of
+the recipe, or of --source. Figures go to RUN/evaluation; one shows the learned windows (span=) of every layer and head.
 """
 
 
@@ -27,139 +32,89 @@ def add(commands) -> None:
     command = describe(
         commands, "evaluate", "score a run or a saved model against the best that is possible", _EXAMPLES
     )
+    command.add_argument("folder", metavar="RUN|NAME", help="run folder, folder of fillin.save, or pretrained weights")
+    command.add_argument("--function", metavar="F", help="function that a saved model was trained on (default: rbf)")
     command.add_argument(
-        "folder", metavar="RUN|NAME", help="a run folder, one that fillin.save wrote, or pretrained weights"
+        "--protocol", metavar="P", help="locations and numbers of points: tnp, te-tnp or sawtooth (default: tnp)"
     )
-    command.add_argument("--function", metavar="F", help="what a saved model learnt from (default: rbf)")
     command.add_argument(
-        "--protocol", metavar="P", help="tnp, te-tnp or sawtooth: its places and counts (default: tnp)"
+        "--functions", nargs="+", metavar="F", help="other functions (default: rbf, matern-5/2, periodic)"
     )
-    command.add_argument("--functions", nargs="+", metavar="F", help="others (default: rbf, matern-5/2, periodic)")
-    command.add_argument("--shift", type=float, default=4.0, metavar="D", help="how far to move inputs (4; 0: not)")
-    command.add_argument("--contexts", nargs="+", type=int, metavar="N", help="numbers of points (default: six)")
-    command.add_argument("--batches", type=int, default=160, metavar="N", help="batches of 4 tasks a setting (160)")
+    command.add_argument("--shift", type=float, default=4.0, metavar="D", help="shift of the inputs (4; 0: none)")
     command.add_argument(
-        "--limit",
-        type=int,
-        default=256,
-        metavar="N",
-        help="hyperparameters that the limit averages over (256; 0: none)",
+        "--contexts", nargs="+", type=int, metavar="N", help="numbers of context points (default: six)"
     )
+    command.add_argument("--batches", type=int, default=160, metavar="N", help="batches of 4 tasks per setting (160)")
+    limit_help = "hyperparameter settings that the limit averages over (256; 0: no limit)"
+    command.add_argument("--limit", type=int, default=256, metavar="N", help=limit_help)
     command.add_argument("--autoregressive", action="store_true", help="joint likelihood of a marginal model; slow")
     command.add_argument("--source", metavar="DIR", help="other images than the recipe's: digits, a folder, an archive")
-    command.add_argument("--seed", type=int, default=0, help="of the tasks (default: 0)")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads (default: as many as torch takes)")
-    command.add_argument("--json", metavar="FILE", help="write everything to FILE too; - prints it, without a table")
-    command.add_argument("--out", metavar="DIR", help="where pictures go (default: RUN/evaluation)")
+    command.add_argument("--seed", type=int, default=0, help="seed of the tasks (default: 0)")
+    command.add_argument("--threads", type=positive, metavar="N", help="threads (default: chosen by torch)")
+    command.add_argument("--json", metavar="FILE", help="write all scores to FILE too; - prints them instead of tables")
+    command.add_argument("--out", metavar="DIR", help="folder for figures (default: RUN/evaluation)")
     command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:
     import torch
 
-    from fillin.cli.evaluate_images import asked_of, run_on_images
-    from fillin.evaluate import measure, settings, subject
-    from fillin.runtime import progress, threads
+    from fillin.runtime import threads
 
-    if (images := asked_of(arguments.folder, arguments.source)) is not None:
-        run_on_images(arguments, images, folder_of(arguments))
-        return
-    about = subject(arguments.folder, arguments.function, arguments.protocol)
-    asked = settings(about, arguments.functions, arguments.shift, arguments.contexts)
-    folder = folder_of(arguments)
+    evaluation = _open(arguments)
+    folder = _make_folder(arguments)
     if arguments.json:
         check_writable(arguments.json)
-    stepwise = max(1, arguments.batches // 8) if arguments.autoregressive else 0
     number = arguments.threads or torch.get_num_threads()
-    total = len(asked) * max(1, arguments.batches)
-    with threads(number), progress("evaluate", total) as tick:
-        options = {"settings": arguments.limit, "autoregressive": stepwise, "tick": tick}
-        rows = measure(about.model, asked, arguments.batches, arguments.seed, **options)
-        from fillin.evaluate.figures import draw  # matplotlib is slow to come, and a mistake ends before it
-
-        pictures = draw(folder, about.model, asked, rows, arguments.seed)
+    with threads(number):
+        scores = evaluation.score(show_progress=True)
+        figures = [str(path) for path in evaluation.draw(folder, scores)]
     if arguments.json != "-":
-        _show(arguments.folder, about.model.kind, rows, pictures)
+        for table in evaluation.tables(arguments.folder, scores):
+            _print_table(table)
+        console().print("figures: " + " ".join(figures), highlight=False, soft_wrap=True)
     if arguments.json:
-        budget = {"threads": number, "batches": arguments.batches, "batch": asked[0].stream.batch}
-        budget |= {"settings": arguments.limit, "autoregressive": stepwise}
+        about, rows = evaluation.describe(), scores if isinstance(scores, list) else [scores]
+        budget = {"threads": number, **about["budget"]}
         content = describe_results("evaluate", rows, arguments.command_line, arguments.seed, budget)
-        config = {**about.model.config, "kind": about.model.kind}
-        write_json(
-            {**content, "model": config, "data": about.data, "pictures": [str(p) for p in pictures]}, arguments.json
-        )
+        model = {**evaluation.model.config, "kind": evaluation.model.kind}
+        write_json({**content, "model": model, "data": about["data"], "pictures": figures}, arguments.json)
 
 
-def folder_of(arguments: argparse.Namespace):
-    """Where pictures go, made before anything slow begins."""
-    from pathlib import Path
+def _open(arguments: argparse.Namespace) -> "Evaluation":
+    from fillin.evaluate.classification import open_classifier
+    from fillin.evaluate.curves import open_curves
+    from fillin.evaluate.image_completion import open_completion
 
-    from fillin.errors import InputError
-
-    folder = Path(arguments.folder)  # pretrained weights stay as they are
-    folder = (
-        Path(arguments.out)
-        if arguments.out
-        else (folder if folder.exists() else Path("out") / folder.name) / "evaluation"
+    folder, source, batches, seed = arguments.folder, arguments.source, arguments.batches, arguments.seed
+    curves: dict[str, Any] = {
+        name: getattr(arguments, name)
+        for name in ("function", "protocol", "functions", "shift", "contexts", "limit", "autoregressive")
+    }
+    return (
+        open_completion(folder, source, max(1, batches), seed)
+        or open_classifier(folder, source)
+        or open_curves(folder, **curves, batches=batches, seed=seed)
     )
+
+
+def _make_folder(arguments: argparse.Namespace) -> Path:
+    """Make the folder of the figures before anything slow begins. Nothing is written beside pretrained weights."""
+    run = Path(arguments.folder)
+    folder = Path(arguments.out or (run if run.exists() else Path("out") / run.name) / "evaluation")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot make the folder {folder} ({error.strerror}); name another with --out") from error
+        raise InputError(f"cannot make the folder {folder} ({error.strerror}); choose another with --out") from error
     return folder
 
 
-def _show(name: str, kind: str, rows, pictures) -> None:
-    out = console()
-    out.print(_table(f"{name}: each target on its own, {rows[0].scores.tasks} tasks a setting", rows))
-    if any(row.scores.joint for row in rows):
-        way = "each given those before it" if kind == "marginal" else kind
-        out.print(
-            _joint_table(f"{name}: all targets together, {way}, {rows[0].scores.joint.tasks} tasks a setting", rows)
-        )
-    out.print("pictures: " + " ".join(str(path) for path in pictures), highlight=False, soft_wrap=True)
-
-
-def _table(title: str, rows):
+def _print_table(table: "ResultTable") -> None:
     from rich.table import Table
 
-    from fillin.evaluate.report import three
-
-    caption = (
-        "In nats per target, ± one standard error. limit: exact inference, told only the prior of the hyperparameters; "
-        "known: told them; –: no closed form, or --limit is too small. gap: limit − log-likelihood. 50 %: targets in "
-        "the central 50 %. KS: distance of the PIT from uniform."
-    )
-    table = Table(title=title, caption=caption)
-    table.add_column("setting", no_wrap=True)
-    for column in ("log-likelihood", "limit", "gap", "known", "RMSE", "CRPS", "50 %", "80 %", "95 %", "KS"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        scores = row.scores
-        inside = [
-            "–" if scores.coverage is None else f"{100 * scores.coverage[level]:.1f}" for level in ("50", "80", "95")
-        ]
-        table.add_row(
-            row.label, *_likelihood(scores), three(scores.rmse), three(scores.crps), *inside, three(scores.ks)
-        )
-    return table
-
-
-def _joint_table(title: str, rows):
-    from rich.table import Table
-
-    table = Table(title=title)
-    table.add_column("setting", no_wrap=True)
-    for column in ("log-likelihood", "limit", "gap", "known"):
-        table.add_column(column, justify="right", no_wrap=True)
-    for row in rows:
-        table.add_row(row.label, *_likelihood(row.scores.joint))
-    return table
-
-
-def _likelihood(found) -> tuple[str, ...]:
-    from fillin.evaluate.report import three
-
-    gap = "–" if found.gap is None else f"{found.gap:.3f} ± {found.gap_error:.3f}"
-    value = f"{found.log_likelihood:.3f} ± {found.standard_error:.3f}"
-    return value, three(found.limit), gap, three(found.known)
+    view = Table(title=table.title or None, caption=table.caption or None)
+    for number, column in enumerate(table.columns):
+        view.add_column(column, justify="right" if number else "left", no_wrap=True)
+    for row in table.rows:
+        view.add_row(*row)
+    console().print(view)

@@ -1,4 +1,4 @@
-"""How good a model is: likelihood beside the limit, error, calibration, on tasks that nobody has seen.
+"""Evaluation of trained models on unseen tasks: likelihood beside its limit, error and calibration.
 
 >>> import fillin
 >>> from fillin.data import curves
@@ -7,7 +7,6 @@
 (4, ['10', '15', '20'])
 """
 
-from fillin.evaluate.report import Row, Setting, measure, settings, subject
 from fillin.evaluate.scores import Likelihood, Scores, evaluate
 
-__all__ = ["Likelihood", "Row", "Scores", "Setting", "evaluate", "measure", "settings", "subject"]
+__all__ = ["Likelihood", "Scores", "evaluate"]

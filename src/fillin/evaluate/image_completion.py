@@ -1,22 +1,28 @@
-"""What a trained model makes of each kind of question about images: how likely the truth is to it, whether it tells
-known pixels again, and whether moving an image changes anything."""
+"""Evaluation of image completion: likelihood by pattern of observed pixels, reconstruction, equivariance, figures."""
 
 import os
 import statistics
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any
 
 import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from torch import Tensor
 
-from fillin.data.images import Images
+from fillin.data import Task
+from fillin.data.images import Images, pixel_locations
 from fillin.errors import InputError
+from fillin.evaluate.evaluation import Evaluation, ResultTable, find_run, format_estimate, format_percent
 from fillin.evaluate.scores import evaluate
 from fillin.models import Process
+from fillin.plots import panels, save, style
 from fillin.pretrained import locate
-from fillin.train import open_run
+from fillin.runtime import progress
 
-KINDS = {  # titles, and patterns
+OBSERVED = {  # titles, and patterns of observed pixels
     "1 pixel in 20": "random 0.05",
     "1 in 5": "random 0.2",
     "1 in 2": "random 0.5",
@@ -26,19 +32,18 @@ KINDS = {  # titles, and patterns
     "half the resolution": "coarse 2",
     "a quarter of it": "coarse 4",
 }
-MOVED = 3  # pixels, down and to the right
-
-
-class Completing(NamedTuple):
-    """A model that completes images, and where these come from."""
-
-    model: Process
-    source: str
+SHIFT_PIXELS = 3  # down and to the right
+UPSCALING = 4  # of the completion at a higher resolution, per side
+FIGURE_SEED = 7
+_DRAWN = ("1 pixel in 20", "1 in 5", "upper half", "all but a block", "a quarter of it")
+_BATCH = 4
+_TARGETS_AT_ONCE = 1024
+FigureColumn = tuple[str, Task, tuple[int, int]]  # title, observed pixels, resolution of the completion
 
 
 @dataclass(frozen=True)
-class Kind:
-    """Scores of one kind of question, all pixels being asked for; `covered` is the share inside 95 % bands."""
+class PatternScores:
+    """Scores of one pattern over all pixels; `covered` is the coverage of 95 % intervals."""
 
     log_likelihood: float
     error: float
@@ -48,11 +53,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class CompletionScores:
-    """Means over the kinds, in nats per pixel of colours from −½ to ½; `context_rmse` is how far from known pixels it
-    is where they are, one in five being known, and `moved` the largest change where the image is moved."""
+    """Scores by pattern, and their means, in nats per pixel of colours from −½ to ½.
+
+    `context_rmse` is the error at observed pixels, one in five being observed; `moved` the largest change of a
+    predicted mean when the image is shifted by `SHIFT_PIXELS`.
+    """
 
     images: int
-    kinds: dict[str, Kind]
+    kinds: dict[str, PatternScores]
     log_likelihood: float
     standard_error: float
     rmse: float
@@ -60,59 +68,150 @@ class CompletionScores:
     moved: float
 
 
-def completing(folder: str | os.PathLike, source: str | None = None) -> Completing | None:
-    """The best model of a run on images, with those of its recipe or of another source; None where it is none."""
-    path = locate(folder)
-    if not (path / "recipe.yaml").exists() or (run := open_run(path)).recipe["data"]["name"] != "images":
+@dataclass(frozen=True)
+class CompletionEvaluation(Evaluation):
+    """A model that completes images, and the source of the images (`fillin.data.images.read_images`)."""
+
+    model: Process
+    source: str
+    batches: int = 160
+    seed: int = 0
+
+    def describe(self) -> dict[str, Any]:
+        return {"data": {"source": self.source}, "budget": {}}
+
+    def score(self, show_progress: bool = False) -> CompletionScores:
+        """Score every pattern on the same batches of held-out images."""
+        kinds = {}
+        with progress("evaluate", len(OBSERVED) * self.batches, show_progress) as tick:
+            for title, pattern in OBSERVED.items():
+                stream = open_test_images(self.source, pattern)
+                scores = evaluate(self.model, stream, self.batches, self.seed, settings=0, tick=tick)
+                covered = scores.coverage["95"] if scores.coverage else None
+                kinds[title] = PatternScores(scores.log_likelihood, scores.standard_error, scores.rmse, covered)
+        means = {
+            name: statistics.fmean(getattr(pattern, name) for pattern in kinds.values())
+            for name in ("log_likelihood", "error", "rmse")
+        }
+        return CompletionScores(
+            _BATCH * self.batches, kinds, means["log_likelihood"],
+            means["error"],  # an upper bound: all patterns are scored on the same images
+            means["rmse"], self.context_rmse(), self.shift_error(),
+        )  # fmt: skip
+
+    @torch.no_grad()
+    def context_rmse(self) -> float:
+        """Return the root mean square error at observed pixels, one in five being observed."""
+        stream = replace(open_test_images(self.source, "random 0.2"), seed=1)
+        squares = []
+        for step in range(self.batches):
+            task = stream.task(step)
+            squares.append((self.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean())
+        return float(torch.stack(squares).mean().sqrt())
+
+    @torch.no_grad()
+    def shift_error(self) -> float:
+        """Return the largest change of a predicted mean when all locations are shifted by whole pixels."""
+        stream = replace(open_test_images(self.source, "random 0.2"), seed=2)
+        task, shift = stream.task(0), SHIFT_PIXELS * 4 / max(stream.images.shape[:2])
+        mean = self.model(*task.inputs).mean
+        return float((mean - self.model(task.xc + shift, task.yc, task.xt + shift).mean).abs().max())
+
+    def draw(self, folder: Path, scores: CompletionScores) -> list[Path]:
+        return [draw_patterns({self.model.config["model"]: self.model}, self.source, folder / "completions.png")]
+
+    def tables(self, name: str, scores: CompletionScores) -> list[ResultTable]:
+        rows = [
+            (title, format_estimate(kind.log_likelihood, kind.error), f"{kind.rmse:.3f}", format_percent(kind.covered))
+            for title, kind in scores.kinds.items()
+        ]
+        rows.append(("mean", format_estimate(scores.log_likelihood, scores.standard_error), f"{scores.rmse:.3f}", ""))
+        caption = (
+            "Nats per pixel, ± one standard error, and RMSE of colours from −½ to ½; 95 %: coverage. RMSE at observed "
+            f"pixels, one in five: {scores.context_rmse:.3f}. Largest change of a mean when the image is shifted by "
+            f"{SHIFT_PIXELS} pixels: {scores.moved:.2g}."
+        )
+        title = f"{name}: {scores.images:,} images, all pixels predicted"
+        return [ResultTable(title, ("observed", "log-likelihood", "RMSE", "95 %"), rows, caption)]
+
+
+def open_completion(
+    folder: str | os.PathLike, source: str | None = None, batches: int = 160, seed: int = 0
+) -> CompletionEvaluation | None:
+    """Open the best model of a run on images, with the images of its recipe or of `source`; None for other folders."""
+    run = find_run(locate(folder))
+    if run is None or run.recipe["data"]["name"] != "images":
         return None
-    if not (path / "best").exists():
-        raise InputError(f"{path} has no weights yet; go on with: fillin train --resume {path}")
-    about = Completing(run.model().eval(), source or run.recipe["data"]["source"])
-    found = asked(about.source, "top").dim_y
-    if found != about.model.dim_y:
-        raise InputError(f"{about.source} has {found} colours; the model was made for {about.model.dim_y}")
-    return about
+    evaluation = CompletionEvaluation(run.model().eval(), source or run.recipe["data"]["source"], batches, seed)
+    colours = open_test_images(evaluation.source, "top").dim_y
+    if colours != evaluation.model.dim_y:
+        raise InputError(f"{evaluation.source} has {colours} colours, but the model has {evaluation.model.dim_y}")
+    return evaluation
 
 
-def asked(source: str, pattern: str) -> Images:
-    """All pixels of images that are held out, known as the pattern says; four of them a batch."""
-    return Images(source, pattern, targets=0, batch=4, part="test")
+def open_test_images(source: str, pattern: str) -> Images:
+    """Open the held-out images, observed as the pattern says, with all pixels as targets."""
+    return Images(source, pattern, targets=0, batch=_BATCH, part="test")
 
 
-def judge(
-    about: Completing, batches: int, seed: int = 0, tick: Callable[[], object] = lambda: None
-) -> CompletionScores:
-    """Every kind of question, on as many batches of four images."""
-    found = {}
-    for title, pattern in KINDS.items():
-        scores = evaluate(about.model, asked(about.source, pattern), batches, seed, settings=0, tick=tick)
-        covered = scores.coverage["95"] if scores.coverage else None
-        found[title] = Kind(scores.log_likelihood, scores.standard_error, scores.rmse, covered)
-    each = list(found.values())
-    error = statistics.fmean(kind.error for kind in each)  # at most: all kinds are asked about the same images
-    return CompletionScores(
-        4 * batches, found, statistics.fmean(kind.log_likelihood for kind in each),
-        error, statistics.fmean(kind.rmse for kind in each),
-        context(about, batches), moved(about),
-    )  # fmt: skip
+def draw_task(source: str, pattern: str, row: int = 0) -> Task:
+    """Draw one held-out image for a figure."""
+    return replace(open_test_images(source, pattern), seed=FIGURE_SEED).task(0).rows(slice(row, row + 1))
 
 
-@torch.no_grad()
-def context(about: Completing, batches: int) -> float:
-    """The root mean square by which known pixels are missed, one in five being known."""
-    stream = replace(asked(about.source, "random 0.2"), seed=1)
-    squares = []
-    for step in range(batches):
-        task = stream.task(step)
-        squares.append((about.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean())
-    return float(torch.stack(squares).mean().sqrt())
+def get_image_shape(source: str) -> tuple[int, int]:
+    height, width, _ = open_test_images(source, "top").images.shape
+    return height, width
+
+
+def draw_patterns(models: Mapping[str, Process], source: str, path: Path) -> Path:
+    """Draw completions from several patterns, and one at a higher resolution."""
+    h, w = get_image_shape(source)
+    columns = [(title, draw_task(source, OBSERVED[title]), (h, w)) for title in _DRAWN]
+    finer = (f"{UPSCALING * h} × {UPSCALING * w}", draw_task(source, "top"), (UPSCALING * h, UPSCALING * w))
+    return draw_completions(models, [*columns, finer], (h, w), path)
 
 
 @torch.no_grad()
-def moved(about: Completing) -> float:
-    """By how much answers change at most where the image is moved by whole pixels: known ones and asked ones alike."""
-    stream = replace(asked(about.source, "random 0.2"), seed=2)
-    task, step = stream.task(0), MOVED * 4 / max(stream.images.shape[:2])
-    here = about.model(*task.inputs).mean
-    there = about.model(task.xc + step, task.yc, task.xt + step).mean
-    return float((here - there).abs().max())
+def draw_completions(
+    models: Mapping[str, Process], columns: Sequence[FigureColumn], shape: tuple[int, int], path: Path
+) -> Path:
+    """Draw observed pixels in the first row, then mean and standard deviation of each model."""
+    with style():
+        figure, axes = panels(1 + 2 * len(models), len(columns), width=1.6 * len(columns), height=1.6)
+        for column, (title, task, resolution) in enumerate(columns):
+            locations = pixel_locations(*resolution, shape=shape)[None].split(_TARGETS_AT_ONCE, 1)
+            draw_observed(axes[0][column], task, shape)
+            axes[0][column].set_title(title)
+            for row, model in enumerate(models.values()):
+                predictions = [model(task.xc, task.yc, xt) for xt in locations]
+                mean, std = (
+                    torch.cat([getattr(part, name)[0] for part in predictions]).view(*resolution, -1)
+                    for name in ("mean", "stddev")
+                )
+                draw_colours(axes[1 + 2 * row][column], mean)
+                axes[2 + 2 * row][column].imshow(std.mean(-1).numpy(), cmap="magma", vmin=0, vmax=0.4)
+        label_rows(axes, ["observed", *(label for name in models for label in (name, "std"))])
+        return save(figure, path)
+
+
+def label_rows(axes: Any, labels: Sequence[str]) -> None:
+    """Label the rows of a figure of images, and remove all ticks."""
+    for panel in axes.flat:
+        panel.set(xticks=[], yticks=[])
+    for row, label in zip(axes, labels, strict=False):
+        row[0].set_ylabel(label)
+
+
+def draw_observed(axes: Axes, task: Task, shape: tuple[int, int]) -> None:
+    """Show the observed pixels; missing ones are light blue."""
+    h, w = shape
+    canvas = torch.tensor([0.75, 0.84, 0.95]).repeat(h, w, 1)
+    unit = 4 / max(h, w)
+    at = (task.xc[0] / unit + torch.tensor([h, w]) / 2 - 0.5).round().long()
+    canvas[at[:, 0].clamp(0, h - 1), at[:, 1].clamp(0, w - 1)] = (task.yc[0] + 0.5).clamp(0, 1).expand(-1, 3)
+    axes.imshow(canvas.numpy())
+
+
+def draw_colours(axes: Axes, values: Float[Tensor, "h w c"]) -> None:
+    axes.imshow((values + 0.5).clamp(0, 1).expand(-1, -1, 3).numpy())

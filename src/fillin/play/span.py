@@ -103,22 +103,21 @@ async def learn(learning: SpanLearningRequest, request: Request) -> SpanLearning
 
 
 def _locations(points: int, seed: int = 0) -> "Tensor":
-    from fillin.evaluate.span_cost import sample_locations
+    from fillin.measure import sample_locations
 
     return sample_locations("scattered", 2, points, seed)
 
 
 def _candidates(points: int, share: float, seed: int = 0) -> "dict[str, Workload]":
     """Forward and backward passes with the window in the kernel, with the window as a bias, and without it."""
-    from fillin.evaluate.span_cost import BIAS, FUSED, NATIVE, AttentionInputs, ball_radius, span_of_radius
+    from fillin.measure import BIAS, FUSED, NATIVE, AttentionInputs, ball_radius, span_of_radius
 
     inputs, window = AttentionInputs(_locations(points, seed), seed), span_of_radius(ball_radius(share, 2), 2)
     return {NATIVE: inputs.attend("native", window), BIAS: inputs.bias(window), FUSED: inputs.fused()}
 
 
 def _measure(span: SpanRequest, deadline: Deadline) -> SpanResponse:
-    from fillin.evaluate.span_cost import BIAS, FUSED, NATIVE, THRESHOLD, ball_radius, fraction_inside
-    from fillin.measure import measure_costs
+    from fillin.measure import BIAS, FUSED, NATIVE, THRESHOLD, ball_radius, fraction_inside, measure_costs
 
     _check_kernel()
     radius, all_pairs = ball_radius(span.share, 2), span.points**2
@@ -154,8 +153,7 @@ def _measure(span: SpanRequest, deadline: Deadline) -> SpanResponse:
 
 def _extrapolate(name: str, pairs: int, deadline: Deadline) -> "Cost":
     """Scale a small run up: time with the pairs, memory with the pairs if they are stored, else with the points."""
-    from fillin.evaluate.span_cost import BIAS, NATIVE
-    from fillin.measure import Cost, measure_costs
+    from fillin.measure import BIAS, NATIVE, Cost, measure_costs
 
     share = 0.2 if name == NATIVE else 0.02
     points = limits.MAX_BIAS_POINTS if name == BIAS else _SMALL_POINTS

@@ -1,5 +1,5 @@
-"""Weights that ship with fillin. Each is a folder: best/ (the model), recipe.yaml (how it was trained), card.md (on
-what, how long, how good, under which licence).
+"""Pretrained weights. Each is a folder with best/ (the model), recipe.yaml (its training) and card.md (data, training
+time, scores and licence).
 
 >>> "te-tnp-rbf" in names()
 True
@@ -7,6 +7,7 @@ True
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,26 +15,26 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """What there is."""
+    """Return the names of all pretrained weights."""
     return sorted(path.parent.name for path in FOLDER.glob("*/recipe.yaml"))
 
 
 def locate(folder: str | os.PathLike) -> Path:
-    """A folder as it is, or where the weights of that name are."""
+    """Return the path of a folder that exists, or of the pretrained weights of that name."""
     path = Path(folder)
     return FOLDER / str(folder) if not path.exists() and str(folder) in names() else path
 
 
 def about(name: str) -> dict[str, Any]:
-    """What the weights of that name are: of which model, for how many columns of x (None: any), learnt from what."""
+    """Describe pretrained weights: the model, the number of columns of x (None: any), the training data, the card."""
     folder = FOLDER / name
     config, card = json.loads((folder / "best" / "config.json").read_text()), (folder / "card.md").read_text()
-    learnt = card.partition("Learnt from ")[2].partition(".\n")[0].partition(", made as it trained")[0]
+    data = re.search(r"parameters\. (?:Trained on|Learnt from) (.*?)(?:, made as it trained.*)?\.\n", card)
     return {
         "weights": name,
         "model": config["model"],
         "dim_x": None if config["options"].get("radial") else config["dim_x"],
-        "learnt_from": learnt,
+        "learnt_from": data.group(1) if data else "",
         "megabytes": round((folder / "best" / "model.safetensors").stat().st_size / 1e6, 2),
         "card": card,
     }

@@ -12,8 +12,16 @@ import torch
 from fillin.attention import BACKENDS, MLP, RBF, DotProduct, Score
 from fillin.attention.dispatch import tabulate_terms
 from fillin.attention.problem import AttentionProblem
-from fillin.evaluate.span_cost import HEADS, NATIVE, AttentionInputs, ball_radius, sample_locations, span_of_radius
-from fillin.measure import Workload, fastest_times
+from fillin.measure import (
+    HEADS,
+    NATIVE,
+    AttentionInputs,
+    Workload,
+    ball_radius,
+    fastest_times,
+    sample_locations,
+    span_of_radius,
+)
 from fillin.runtime import Tick
 from fillin_studies.bench.span import SpanPlan
 

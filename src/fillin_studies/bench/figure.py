@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from fillin.evaluate.span_cost import BIAS, FUSED, NATIVE, REFERENCE
+from fillin.measure import BIAS, FUSED, NATIVE, REFERENCE
 from fillin.plots import AMBER, BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, panels, save, style
 from fillin_studies.bench.span import fit_exponent, least_megabytes
 

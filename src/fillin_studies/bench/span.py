@@ -1,6 +1,6 @@
 """Savings of a learned window: the kernel against PyTorch without a window, PyTorch with it as a bias, the reference.
 
-The workloads are those of `fillin.evaluate.span_cost`. The points are sorted beforehand, as every layer and step on the
+The workloads are those of `fillin.measure`. The points are sorted beforehand, as every layer and step on the
 same set shares the order; `GrowthRow.sorting` is what the sorting takes.
 """
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from fillin import measure
 from fillin.attention import MLP, DotProduct, attend
 from fillin.attention.kernel import load_library
 from fillin.attention.kernel.ops import sort_points
-from fillin.evaluate import span_cost
-from fillin.evaluate.span_cost import BIAS, CANDIDATES, FUSED, HARD, HEADS, NATIVE, REFERENCE, AttentionInputs
-from fillin.measure import Cost, count_ticks, measure_costs
+from fillin.measure import BIAS, CANDIDATES, FUSED, HARD, HEADS, NATIVE, REFERENCE, AttentionInputs, Cost
 from fillin.models import create
 from fillin.runtime import Tick
 from fillin_studies.bench.models import SCORE_SIZE, StepSize, to_megabytes
@@ -156,20 +155,20 @@ def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> l
 
 def _measure_case(case: WindowCase, plan: SpanPlan, seed: int, tick: Tick) -> SpanRow:
     x, radius = (
-        span_cost.sample_locations(case.layout, case.dim, case.points, seed),
-        span_cost.ball_radius(case.span, case.dim),
+        measure.sample_locations(case.layout, case.dim, case.points, seed),
+        measure.ball_radius(case.span, case.dim),
     )
-    inputs, window = AttentionInputs(x, seed), span_cost.span_of_radius(radius, case.dim)
+    inputs, window = AttentionInputs(x, seed), measure.span_of_radius(radius, case.dim)
     workloads = {
         NATIVE: inputs.attend("native", window),
-        HARD: inputs.attend("native", span_cost.span_of_radius(radius, case.dim, "hard")),
+        HARD: inputs.attend("native", measure.span_of_radius(radius, case.dim, "hard")),
         FUSED: inputs.fused(),
         BIAS: inputs.bias(window),
         REFERENCE: inputs.attend("reference", window),
     }
     candidates = {name: workloads[name] for name in select_candidates(case, plan)}
-    costs = measure_costs(candidates, plan.rounds, tick, plan.turn)
-    share, seconds = span_cost.fraction_inside(x, radius), costs[NATIVE].seconds
+    costs = measure.measure_costs(candidates, plan.rounds, tick, plan.turn)
+    share, seconds = measure.fraction_inside(x, radius), costs[NATIVE].seconds
     faster = {name: cost.seconds / seconds for name, cost in costs.items() if name != NATIVE}
     limit = 1 / faster[FUSED] / share if FUSED in faster else None
     figures = {name: ReportedCost.of(cost) for name, cost in costs.items()}
@@ -182,12 +181,12 @@ def measure_growth(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> 
 
 
 def _measure_growth(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> GrowthRow:
-    workloads, locations = {}, {n: span_cost.sample_locations("scattered", dim, n, seed) for n in plan.growth}
+    workloads, locations = {}, {n: measure.sample_locations("scattered", dim, n, seed) for n in plan.growth}
     for n, x in locations.items():
-        window = span_cost.span_of_radius(span_cost.neighbour_radius(x, plan.neighbours), dim)
+        window = measure.span_of_radius(measure.neighbour_radius(x, plan.neighbours), dim)
         workloads[f"{n}"] = AttentionInputs(x, seed).attend("native", window)
         workloads[f"sort {n}"] = lambda x=x: sort_points(x)
-    costs = measure_costs(workloads, plan.rounds, tick, plan.turn)
+    costs = measure.measure_costs(workloads, plan.rounds, tick, plan.turn)
     figures = [ReportedCost.of(costs[f"{n}"]) for n in plan.growth]
     sorting = [1e3 * costs[f"sort {n}"].seconds for n in plan.growth]
     exponent = fit_exponent(plan.growth, [f.milliseconds for f in figures])
@@ -198,7 +197,7 @@ def _measure_growth(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> GrowthRo
 
 def least_megabytes(points: int) -> float:
     """Return the size of the output and of the gradients to q, k and v, which every run allocates."""
-    return 4 * HEADS * span_cost.HEAD_DIM * 4 * points / 1e6
+    return 4 * HEADS * measure.HEAD_DIM * 4 * points / 1e6
 
 
 def fit_exponent(sizes, values) -> float:
@@ -217,13 +216,13 @@ def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None, s
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         score = DotProduct() + MLP(HEADS, 2, hidden=(32, 32))
-    inputs = AttentionInputs(span_cost.sample_locations("scattered", 2, plan.function, seed), seed)
-    window = span_cost.span_of_radius(span_cost.ball_radius(share, 2), 2)
+    inputs = AttentionInputs(measure.sample_locations("scattered", 2, plan.function, seed), seed)
+    window = measure.span_of_radius(measure.ball_radius(share, 2), 2)
     workloads = {
         "table": inputs.attend("native", window, score),
         "pairs": inputs.attend("reference", window, score, tolerance=0.0),
     }
-    costs = measure_costs(workloads, plan.rounds, tick, plan.turn)
+    costs = measure.measure_costs(workloads, plan.rounds, tick, plan.turn)
     table, pairs = costs["table"], costs["pairs"]
     less_memory = None if pairs.bytes is None or not table.bytes else pairs.bytes / table.bytes
     with torch.no_grad():
@@ -244,11 +243,11 @@ def measure_large(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> l
 def _measure_large(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> LargeRow:
     context, targets = plan.large
     random = torch.Generator().manual_seed(seed)
-    xc = span_cost.sample_locations("scattered", dim, context, seed)
+    xc = measure.sample_locations("scattered", dim, context, seed)
     xt = torch.rand(1, targets, dim, generator=random)
     yc = torch.sin(9 * xc.sum(-1, keepdim=True)) + 0.1 * torch.randn(1, context, 1, generator=random)
     sigma = float(
-        span_cost.span_of_radius(span_cost.neighbour_radius(xc, plan.neighbours), dim).log_sigma.detach().exp().mean()
+        measure.span_of_radius(measure.neighbour_radius(xc, plan.neighbours), dim).log_sigma.detach().exp().mean()
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -263,7 +262,7 @@ def _measure_large(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> LargeRow:
     def fill() -> object:
         return model(xc, yc, xt).mean
 
-    costs = measure_costs({"step": step, "fill": fill}, plan.rounds, tick)
+    costs = measure.measure_costs({"step": step, "fill": fill}, plan.rounds, tick)
     return LargeRow(
         dim, context, targets, plan.neighbours, ReportedCost.of(costs["step"]), ReportedCost.of(costs["fill"])
     )
@@ -278,8 +277,8 @@ def kernel_lanes() -> int | None:
 def count_part_ticks(plan: SpanPlan) -> dict[str, int]:
     """Return how often each of the parts here ticks."""
     return {
-        "table": sum(count_ticks(len(select_candidates(case, plan)), plan.rounds) for case in plan.cases),
-        "growth": 3 * count_ticks(2 * len(plan.growth), plan.rounds),
-        "function": count_ticks(2, plan.rounds),
-        "large": 2 * count_ticks(2, plan.rounds),
+        "table": sum(measure.count_ticks(len(select_candidates(case, plan)), plan.rounds) for case in plan.cases),
+        "growth": 3 * measure.count_ticks(2 * len(plan.growth), plan.rounds),
+        "function": measure.count_ticks(2, plan.rounds),
+        "large": 2 * measure.count_ticks(2, plan.rounds),
     }

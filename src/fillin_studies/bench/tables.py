@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from fillin.evaluate.span_cost import BIAS, FUSED, HARD, HEADS, NATIVE, REFERENCE
+from fillin.measure import BIAS, FUSED, HARD, HEADS, NATIVE, REFERENCE
 
 NONE = "–"  # not measured
 

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from fillin.evaluate.span_cost import BIAS, FUSED, HARD, NATIVE
-from fillin.measure import count_ticks
+from fillin.measure import BIAS, FUSED, HARD, NATIVE, count_ticks
 from fillin.runtime import Tick
 from fillin_studies.bench import crossover, span
 from fillin_studies.bench.crossover import CrossoverRow

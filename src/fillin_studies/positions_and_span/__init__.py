@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fillin.data.images import LabelledImages
-from fillin.evaluate.classification import Classified, judge
+from fillin.evaluate.classification import ClassifierEvaluation
 from fillin.models import PixelClassifier
 from fillin.train.recipe import Recipe
 from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy
@@ -71,7 +71,7 @@ class PositionStudy(TrainingStudy):
     def measure(self, model: PixelClassifier, recipe: Recipe, quick: bool) -> dict[str, Any]:
         """Measure accuracy, spans and, for some variants of the first seed, time and memory."""
         stream = LabelledImages(recipe["data"]["source"], part="test")
-        scores = judge(Classified(model, stream), most=0 if quick else _MAX_TEST_IMAGES, batch=32)
+        scores = ClassifierEvaluation(model, stream, max_images=0 if quick else _MAX_TEST_IMAGES, batch=32).score()
         height, width, _ = stream.images.shape
         result: dict[str, Any] = {
             "images": scores.images, "accuracy": scores.accuracy, "accuracy_error": scores.accuracy_error,
