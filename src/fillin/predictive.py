@@ -15,8 +15,8 @@ from scipy.special import ndtr
 from fillin.errors import InputError, InputTypeError
 from fillin.warp import Warp
 
-LARGEST = 1e300  # beyond it a value overflows float64 arithmetic
-MOST_CLASSES = 100  # of a column of a table that are told apart; the rarer ones are one
+MAX_MAGNITUDE = 1e300  # beyond it a value overflows float64 arithmetic
+MAX_CLASSES = 100  # of a column of a table; rarer ones share one code
 _RARE_WEIGHT = 0.01  # components below it do not count towards mean and standard deviation
 _SEARCH_STDS = 40  # a quantile lies within so many standard deviations of a component
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)

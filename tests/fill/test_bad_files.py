@@ -43,18 +43,18 @@ def test_a_clear_error_and_nothing_written(case, refused):
     refused(*CASES[case])
 
 
-def told(words, capsys) -> str:
+def error_of(words, capsys) -> str:
     assert main(["fill", *map(str, words)]) == 2
     return capsys.readouterr().err
 
 
 def test_a_folder_no_file_and_another_kind(tmp_path, capsys):
-    assert "is a folder; name a file in it" in told([tmp_path], capsys)
-    assert "there is no file" in told([tmp_path / "none.csv"], capsys)
+    assert "is a folder; name a file in it" in error_of([tmp_path], capsys)
+    assert "there is no file" in error_of([tmp_path / "none.csv"], capsys)
     (tmp_path / "data.xlsx").write_bytes(b"PK")
-    assert "ends in .csv" in told([tmp_path / "data.xlsx"], capsys)
+    assert "ends in .csv" in error_of([tmp_path / "data.xlsx"], capsys)
     (tmp_path / "data.parquet").write_bytes(b"PAR1, or not")
-    assert "not a readable Parquet file" in told([tmp_path / "data.parquet"], capsys)
+    assert "not a readable Parquet file" in error_of([tmp_path / "data.parquet"], capsys)
 
 
 def test_no_permission(tmp_path, capsys, monkeypatch):
@@ -68,5 +68,5 @@ def test_no_permission(tmp_path, capsys, monkeypatch):
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr(type(path), "read_bytes", refuse)
-    assert "cannot read" in (said := told([path], capsys))
-    assert "Permission denied; check its permissions" in said
+    assert "cannot read" in (printed := error_of([path], capsys))
+    assert "Permission denied; check its permissions" in printed

@@ -16,7 +16,7 @@ FRAMES = {
         pd.DataFrame({"t": [1, 2, 3], "y": ["1", "<2", "3"]}),
         r"row 1, column 'y': '<2' is not a number; .*: na=\['<2'\]$",
     ),
-    "a blank place": (
+    "a missing location": (
         pd.DataFrame({"t": [1, None, 3], "y": [1, 1, None]}),
         "row 1, column 't': missing.* with x=; if the rows have no order, pass kind='table'$",
     ),
@@ -27,7 +27,7 @@ FRAMES = {
         pd.DataFrame({"t": [1, 2, 3], "y": [1.0, np.inf, None]}),
         "the frame, row 1, column 'y': inf is not finite",
     ),
-    "new places and no order": (
+    "new rows and no order": (
         pd.DataFrame({"t": [1, 3, 2], "y": [1.0, 2.0, None]}),
         "looks like.*in row 2.*kind='series', x='t';",
         {"every": 1},
@@ -52,12 +52,12 @@ FRAMES = {
         pd.DataFrame({"t": ["2024-01-01"] * 2 + ["2024-01-02"] * 2, "y": [1, None, 2, 3], "a b": list("pqpq")}),
         "tells them apart: by='a b'; .*pass kind='series'$",
     ),
-    "most rows of one place": (
+    "most rows at one location": (
         pd.DataFrame({"t": [1, 1, 1, 2], "y": [1, None, 2, 3]}),
         "apart: by='COLUMN'; .*with x=; average",
         {"x": "t"},
     ),
-    "all blank": (
+    "all missing": (
         pd.DataFrame({"t": [1, 2], "y": [None, None], "z": [1, 2]}, dtype=float),
         "others with y=$",
         {"y": "y"},
@@ -96,9 +96,9 @@ FRAMES = {
 @pytest.mark.usefixtures("unchecked")
 def test_frames(case):
     frame, message, *options = FRAMES[case]
-    with pytest.raises(FillinError, match=message) as told:
+    with pytest.raises(FillinError, match=message) as caught:
         fillin.fill(frame, **(options[0] if options else {}))
-    assert "--" not in str(told.value)
+    assert "--" not in str(caught.value)
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -1,4 +1,4 @@
-"""Options that do not fit the table, and places that are none: an error that names them, and nothing written."""
+"""Options that do not fit the table, and bad locations: an error that names them, and nothing written."""
 
 import re
 
@@ -74,8 +74,8 @@ def test_a_clear_error_and_nothing_written(case, refused):
 
 
 AT = {
-    "another kind of place": ("date\n1\n2\n", "column 'date' must have dates"),
-    "a blank": ("date,k\n2024-01-05,1\n,2\n", "at.csv, line 3, column 'date': missing"),
+    "another kind of location": ("date\n1\n2\n", "column 'date' must have dates"),
+    "a missing location": ("date,k\n2024-01-05,1\n,2\n", "at.csv, line 3, column 'date': missing"),
     "no such column": ("when,k\n2024-01-05,1\n2024-01-06,1\n", "unknown column of at.csv 'date'"),
     "mixed formats": ("date,k\n2024-01-05,1\n2024-01-06,1\n07.01.2024,1\n", "at.csv, line 4, column 'date'"),
     "a zone": ("date,k\n2024-01-05T00:00Z,1\n", "one has a time zone and the other has none"),
@@ -83,15 +83,15 @@ AT = {
 
 
 @pytest.mark.parametrize("case", AT)
-def test_places_that_are_none(case, fill, tmp_path):
+def test_new_rows_that_cannot_be_read(case, fill, tmp_path):
     content, message = AT[case]
     (tmp_path / "at.csv").write_text(content)
     ran = fill(SERIES, "--at", str(tmp_path / "at.csv"))
     assert ran.code == 2
-    assert re.search(message, ran.wrong), ran.wrong
+    assert re.search(message, ran.stderr), ran.stderr
 
 
-def test_a_group_that_nothing_is_known_of(fill, tmp_path):
+def test_a_group_that_is_not_observed(fill, tmp_path):
     (tmp_path / "at.csv").write_text("t,who\n5,a\n6,z\n")
     ran = fill("t,y,who\n1,1,a\n2,,a\n", "--by", "who", "--at", str(tmp_path / "at.csv"))
-    assert "at.csv, line 3, column 'who': data.csv has no group 'z'" in ran.wrong
+    assert "at.csv, line 3, column 'who': data.csv has no group 'z'" in ran.stderr

@@ -31,7 +31,7 @@ CASES = {
         "data.csv, line 2: 'degC' look like units",
     ),
     "all missing": ("date,y\n2024-01-01,\n2024-01-02,NA\n", [], "column 'y' is missing in all 2 rows.*--y"),
-    "new places and no order": (
+    "new rows and no order": (
         TABLE,
         ["--every", "1"],
         r"looks like a table.*'x' breaks in line 4.*new rows.*--as series --x x",
@@ -67,13 +67,13 @@ CASES = {
         [],
         "data.csv, line 3, column 'date': missing.*remove the row",
     ),
-    "a blank line of cells": (
+    "a line of empty cells": (
         "t,y\n1,5\n,\n3,5\n",
         [],
         "data.csv, line 3, column 't': missing, and a row without a location",
     ),
-    "a blank place beside values that rise": ("t,y\n1,5\n,6\n3,7\n", [], "data.csv, line 3, column 't': missing"),
-    "a word among places": ("t,y\n1,5\nx2,\n3,5\n4,5\n", [], "line 3, column 't': 'x2' is not a number"),
+    "a missing location beside values that rise": ("t,y\n1,5\n,6\n3,7\n", [], "data.csv, line 3, column 't': missing"),
+    "a word among locations": ("t,y\n1,5\nx2,\n3,5\n4,5\n", [], "line 3, column 't': 'x2' is not a number"),
     "NaN in x": ("x,y\n1,1\nNaN,2\n3,\n", ["--x", "x"], "data.csv, line 3, column 'x': missing"),
     "infinity in x": ("x,y\n1,1\ninf,2\n3,\n", ["--x", "x"], "line 3, column 'x': 'inf' is not finite"),
     "all of x missing": ("x,y\n,1\n,2\n,\n", ["--x", "x"], "column 'x' is missing in every row"),
@@ -87,7 +87,7 @@ CASES = {
         [],
         r"data.csv, line 3, column 'y': -1e\+301 is beyond 1e\+300",
     ),
-    "places without room": ("t,y\n-1e308,5\n2,\n1e308,4\n", [], "data.csv, line 2, column 't': .*other units"),
+    "locations that overflow": ("t,y\n-1e308,5\n2,\n1e308,4\n", [], "data.csv, line 2, column 't': .*other units"),
     "text in y alone": ("t,y\n1,5\n2,x\n3,7\n", [], "line 3, column 'y': 'x' is not a number"),
     "infinity in y": ("t,y\n1,5\n2,inf\n3,\n", [], "line 3, column 'y': 'inf' is not finite"),
     "thousands": ('t,y\n1,"1,000.5"\n2,3\n3,\n', [], "line 2, column 'y': '1,000.5' is not a number"),
@@ -111,7 +111,7 @@ CASES = {
         [],
         "data.csv, line 3, column 'date': the same location as in line 2: 4 rows have only 2 locations.*join.*--by",
     ),
-    "most rows of one year, told": (
+    "most rows of one year, declared": (
         "year,y\n2024,1\n2024,2\n2024,\n2024,3\n",
         ["--x", "year", "--as", "series"],
         "data.csv, line 3, column 'year': the same location as in line 2: 4 rows have only 1 location\\.",
@@ -121,7 +121,7 @@ CASES = {
         ["--by", "w"],
         "data.csv, line 4, column 'date': the same location as in line 2",
     ),
-    "new places in two columns": (
+    "new rows in two columns": (
         "date,time,y\n2024-01-01,00:00,1\n2024-01-01,12:00,\n2024-01-02,00:00,3\n",
         ["--every", "6h"],
         "'date' and 'time' are one time in two columns.*join them",

@@ -20,9 +20,9 @@ pytest_plugins = ["support.fill_command"]
 
 def test_frames_of_every_kind_give_the_same(small_filler, fill):
     frame = waves()
-    wanted = fillin.fill(frame, model=small_filler)
+    expected = fillin.fill(frame, model=small_filler)
     text = fill(csv(frame)).frame
-    np.testing.assert_allclose(text["y_filled"], wanted["y_filled"], rtol=1e-3)
+    np.testing.assert_allclose(text["y_filled"], expected["y_filled"], rtol=1e-3)
     lazy = pl.DataFrame(frame).with_columns(pl.col("y").fill_nan(None))
     polars = fillin.fill(lazy, model=small_filler)
     assert isinstance(polars, pl.DataFrame)
@@ -30,8 +30,8 @@ def test_frames_of_every_kind_give_the_same(small_filler, fill):
     arrow = fillin.fill(pa.table(lazy.to_arrow()), model=small_filler)
     assert isinstance(arrow, pa.Table)
     for other in (polars.to_pandas(), arrow.to_pandas()):
-        pd.testing.assert_frame_equal(other, wanted)
-    pd.testing.assert_frame_equal(wanted[["x", "y"]], frame)
+        pd.testing.assert_frame_equal(other, expected)
+    pd.testing.assert_frame_equal(expected[["x", "y"]], frame)
 
 
 def test_an_index_is_a_column_too(small_filler):
@@ -39,22 +39,22 @@ def test_an_index_is_a_column_too(small_filler):
     series = pd.DataFrame(
         {"y": frame["y"].to_numpy()}, pd.date_range("2024-01-01", periods=40, freq="h", tz="Europe/Rome")
     )
-    found = fillin.fill(series, every="30min", until="2024-01-03", model=small_filler)
-    assert found.index.tz == series.index.tz
-    assert found.index.name is None
-    assert found.index.is_monotonic_increasing
-    assert len(found) == 97
-    pd.testing.assert_series_equal(found.loc[series.index, "y"], series["y"], check_freq=False)
-    assert found["y_filled"].notna().all()
+    result = fillin.fill(series, every="30min", until="2024-01-03", model=small_filler)
+    assert result.index.tz == series.index.tz
+    assert result.index.name is None
+    assert result.index.is_monotonic_increasing
+    assert len(result) == 97
+    pd.testing.assert_series_equal(result.loc[series.index, "y"], series["y"], check_freq=False)
+    assert result["y_filled"].notna().all()
 
 
 def test_periods_are_times(small_filler):
     months = pd.period_range("2024-01", periods=4, freq="M")
     frame = pd.DataFrame({"y": [1.0, None, 3.0, 2.0]}, months)
-    found = fillin.fill(frame, model=small_filler)
-    pd.testing.assert_index_equal(found.index, months)
+    result = fillin.fill(frame, model=small_filler)
+    pd.testing.assert_index_equal(result.index, months)
     begin = fillin.fill(frame.set_axis(months.to_timestamp()), model=small_filler)
-    pd.testing.assert_frame_equal(found.reset_index(drop=True), begin.reset_index(drop=True))
+    pd.testing.assert_frame_equal(result.reset_index(drop=True), begin.reset_index(drop=True))
     column = frame.rename_axis("month").reset_index()
     longer = fillin.fill(column, every="1mo", until="2024-06", model=small_filler)
     assert longer["month"].tolist() == pd.period_range("2024-01", periods=6, freq="M").tolist()
@@ -73,11 +73,11 @@ def test_new_rows_keep_the_types_of_polars(small_filler):
             "who": ["a", "a", "a"],
         }
     )
-    found = fillin.fill(frame, y="y", by="who", every="12h", model=small_filler)
-    assert found.schema["t"] == frame.schema["t"]
-    assert found.schema["n"] == pl.Int64
-    assert found["n"].to_list() == [1, None, 2, None, 3]
-    assert found["who"].to_list() == ["a"] * 5
+    result = fillin.fill(frame, y="y", by="who", every="12h", model=small_filler)
+    assert result.schema["t"] == frame.schema["t"]
+    assert result.schema["n"] == pl.Int64
+    assert result["n"].to_list() == [1, None, 2, None, 3]
+    assert result["who"].to_list() == ["a"] * 5
     halves = fillin.fill(frame.select(x=pl.col("n"), y=pl.col("y")), every=0.5, model=small_filler)
     assert halves["x"].to_list() == [1, 1.5, 2, 2.5, 3]
 
@@ -89,8 +89,8 @@ def test_parquet_in_parquet_out(tmp_path, small_filler, capsys):
     before = path.read_bytes()
     assert main(["fill", str(path), "--y", "y", "--model", str(small_filler)]) == 0
     assert path.read_bytes() == before
-    found = pd.read_parquet(tmp_path / "data.filled.parquet")
-    pd.testing.assert_frame_equal(found[["y", "k"]], frame.set_index("t"), check_freq=False)
-    assert list(found.columns) == ["y", "k", *(f"y_{part}" for part in PARTS)]
+    result = pd.read_parquet(tmp_path / "data.filled.parquet")
+    pd.testing.assert_frame_equal(result[["y", "k"]], frame.set_index("t"), check_freq=False)
+    assert list(result.columns) == ["y", "k", *(f"y_{part}" for part in PARTS)]
     assert pq.read_schema(tmp_path / "data.filled.parquet").field("k").type == pa.int64()
     assert (tmp_path / "data.filled.png").exists()

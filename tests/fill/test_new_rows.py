@@ -1,4 +1,4 @@
-"""New places: steps by the calendar and by the wall, places of another file, and times written as they came."""
+"""New rows: steps by the calendar and the wall clock, locations of another file, and dates written as they came."""
 
 from datetime import datetime
 from zoneinfo import ZoneInfo
@@ -14,26 +14,28 @@ pytest_plugins = ["support.fill_command"]
 
 def test_steps_between_and_beyond(fill):
     ran = fill("t,y,z\n0,1,a\n2,,b\n4,3,c\n", "--every", "1", "--until", "6")
-    found = ran.frame
-    assert found["t"].tolist() == [0, 1, 2, 3, 4, 5, 6]
-    assert found["z"].isna().tolist() == [False, True, False, True, False, True, True]
-    assert found["y_filled"].notna().all()
-    assert (found["y_std"] == 0).tolist() == [True, False, False, False, True, False, False]
-    assert "new rows: 4" in ran.said
+    result = ran.frame
+    assert result["t"].tolist() == [0, 1, 2, 3, 4, 5, 6]
+    assert result["z"].isna().tolist() == [False, True, False, True, False, True, True]
+    assert result["y_filled"].notna().all()
+    assert (result["y_std"] == 0).tolist() == [True, False, False, False, True, False, False]
+    assert "new rows: 4" in ran.stdout
     falling = fill("t,y\n4,1\n2,2\n0,3\n", "--every", "1", name="falling.csv").frame
     assert falling["t"].tolist() == [4, 3, 2, 1, 0]
 
 
 def test_a_step_that_meets_what_is_there_but_for_rounding_adds_nothing(fill):
     months = "".join(f"{1949 + i / 12:.8f},{i}\n" for i in range(40))
-    found = fill("time,y\n" + months, "--every", "0.08333333", "--until", "1953").frame
-    assert len(found) == 49
-    assert np.diff(found["time"]).min() > 0.08
+    result = fill("time,y\n" + months, "--every", "0.08333333", "--until", "1953").frame
+    assert len(result) == 49
+    assert np.diff(result["time"]).min() > 0.08
 
 
 def test_months_go_by_the_calendar(fill):
-    found = fill("t,y\n2024-01-31,1\n2024-03-31,\n2024-05-31,2\n", "--every", "1mo", "--until", "2024-07-31").frame
-    assert found["t"].tolist() == [f"2024-{d}" for d in ("01-31", "02-29", "03-31", "04-30", "05-31", "06-30", "07-31")]
+    result = fill("t,y\n2024-01-31,1\n2024-03-31,\n2024-05-31,2\n", "--every", "1mo", "--until", "2024-07-31").frame
+    assert result["t"].tolist() == [
+        f"2024-{d}" for d in ("01-31", "02-29", "03-31", "04-30", "05-31", "06-30", "07-31")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -51,9 +53,9 @@ def test_months_go_by_the_calendar(fill):
     ],
 )
 def test_times_are_written_as_they_came(fill, first, second, step, between):
-    found = fill(f"date,y\n{first},1\n{second},3\n", "--every", step)
-    assert found.code == 0, found.wrong
-    assert [line.split(",")[0] for line in found.path.read_text().splitlines()] == ["date", first, between, second]
+    result = fill(f"date,y\n{first},1\n{second},3\n", "--every", step)
+    assert result.code == 0, result.stderr
+    assert [line.split(",")[0] for line in result.path.read_text().splitlines()] == ["date", first, between, second]
 
 
 def test_offsets_that_differ_are_instants(fill):
@@ -61,13 +63,13 @@ def test_offsets_that_differ_are_instants(fill):
     times = pd.date_range("2024-03-31", periods=6, freq="h", tz="Europe/Berlin")
     values = [1, None, 2, None, 3, 1]
     ran = fill(pd.DataFrame({"t": times, "y": values}).to_csv(index=False))
-    found, plain = ran.frame, pd.DataFrame({"t": times.tz_convert("UTC"), "y": values})
-    assert found["t"].tolist() == [str(time) for time in times]
+    result, plain = ran.frame, pd.DataFrame({"t": times.tz_convert("UTC"), "y": values})
+    assert result["t"].tolist() == [str(time) for time in times]
     straight = fill(plain.to_csv(index=False), name="utc.csv").frame
-    np.testing.assert_allclose(found["y_filled"], straight["y_filled"])
-    assert "UTC" not in ran.said
+    np.testing.assert_allclose(result["y_filled"], straight["y_filled"])
+    assert "UTC" not in ran.stdout
     ran = fill(pd.DataFrame({"t": times, "y": values}).to_csv(index=False), "--every", "30min", "--force")
-    assert "t has dates with several UTC offsets: new ones are written in UTC" in ran.said
+    assert "t has dates with several UTC offsets: new ones are written in UTC" in ran.stdout
     assert ran.frame["t"][:5].tolist() == [
         "2024-03-31 00:00:00+01:00", "2024-03-30 23:30:00+00:00", "2024-03-31 01:00:00+01:00",
         "2024-03-31 00:30:00+00:00", "2024-03-31 03:00:00+02:00",
@@ -84,11 +86,11 @@ def test_days_of_a_zone_with_summer_time_go_by_the_wall():
     assert clock.to_text(ticks)[0].endswith("12:00:00") == clock.to_text(ticks)[1].endswith("12:00:00")
 
 
-def test_places_of_another_file(fill, tmp_path):
-    places = tmp_path / "places.csv"
-    places.write_text("who,t\na,5\na,2\nb,7\n")
-    found = fill("t,y,who\n1,1,a\n2,3,a\n1,2,b\n3,5,b\n", "--by", "who", "--at", str(places)).frame
-    assert list(zip(found["who"], found["t"], strict=True)) == [
+def test_locations_of_another_file(fill, tmp_path):
+    locations = tmp_path / "locations.csv"
+    locations.write_text("who,t\na,5\na,2\nb,7\n")
+    result = fill("t,y,who\n1,1,a\n2,3,a\n1,2,b\n3,5,b\n", "--by", "who", "--at", str(locations)).frame
+    assert list(zip(result["who"], result["t"], strict=True)) == [
         ("a", 1),
         ("a", 2),
         ("a", 5),
@@ -96,6 +98,6 @@ def test_places_of_another_file(fill, tmp_path):
         ("b", 3),
         ("b", 7),
     ]
-    places.write_text("when\n5\n")
-    found = fill("t,y\n1,1\n2,3\n", "--at", str(places), "--force").frame
-    assert found["t"].tolist() == [1, 2, 5]
+    locations.write_text("when\n5\n")
+    result = fill("t,y\n1,1\n2,3\n", "--at", str(locations), "--force").frame
+    assert result["t"].tolist() == [1, 2, 5]

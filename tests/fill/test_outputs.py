@@ -32,8 +32,8 @@ def test_no_permission_to_write(tmp_path, fill, monkeypatch):
     monkeypatch.setattr(io, "sync", refuse)
     ran = fill(SERIES)
     assert ran.code == 2
-    assert "cannot write" in ran.wrong
-    assert "Permission denied; name another place with -o" in ran.wrong
+    assert "cannot write" in ran.stderr
+    assert "Permission denied; name another place with -o" in ran.stderr
     assert os.listdir(tmp_path) == ["data.csv"]
 
 
@@ -43,7 +43,7 @@ def test_nothing_is_replaced_without_leave(fill, tmp_path):
         kept.write_text("mine")
         ran = fill(SERIES, "--report", picture=True)
         assert ran.code == 2
-        assert f"{name} exists; replace it with --force" in ran.wrong
+        assert f"{name} exists; replace it with --force" in ran.stderr
         assert kept.read_text() == "mine"
         kept.unlink()
     (tmp_path / "data.filled.csv").write_text("mine")
@@ -71,7 +71,7 @@ def test_what_another_run_writes_meanwhile_is_kept(fill, tmp_path, monkeypatch, 
     monkeypatch.setattr(io, "sync", another_run)
     ran = fill(SERIES)
     assert ran.code == 2
-    assert "was meanwhile written by another run and is kept; replace it with --force" in ran.wrong
+    assert "was meanwhile written by another run and is kept; replace it with --force" in ran.stderr
     assert out.read_text() == "theirs"
     assert sorted(os.listdir(tmp_path)) == ["data.csv", out.name]
     assert fill(SERIES, "--force").code == 0
@@ -108,6 +108,6 @@ def test_the_input_is_never_the_output(fill, tmp_path):
     for way in (tmp_path / "data.csv", tmp_path / "link.csv"):
         ran = fill(SERIES, "-o", str(way), "--force")
         assert ran.code == 2
-        assert "is the input, which is never overwritten" in ran.wrong
+        assert "is the input, which is never overwritten" in ran.stderr
     (tmp_path / "folder.csv").mkdir()
-    assert "is a folder" in fill(SERIES, "-o", str(tmp_path / "folder.csv"), "--force").wrong
+    assert "is a folder" in fill(SERIES, "-o", str(tmp_path / "folder.csv"), "--force").stderr

@@ -45,7 +45,7 @@ LAYOUTS = {
 def test_every_byte_is_kept_and_four_columns_are_added(layout, fill):
     content = LAYOUTS[layout]
     ran = fill(content)
-    assert ran.code == 0, ran.wrong
+    assert ran.code == 0, ran.stderr
     before = content if isinstance(content, bytes) else content.encode()
     after = ran.path.read_bytes()
     encoding = "latin-1" if layout == "Latin-1" else "utf-8"
@@ -77,19 +77,19 @@ def test_every_byte_is_kept_and_four_columns_are_added(layout, fill):
 
 
 def test_it_says_what_it_saw(fill):
-    said = fill("rownames,time,value\n1,1959,3\n2,1960,\n3,1961,4\n").said
+    said = fill("rownames,time,value\n1,1959,3\n2,1960,\n3,1961,4\n").stdout
     assert "data.csv: a series over time (numbers, 1959 … 1961), 3 rows; to fill: value (1 missing)" in said
     assert "data.filled.csv" in said
-    said = fill("n,date,a,b,c\n3,2024-01-01,1,,x\n2,2024-01-02,,,y\n1,2024-01-03,3,4,z\n", "--force").said
+    said = fill("n,date,a,b,c\n3,2024-01-01,1,,x\n2,2024-01-02,,,y\n1,2024-01-03,3,4,z\n", "--force").stdout
     assert "over date (dates, 2024-01-01 … 2024-01-03)" in said
     assert "a (1 missing), b (2 missing)" in said
-    said = fill("t,y,who\n1,1,a\n1,,b\n2,,a\n2,3,b\n", "--by", "who", "--force").said
+    said = fill("t,y,who\n1,1,a\n1,,b\n2,,a\n2,3,b\n", "--by", "who", "--force").stdout
     assert "2 groups by who" in said
 
 
 def test_a_group_without_values_stays_blank_and_is_told(fill):
     ran = fill("t,y,who\n1,1,a\n2,,a\n1,,b\n2,,b\n", "--by", "who")
-    assert "no value of y of b is observed" in ran.said
+    assert "no value of y of b is observed" in ran.stdout
     assert ran.frame["y_filled"].isna().tolist() == [False, False, True, True]
 
 
@@ -105,7 +105,7 @@ def test_a_number_may_mean_a_blank(fill, small_filler):
 def test_nothing_missing_says_so_and_does_nothing(fill):
     ran = fill("t,y\n1,2\n2,3\n")
     assert ran.code == 0
-    assert "nothing is missing" in ran.said
+    assert "nothing is missing" in ran.stdout
     assert not ran.path.exists()
     frame = pd.DataFrame({"t": [1, 2], "y": [2.0, 3.0]})
     pd.testing.assert_frame_equal(fillin.fill(frame), frame)
@@ -148,6 +148,6 @@ def test_without_the_extra_it_says_what_to_install(monkeypatch, fill):
     monkeypatch.setitem(sys.modules, "pandas", None)
     ran = fill("t,y\n1,2\n2,\n")
     assert ran.code == 2
-    assert "pip install 'fillin[fill]'" in ran.wrong
+    assert "pip install 'fillin[fill]'" in ran.stderr
     with pytest.raises(InputError, match="fillin\\[fill\\]"):
         fillin.fill(pl.DataFrame({"x": ["a"], "y": [1.0]}))

@@ -1,4 +1,4 @@
-"""Tables that cannot be filled: an error with place and remedy, or a sensible result; and nothing half-written."""
+"""Tables that cannot be filled: an error with location and remedy, or a sensible result; and nothing half-written."""
 
 import os
 import re
@@ -26,9 +26,9 @@ def test_nothing_missing_and_nothing_known(fill_table, tmp_path):
         "a,b\n1,\n": "b: no value is observed, left missing.*nothing can be filled: nothing was done",
         "a,b\n,\n,\n": "a, b: no value is observed, left missing.*nothing can be filled",
     }.items():
-        code, said, out = fill_table(content, "--as", "table")
-        assert code == 0, said
-        assert re.search(words, said, re.DOTALL)
+        code, printed, out = fill_table(content, "--as", "table")
+        assert code == 0, printed
+        assert re.search(words, printed, re.DOTALL)
         assert out is None
     assert os.listdir(tmp_path) == ["data.csv"]
 
@@ -40,17 +40,17 @@ def test_ten_thousand_categories(monkeypatch):
     town[:2000] = "town 7"
     town[random.permutation(len(town))[:50]] = None
     table = pd.DataFrame({"town": town, "x": random.normal(size=len(town))})
-    found = fillin.fill(table, kind="table")
-    assert found["town_filled"].isin(found["town"]).all()
-    assert found["town_probability"].between(0, 1).all()
+    result = fillin.fill(table, kind="table")
+    assert result["town_filled"].isin(result["town"]).all()
+    assert result["town_probability"].between(0, 1).all()
     with pytest.raises(FillinError, match=r"column 'town' has (10,000|9,99\d) classes, and at most 100.*y='town'"):
         fillin.fill(table, target="town")
 
 
 def test_planning_a_table_does_not_wait_for_torch():
-    code = "import sys, fillin.filling.table.plan as plan; print('torch' in sys.modules, plan.MOST_CLASSES)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert said.split() == ["False", "100"]
+    code = "import sys, fillin.filling.table.plan as plan; print('torch' in sys.modules, plan.MAX_CLASSES)"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.split() == ["False", "100"]
 
 
 @pytest.mark.usefixtures("unchecked")
@@ -98,23 +98,23 @@ BAD = {
 @pytest.mark.parametrize("case", BAD)
 def test_a_clear_error_and_nothing_written(case, fill_table, tmp_path):
     content, words, message = BAD[case]
-    code, said, _ = fill_table(content, *words)
-    assert code == 2, said
-    assert re.search(message, said), said
-    assert len(said.strip().splitlines()) == 1
+    code, printed, _ = fill_table(content, *words)
+    assert code == 2, printed
+    assert re.search(message, printed), printed
+    assert len(printed.strip().splitlines()) == 1
     assert os.listdir(tmp_path) == ["data.csv"]
 
 
 def test_nothing_is_replaced_without_leave(fill_table, tmp_path, monkeypatch):
     (tmp_path / "data.filled.csv").write_text("mine")
     monkeypatch.setattr(learn, "tell", None)  # it is known before anything slow begins
-    code, said, out = fill_table(TABLE)
+    code, printed, out = fill_table(TABLE)
     assert code == 2
-    assert "data.filled.csv exists; replace it with --force" in said
+    assert "data.filled.csv exists; replace it with --force" in printed
     assert out == b"mine"
-    code, said, _ = fill_table(TABLE, "-o", "data.csv")
+    code, printed, _ = fill_table(TABLE, "-o", "data.csv")
     assert code == 2
-    assert "is the input, which is never overwritten" in said
+    assert "is the input, which is never overwritten" in printed
 
 
 def test_killed_by_an_error_nothing_is_written(fill_table, tmp_path, monkeypatch):
@@ -124,7 +124,7 @@ def test_killed_by_an_error_nothing_is_written(fill_table, tmp_path, monkeypatch
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(io, "sync", refuse)
-    code, said, _ = fill_table(TABLE)
+    code, printed, _ = fill_table(TABLE)
     assert code == 2
-    assert "cannot write" in said
+    assert "cannot write" in printed
     assert os.listdir(tmp_path) == ["data.csv"]

@@ -1,4 +1,4 @@
-"""What is a table, and what its columns are: as they look, and as it is said."""
+"""Tables and the kinds of their columns: as detected, and as declared."""
 
 import re
 
@@ -15,9 +15,9 @@ pytestmark = pytest.mark.usefixtures("quick_tables")
 
 
 def test_a_table_is_known_by_itself(fill_table):
-    code, said, out = fill_table(unordered())
-    assert code == 0, said
-    assert re.search("no column contains dates.*read as a table. .*name it: --as series --x COLUMN", said)
+    code, printed, out = fill_table(unordered())
+    assert code == 0, printed
+    assert re.search("no column contains dates.*read as a table. .*name it: --as series --x COLUMN", printed)
     assert out is not None
     assert fill_table("t,y\n1,1\n3,\n2,2\n5,3\n", "--force")[0] == 0
     with pytest.warns(FillinWarning, match=r"'t' breaks in row 2\).*kind='series', x='t'"):
@@ -26,13 +26,13 @@ def test_a_table_is_known_by_itself(fill_table):
 
 def test_an_index_stays():
     frame = unordered().set_index(pd.Index([f"row {i}" for i in range(30)], name="who"))
-    found = fillin.fill(frame, kind="table")
-    assert found.index.equals(frame.index)
+    result = fillin.fill(frame, kind="table")
+    assert result.index.equals(frame.index)
     shuffled = unordered().set_index(pd.Index(np.random.default_rng(1).permutation(30)))
-    found, plain = (fillin.fill(table, kind="table") for table in (shuffled, unordered()))
-    assert found.index.equals(shuffled.index)
-    assert np.array_equal(found["a_filled"], plain["a_filled"])  # a name of a row tells nothing
-    assert list(found.columns[:3]) == ["a", "b", "c"]
+    result, plain = (fillin.fill(table, kind="table") for table in (shuffled, unordered()))
+    assert result.index.equals(shuffled.index)
+    assert np.array_equal(result["a_filled"], plain["a_filled"])  # a name of a row tells nothing
+    assert list(result.columns[:3]) == ["a", "b", "c"]
 
 
 def test_numbers_of_rows_and_names_are_not_read(fill_table):
@@ -40,10 +40,10 @@ def test_numbers_of_rows_and_names_are_not_read(fill_table):
     table.insert(0, "PassengerId", np.arange(1, 31))
     table["name"] = [f"Mr {i}" for i in range(30)]
     table.loc[3, "name"] = None
-    code, said, out = fill_table(table)
-    assert code == 0, said
-    assert "PassengerId only numbers the rows: not used" in said
-    assert "name has 29 distinct words in 29 rows: read as names, not used, and its missing values are left" in said
+    code, printed, out = fill_table(table)
+    assert code == 0, printed
+    assert "PassengerId only numbers the rows: not used" in printed
+    assert "name has 29 distinct words in 29 rows: read as names, not used, and its missing values are left" in printed
     assert b"name_filled" not in out
     again = table.assign(name=table["name"].fillna("x")[::-1].to_numpy(), PassengerId=np.arange(30))
     left = fillin.fill(again, kind="table")
@@ -69,15 +69,15 @@ def test_a_filtered_frame_is_a_table():
     table = unordered(60)
     some = table[table["b"] > table["b"].median()]
     assert some.index.is_monotonic_increasing
-    found = fillin.fill(some)
-    assert found.index.equals(some.index)
-    assert not [name for name in found.columns if name.startswith("index")]
-    line, why, *_ = found.attrs["fillin"]
+    result = fillin.fill(some)
+    assert result.index.equals(some.index)
+    assert not [name for name in result.columns if name.startswith("index")]
+    line, why, *_ = result.attrs["fillin"]
     assert re.match(r"the frame: a table: \d\d rows, 3 columns \(2 numbers, 1 class\)", line)
     assert "'index' only identifies the rows, and no other column contains dates" in why
     assert why.endswith("kind='series', x='index'")
     renumbered = fillin.fill(some.reset_index(drop=True))
-    assert np.array_equal(found["a_filled"], renumbered["a_filled"])
+    assert np.array_equal(result["a_filled"], renumbered["a_filled"])
 
 
 def test_an_index_that_may_be_years_is_doubted():
@@ -90,34 +90,34 @@ def test_an_index_that_may_be_years_is_doubted():
 @pytest.mark.parametrize("index", [
     pd.date_range("2024-01-01", periods=30), pd.Index(np.arange(30) / 4), pd.Index(np.arange(1, 61, 2), name="depth"),
 ])  # fmt: skip
-def test_times_halves_and_names_make_an_index_a_place(index):
+def test_times_halves_and_names_make_an_index_a_location(index):
     model = fillin.create("filler", size="small", layers=1, width=16, heads=2, hidden=16)
-    found = fillin.fill(unordered().set_index(index), model=model)
-    assert found.attrs["fillin"][0].startswith(f"the frame: a series over {index.name or 'index'} (")
+    result = fillin.fill(unordered().set_index(index), model=model)
+    assert result.attrs["fillin"][0].startswith(f"the frame: a series over {index.name or 'index'} (")
 
 
-def test_an_index_is_a_place_where_it_is_said_or_nothing_else_is_there():
+def test_an_index_is_a_location_where_declared_or_nothing_else_is_there():
     model = fillin.create("filler", size="small", layers=1, width=16, heads=2, hidden=16)
     table = unordered(60)[["a", "b"]]
     some = table[table["b"] > 0]
-    said = fillin.fill(some, kind="series", x="index", model=model)
+    declared = fillin.fill(some, kind="series", x="index", model=model)
     alone = fillin.fill(some[["a"]], model=model)
-    assert said.attrs["fillin"][0].startswith("the frame: a series over index (numbers, ")
-    assert np.array_equal(said["a_filled"], alone["a_filled"])
+    assert declared.attrs["fillin"][0].startswith("the frame: a series over index (numbers, ")
+    assert np.array_equal(declared["a_filled"], alone["a_filled"])
 
 
 @pytest.mark.parametrize("name", ["", "Unnamed: 0", "id", "PassengerId"])
-def test_an_index_that_was_saved_is_no_place(fill_table, name):
+def test_an_index_that_was_saved_is_no_location(fill_table, name):
     table = unordered(60)
     some = table[table["b"] > table["b"].median()]
-    code, said, out = fill_table(some.to_csv(index_label=name))
-    assert code == 0, said
-    assert f"'{name}' only identifies the rows" in said
-    assert f"{name} only identifies the rows: not used (--number" in said
+    code, printed, out = fill_table(some.to_csv(index_label=name))
+    assert code == 0, printed
+    assert f"'{name}' only identifies the rows" in printed
+    assert f"{name} only identifies the rows: not used (--number" in printed
     assert b"c_probability" in out
 
 
-def test_an_index_that_pandas_keeps_in_parquet_is_no_place(tmp_path, capsys):
+def test_an_index_that_pandas_keeps_in_parquet_is_no_location(tmp_path, capsys):
     from fillin.cli import main
 
     table = unordered(60)
@@ -126,7 +126,7 @@ def test_an_index_that_pandas_keeps_in_parquet_is_no_place(tmp_path, capsys):
     assert "'__index_level_0__' only identifies the rows" in capsys.readouterr().out
 
 
-# Kinds that are said
+# Declared kinds
 
 
 def codes(n: int = 60) -> pd.DataFrame:
@@ -135,7 +135,7 @@ def codes(n: int = 60) -> pd.DataFrame:
     return table.drop(columns="c")
 
 
-def test_codes_are_classes_where_it_is_said(fill_table):
+def test_codes_are_classes_where_declared(fill_table):
     table = codes()
     with pytest.warns(FillinWarning, match=r"stage has few distinct values.*as a number;.*pass classes=\['stage'\]"):
         number = fillin.fill(table, target="stage")
@@ -143,22 +143,22 @@ def test_codes_are_classes_where_it_is_said(fill_table):
         f"stage_{ending}" for ending in ("filled", "std", "low", "high")
     }
     for options in ({"target": "stage"}, {"y": "stage"}):
-        found = fillin.fill(table, classes="stage", **options)
-        assert set(found.columns) - set(table.columns) == {"stage_filled", "stage_probability"}
-        assert found["stage_filled"].dtype == table["stage"].dtype
-        assert set(found["stage_filled"]) == {0.0, 2.0}
-        assert found["stage_probability"].between(1 / 3, 1).all()
+        result = fillin.fill(table, classes="stage", **options)
+        assert set(result.columns) - set(table.columns) == {"stage_filled", "stage_probability"}
+        assert result["stage_filled"].dtype == table["stage"].dtype
+        assert set(result["stage_filled"]) == {0.0, 2.0}
+        assert result["stage_probability"].between(1 / 3, 1).all()
         words = fillin.fill(table.assign(stage=table["stage"].map({0.0: "0", 2.0: "2"})), classes="stage", **options)
-        assert np.array_equal(words["stage_probability"], found["stage_probability"])
-    code, said, _ = fill_table(table, "--target", "stage", "--class", "stage")
-    assert code == 0, said
-    assert "(2 numbers, 1 class)" in said
+        assert np.array_equal(words["stage_probability"], result["stage_probability"])
+    code, printed, _ = fill_table(table, "--target", "stage", "--class", "stage")
+    assert code == 0, printed
+    assert "(2 numbers, 1 class)" in printed
     assert set(pd.read_csv("data.filled.csv", dtype=str)["stage_filled"]) == {"0.0", "2.0"}  # as they are written
 
 
 def test_one_number_is_one_class_however_it_is_written(fill_table):
-    code, said, _ = fill_table("a,k\n1,1\n3,1.0\n2,2\n5,01\n4,\n", "--class", "k")
-    assert code == 0, said
+    code, printed, _ = fill_table("a,k\n1,1\n3,1.0\n2,2\n5,01\n4,\n", "--class", "k")
+    assert code == 0, printed
     assert set(pd.read_csv("data.filled.csv", dtype=str)["k_filled"]) == {"1", "2"}
 
 
@@ -173,7 +173,7 @@ def test_categories_are_classes_unless_they_are_numbers():
 
 def test_what_is_said_to_be_numbers_or_classes_is_read():
     table = unordered().assign(id=np.random.default_rng(0).permutation(30) + 7, name=[f"Mr {i}" for i in range(30)])
-    plain, read, named = (fillin.fill(table, **said) for said in ({}, {"numbers": "id"}, {"classes": "name"}))
+    plain, read, named = (fillin.fill(table, **options) for options in ({}, {"numbers": "id"}, {"classes": "name"}))
     assert "id only identifies the rows: not used (numbers=['id'] uses it)" in plain.attrs["fillin"]
     assert any("names, not used (classes=['name'] uses it)" in note for note in plain.attrs["fillin"])
     assert not any(note.startswith("id ") for note in read.attrs["fillin"])
@@ -181,7 +181,7 @@ def test_what_is_said_to_be_numbers_or_classes_is_read():
     assert not plain["a_filled"].equals(named["a_filled"])
 
 
-SAID = {
+DECLARED = {
     "no such class": ({"classes": ["bb"]}, "unknown column of the frame 'bb'; did you mean 'b'"),
     "no such number": ({"numbers": "cc"}, "unknown column of the frame 'cc'; did you mean 'c'"),
     "both": ({"classes": "a", "numbers": ["a", "b"]}, "column 'a' is in both classes and numbers; leave one out"),
@@ -198,9 +198,9 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("case", SAID)
+@pytest.mark.parametrize("case", DECLARED)
 def test_what_is_said_wrongly(case):
-    options, message = SAID[case]
+    options, message = DECLARED[case]
     with pytest.raises(FillinError, match=message):
         fillin.fill(unordered(), **options)
 
@@ -221,8 +221,8 @@ def test_nothing_is_filled_beyond_bounds(fill_table):
         held["b_filled"], free["b_filled"], rtol=1e-5
     )  # a bound that is far away changes nothing
     np.testing.assert_allclose(held["b_std"], free["b_std"], rtol=1e-5)
-    code, said, _ = fill_table(table, "--bounds", "a=-0.1:0.1")
-    assert code == 0, said
+    code, printed, _ = fill_table(table, "--bounds", "a=-0.1:0.1")
+    assert code == 0, printed
     np.testing.assert_allclose(pd.read_csv("data.filled.csv")["a_high"], held["a_high"], atol=1e-3)
 
 
@@ -248,17 +248,17 @@ DAYS = pd.Series(pd.date_range("2021-03-01", periods=40))
 
 
 @pytest.mark.parametrize(
-    ("order", "said"),
+    ("order", "reason"),
     [
         ({"sample": np.arange(1, 41)}, "'sample' only identifies the rows"),
         ({"sown": DAYS.mask(DAYS.index == 7)}, "'sown' is missing in some rows"),
         ({"sown": DAYS.dt.floor("5D")}, "'sown' is missing in some rows, or repeats"),
     ],
 )
-def test_where_classes_are_missing_what_hardly_orders_the_rows_makes_no_series(order, said, fill_table):
-    code, line, out = fill_table(with_classes(order))
-    assert code == 0, line
-    assert said in line
+def test_where_classes_are_missing_what_hardly_orders_the_rows_makes_no_series(order, reason, fill_table):
+    code, printed, out = fill_table(with_classes(order))
+    assert code == 0, printed
+    assert reason in printed
     assert out is not None
     assert b"soil_filled" in out
 

@@ -52,8 +52,8 @@ def test_dates_beside_times_of_day_are_one_time(fill, order):
     when = pd.date_range("2024-01-01", periods=48, freq="6h")
     apart = pd.DataFrame({"date": when.strftime("%Y-%m-%d"), "time": when.strftime("%H:%M"), "y": frame["y"]})
     ran = fill(csv(apart[order]))
-    assert "date and time are read together, as one time" in ran.said
-    assert "2024-01-01 … 2024-01-12 18:00:00" in ran.said
+    assert "date and time are read together, as one time" in ran.stdout
+    assert "2024-01-01 … 2024-01-12 18:00:00" in ran.stdout
     whole = fill(csv(pd.DataFrame({"when": when, "y": frame["y"]})), name="whole.csv").frame
     parts = [f"y_{part}" for part in PARTS]
     pd.testing.assert_frame_equal(ran.frame[parts], whole[parts])
@@ -80,8 +80,8 @@ def test_nanoseconds_are_as_far_apart_as_they_are(fill, small_filler):
 
 def test_a_few_rows_of_one_place_are_told(fill):
     ran = fill("date,y\n2024-01-01,1\n2024-01-01,2\n2024-01-02,\n2024-01-03,3\n")
-    assert "2 rows share their location with another row: read as repeated measurements" in ran.said
-    assert "share" not in fill("date,y\n2024-01-01,1\n2024-01-02,\n2024-01-03,3\n", "--force").said
+    assert "2 rows share their location with another row: read as repeated measurements" in ran.stdout
+    assert "share" not in fill("date,y\n2024-01-01,1\n2024-01-02,\n2024-01-03,3\n", "--force").stdout
 
 
 def test_a_coordinate_goes_round(fill):

@@ -1,4 +1,4 @@
-"""What tests of `fillin fill` share: a small model in a folder, files, and the command."""
+"""Fixtures of tests of `fillin fill`: a small model in a folder, files, and the command."""
 
 import os
 import re
@@ -13,15 +13,15 @@ import fillin
 from fillin.cli import main
 
 
-class Ran(NamedTuple):
+class CommandResult(NamedTuple):
     code: int
-    said: str
-    wrong: str
+    stdout: str
+    stderr: str
     path: Path  # of the output
 
     @property
     def frame(self) -> pd.DataFrame:
-        assert self.code == 0, self.wrong
+        assert self.code == 0, self.stderr
         return pd.read_csv(self.path)
 
 
@@ -39,29 +39,29 @@ def small_filler(tmp_path_factory) -> Path:
 def fill(tmp_path, small_filler, capsys):
     """fill(content, *words): write the content to a file, fill it; what came out."""
 
-    def run(content: str | bytes, *words: str, name: str = "data.csv", picture: bool = False) -> Ran:
+    def run(content: str | bytes, *words: str, name: str = "data.csv", picture: bool = False) -> CommandResult:
         path = tmp_path / name
         raw = content if isinstance(content, bytes) else content.encode()
         path.write_bytes(raw)
         code = main(["fill", str(path), "--model", str(small_filler), *([] if picture else ["--no-picture"]), *words])
         captured = capsys.readouterr()
         assert path.read_bytes() == raw, "the input was touched"
-        return Ran(code, captured.out, captured.err, path.with_name(f"{path.stem}.filled{path.suffix}"))
+        return CommandResult(code, captured.out, captured.err, path.with_name(f"{path.stem}.filled{path.suffix}"))
 
     return run
 
 
 @pytest.fixture
 def refused(fill, tmp_path, monkeypatch):
-    """refused(content, words, message): one line of error that says so, and the folder as it was."""
+    """refused(content, words, message): one line of error that matches, and nothing written."""
 
     def run(content: str | bytes, words: list[str], message: str) -> None:
         monkeypatch.chdir(tmp_path)
         ran = fill(content, *words)
-        assert ran.code == 2, ran.said
-        assert re.search(message, ran.wrong), ran.wrong
-        assert "Traceback" not in ran.wrong
-        assert len(ran.wrong.strip().splitlines()) == 1
+        assert ran.code == 2, ran.stdout
+        assert re.search(message, ran.stderr), ran.stderr
+        assert "Traceback" not in ran.stderr
+        assert len(ran.stderr.strip().splitlines()) == 1
         assert os.listdir(tmp_path) == ["data.csv"]
 
     return run

@@ -1,4 +1,4 @@
-"""Tables without an order, with blanks, for tests."""
+"""Tables without an order, with missing values, for tests."""
 
 from datetime import date, timedelta
 
@@ -9,8 +9,8 @@ NUMBERS, CLASSES = ["filled", "std", "low", "high"], ["filled", "probability"]
 FOUR = [f"a_{ending}" for ending in NUMBERS]
 
 
-def mixed(n: int = 40, blanks: int = 4) -> pd.DataFrame:
-    """Two numbers, a class, a boolean and a date that hang together; blanks in all."""
+def mixed(n: int = 40, n_missing: int = 4) -> pd.DataFrame:
+    """Two numbers, a class, a boolean and a date that depend on each other; missing values in all."""
     random = np.random.default_rng(0)
     a = random.normal(size=n)
     frame = pd.DataFrame({
@@ -18,8 +18,8 @@ def mixed(n: int = 40, blanks: int = 4) -> pd.DataFrame:
         "yes": pd.Series(a > 0, dtype=object), "day": [date(2020, 1, 1) + timedelta(days=round(100 * v)) for v in a],
     })  # fmt: skip
     frame["day"] = pd.to_datetime(frame["day"])
-    for place, column in enumerate(frame.columns):
-        frame.loc[random.permutation(n)[: blanks + place], column] = None
+    for j, column in enumerate(frame.columns):
+        frame.loc[random.permutation(n)[: n_missing + j], column] = None
     return frame
 
 

@@ -1,4 +1,4 @@
-"""What tests of `fillin fill` of tables share: networks that are trained for a moment, and the command."""
+"""Fixtures of tests of `fillin fill` of tables: networks that train for a moment, and the command."""
 
 import pandas as pd
 import pytest
@@ -16,7 +16,7 @@ def quick_tables(monkeypatch):
 
 @pytest.fixture
 def fill_table(tmp_path, capsys, monkeypatch, quick_tables):
-    """fill_table(content, *words): write a file, fill it; the code, what was said, and the output (None: none)."""
+    """fill_table(content, *words): write a file, fill it; the exit code, printed text and output (None: none)."""
     monkeypatch.chdir(tmp_path)
 
     def run(content: str | bytes | pd.DataFrame, *words: str, picture: bool = False):
@@ -25,8 +25,8 @@ def fill_table(tmp_path, capsys, monkeypatch, quick_tables):
         path, out = tmp_path / "data.csv", tmp_path / "data.filled.csv"
         path.write_bytes(raw)
         code = main(["fill", "data.csv", *([] if picture else ["--no-picture"]), *words])
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         assert path.read_bytes() == raw, "the input was touched"
-        return code, said.out + said.err, out.read_bytes() if out.exists() else None
+        return code, printed.out + printed.err, out.read_bytes() if out.exists() else None
 
     return run

@@ -57,8 +57,8 @@ def encoded(data, kinds=None) -> tuple[Schema, np.ndarray]:
     return schema, schema.encode(data)
 
 
-def same(got, wanted):
-    np.testing.assert_array_equal(got, wanted)  # NaN is NaN, and codes and days are exact
+def same(got, expected):
+    np.testing.assert_array_equal(got, expected)  # NaN is NaN, and codes and days are exact
 
 
 @pytest.mark.parametrize("frame", FRAMES)
@@ -138,14 +138,14 @@ def test_numbers_dates_and_truths_may_come_as_text_later():
 
 
 @pytest.mark.parametrize("frame", [pandas.DataFrame, polars.DataFrame, pyarrow.table])
-def test_columns_are_found_by_name_and_those_of_arrays_by_place(frame):
+def test_columns_are_found_by_name_and_those_of_arrays_by_position(frame):
     schema = Schema.infer(frame({"a": [1.0, 2.0], "b": [3.0, 4.0]}))
-    wanted = [[1, 3], [2, 4]]
-    same(schema.encode(frame({"b": [3.0, 4.0], "extra": ["inf", "x"], "a": [1.0, 2.0]})), wanted)
-    same(schema.encode(np.array(wanted, dtype=np.float32)), wanted)
-    same(schema.encode(np.array(wanted)), wanted)
-    same(Schema.infer(np.array(wanted)).encode(frame({"a": [1.0, 2.0], "b": [3.0, 4.0]})), wanted)
-    same(Schema.infer(np.array(wanted)).encode(frame({"x1": [3.0, 4.0], "x0": [1.0, 2.0]})), wanted)
+    expected = [[1, 3], [2, 4]]
+    same(schema.encode(frame({"b": [3.0, 4.0], "extra": ["inf", "x"], "a": [1.0, 2.0]})), expected)
+    same(schema.encode(np.array(expected, dtype=np.float32)), expected)
+    same(schema.encode(np.array(expected)), expected)
+    same(Schema.infer(np.array(expected)).encode(frame({"a": [1.0, 2.0], "b": [3.0, 4.0]})), expected)
+    same(Schema.infer(np.array(expected)).encode(frame({"x1": [3.0, 4.0], "x0": [1.0, 2.0]})), expected)
 
 
 def test_an_extra_column_that_cannot_be_read_is_no_matter():
@@ -158,8 +158,8 @@ def test_an_extra_column_that_cannot_be_read_is_no_matter():
 def test_arrays_of_other_types(cells):
     schema, encodings = encoded(cells)
     assert schema.names == ["x0"]
-    wanted = {"b": ([1, 0], "boolean"), "U": ([0, 1], "class"), "u": ([1, 2], "number"), "M": ([10957, NAN], "date")}
-    values, kind = wanted[cells.dtype.kind]
+    expected = {"b": ([1, 0], "boolean"), "U": ([0, 1], "class"), "u": ([1, 2], "number"), "M": ([10957, NAN], "date")}
+    values, kind = expected[cells.dtype.kind]
     assert schema["x0"].kind == kind
     same(encodings[:, 0], values)
     assert (
@@ -186,7 +186,7 @@ def test_cells_of_every_sort_that_is_missing_or_a_number():
     same(encoded(masked)[1], [[1, NAN]])
 
 
-def test_a_blank_word_among_words_is_a_word():
+def test_a_missing_word_among_words_is_a_word():
     schema = Schema.infer(pandas.DataFrame({"a": ["NA", "DE", "", "none"]}))
     assert schema["a"].levels == ("DE", "NA", "none")
     assert Schema.infer(pandas.DataFrame({"a": ["none", "none"]}))["a"].levels == ("none",)
@@ -210,7 +210,7 @@ def test_truths_in_words_come_back_as_those_words(words, levels):
         assert code == (str(word).lower() in ("yes", "true", "1"))
 
 
-def test_time_zones_are_told_in_utc():
+def test_dates_with_a_time_zone_are_encoded_in_utc():
     aware = datetime(2000, 1, 1, 12, tzinfo=UTC)
     for data in (pandas.DataFrame({"a": [aware]}), polars.DataFrame({"a": [aware]}),
                  pandas.DataFrame({"a": pandas.Series([aware]).dt.tz_convert("Asia/Tokyo")}),
@@ -275,7 +275,7 @@ def test_the_data_is_never_touched_nor_shared():
     same(values, [[1.0, NAN]])
 
 
-def test_a_word_among_many_numbers_is_told():
+def test_a_word_among_many_numbers_is_a_warning():
     cells = pandas.DataFrame({"a": [*map(str, range(30)), "3o"]})
     with pytest.warns(FillinWarning, match=r"'a' is read as classes.*30 of its 31.*row 30.*'3o'.*kinds="):
         assert Schema.infer(cells)["a"].kind == "class"

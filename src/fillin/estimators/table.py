@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from fillin.errors import InputError
 from fillin.estimators.base import TableEstimator
-from fillin.predictive import MOST_CLASSES, Categorical, GaussianMixture, check_levels
+from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture, check_levels
 from fillin.tabular.schema import Column
 
 
@@ -293,8 +293,8 @@ class TableClassifier(ClassifierMixin, TableEstimator):
             raise InputError("y: no row has a label; label some rows")
         check_classification_targets(y[labelled])
         self.classes_, codes = np.unique(y[labelled], return_inverse=True)
-        if len(self.classes_) > MOST_CLASSES:
-            raise InputError(f"y has {len(self.classes_)} classes; at most {MOST_CLASSES} are supported")
+        if len(self.classes_) > MAX_CLASSES:
+            raise InputError(f"y has {len(self.classes_)} classes; at most {MAX_CLASSES} are supported")
         targets = np.full((len(y), 1), np.nan)
         targets[labelled, 0] = codes
         self._fit(inputs, targets, (Column("y", "class", tuple(range(len(self.classes_) - 1))),), self.features)

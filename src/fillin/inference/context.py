@@ -19,7 +19,7 @@ from fillin.errors import InputError
 from fillin.heads import Autoregressive, ObservedMixture, to_predictive
 from fillin.models import Process
 from fillin.models.filler import Filler
-from fillin.predictive import LARGEST, GaussianMixture
+from fillin.predictive import MAX_MAGNITUDE, GaussianMixture
 
 MAX_CONTEXT_POINTS = 512
 MAX_QUERIES = 1024  # at once
@@ -51,8 +51,8 @@ class Context:
     period: Float[ndarray, "dx"] | None = None
 
     def __post_init__(self):
-        if np.abs(self.y).max(initial=0.0, where=~np.isnan(self.y)) > LARGEST:
-            raise InputError(f"values beyond {LARGEST:g} overflow float64 arithmetic; rescale them")
+        if np.abs(self.y).max(initial=0.0, where=~np.isnan(self.y)) > MAX_MAGNITUDE:
+            raise InputError(f"values beyond {MAX_MAGNITUDE:g} overflow float64 arithmetic; rescale them")
         width = np.ptp(self.x, 0) if len(self.x) else np.ones(self.x.shape[1])
         self.unit = np.where(width > 0, width, 1) if self.scale is None else self.scale
         self.spread = _spread(self.y)

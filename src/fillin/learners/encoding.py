@@ -13,14 +13,14 @@ from fillin.gp import GPTarget
 from fillin.learners.base import TableLayout
 from fillin.learners.imputation import GaussianImputer
 from fillin.learners.row_network import Rows
-from fillin.predictive import MOST_CLASSES
+from fillin.predictive import MAX_CLASSES
 
 _FAR = 3.0  # standard deviations beyond which an input is compressed by a logarithm
 
 
 @dataclass(frozen=True)
 class InputScale:
-    """Mean and standard deviation of each numeric input; a class column has 0 and 1, and at most MOST_CLASSES codes."""
+    """Mean and standard deviation of each numeric input; a class column has 0 and 1, and at most MAX_CLASSES codes."""
 
     mean: Float[ndarray, "d"]
     std: Float[ndarray, "d"]
@@ -34,9 +34,7 @@ class InputScale:
         std = np.sqrt((np.where(observed, values - mean, 0) ** 2).sum(0) / count)
         std = np.where(std > 1e-9 * np.abs(mean), std, np.where(mean == 0, 1.0, np.abs(mean)))
         is_class = np.array(classes) > 0
-        return cls(
-            np.where(is_class, 0, mean), np.where(is_class, 1, std), tuple(min(k, MOST_CLASSES) for k in classes)
-        )
+        return cls(np.where(is_class, 0, mean), np.where(is_class, 1, std), tuple(min(k, MAX_CLASSES) for k in classes))
 
     def transform(self, values: Float[ndarray, "n d"]) -> Float[ndarray, "n d"]:
         """Standard units; the rarest classes share the last code."""

@@ -19,7 +19,7 @@ from fillin.learners.encoding import EncodedTable, InputScale
 from fillin.learners.imputation import GaussianImputer, HotDeck, merge_completions
 from fillin.learners.row_network import RowNetwork, same_rows
 from fillin.learners.training import MAX_CELL_LOSS, Split, train
-from fillin.predictive import MOST_CLASSES, Categorical, GaussianMixture
+from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture
 from fillin.warp import PiecewiseLinearWarp
 
 _MAX_PAIRS = 1 << 25  # of query and memory rows at once, over members and heads
@@ -73,7 +73,7 @@ class RowLearner(TableLearner):
         return learner
 
     def _encode(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> EncodedTable:
-        classes = tuple(min(k, MOST_CLASSES) for k in self.layout.outputs)
+        classes = tuple(min(k, MAX_CLASSES) for k in self.layout.outputs)
         columns = zip(outputs.T, self.scales, classes, strict=True)
         z = [np.minimum(column, k - 1) if scale is None else scale.forward(column) for column, scale, k in columns]
         layout = TableLayout(self.input_scale.classes, classes, self.layout.input_of_output)

@@ -100,13 +100,13 @@ def series_of(roles: SeriesRoles, new: NewRows) -> list[Series]:
 
 def check_values(roles: SeriesRoles, asked: Asked) -> None:
     """Numbers that leave room to reckon in, and values within their bounds."""
-    from fillin.predictive import LARGEST
+    from fillin.predictive import MAX_MAGNITUDE
 
     for column in [*([] if roles.x.clock else [roles.x]), *roles.y, *([] if roles.y_err is None else [roles.y_err])]:
-        large = np.abs(column.values) > LARGEST
+        large = np.abs(column.values) > MAX_MAGNITUDE
         if large.any():
             row = int(large.argmax())
-            why = f"{column.values[row]:g} is beyond {LARGEST:g}, which leaves no room to reckon in; correct it, "
+            why = f"{column.values[row]:g} is beyond {MAX_MAGNITUDE:g}, which leaves no room to reckon in; correct it, "
             raise roles.table.error_at(row, column.name, why + "or give the column in other units")
     for column in roles.y:
         check_bounds(roles.table, column, asked.bounds.get(column.name, (None, None)))

@@ -23,7 +23,7 @@ from fillin.filling.plan import FillOptions, FillPlan, Source, as_names
 from fillin.filling.prediction import Prediction
 from fillin.filling.series.infer_roles import check_new_columns
 from fillin.filling.series.run import check_bounds
-from fillin.predictive import MOST_CLASSES
+from fillin.predictive import MAX_CLASSES
 from fillin.runtime import Tick, require
 from fillin.tabular.parse import declare_kinds
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
@@ -302,11 +302,11 @@ def _check_target(table: TypedTable, target: TypedColumn, features: list[TypedCo
             "{table}: no other column can predict '{target}'; add columns, or fill all with {y}",
             table=table.name, target=target.name, y=option("y", target.name),
         )  # fmt: skip
-    if target.kind == CLASS and target.n_distinct > MOST_CLASSES:
+    if target.kind == CLASS and target.n_distinct > MAX_CLASSES:
         raise InputError(
             "{table}: column '{target}' has {count:,} classes, and at most {limit} are supported; join rare ones, or "
             "fill the most frequent with {y}",
-            table=table.name, target=target.name, count=target.n_distinct, limit=MOST_CLASSES,
+            table=table.name, target=target.name, count=target.n_distinct, limit=MAX_CLASSES,
             y=option("y", target.name),
         )  # fmt: skip
 
