@@ -333,7 +333,8 @@ def to_predictive(prediction: Distribution) -> "predictive.GaussianMixture | pre
         if isinstance(given, predictive.Categorical):
             return predictive.Categorical(given.probabilities.mean(0))
         arrays = (given.weights / len(given.weights), given.means, given.stds)
-        return predictive.GaussianMixture(*(np.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in arrays))
+        weights, means, stds = (np.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in arrays)
+        return predictive.GaussianMixture(weights, means, stds)
     if isinstance(marginal, Categorical | OneHotCategorical):
         return predictive.Categorical(marginal.probs.detach().double().cpu().numpy())
     if isinstance(marginal, MixtureSameFamily):

@@ -151,12 +151,12 @@ class GaussianMixture:
     @classmethod
     def concatenate(cls, parts: Sequence["GaussianMixture"], axis: int = 0) -> "GaussianMixture":
         """Mixtures of successive rows as one; all have the same warp."""
-        arrays = (
+        weights, means, stds = (
             np.concatenate([getattr(part, name) for part in parts], axis) for name in ("weights", "means", "stds")
         )
         trimmed = [part.moment_weights for part in parts]
         kept = None if any(w is None for w in trimmed) else np.concatenate([w for w in trimmed if w is not None], axis)
-        return cls(*arrays, kept, parts[0].warp)
+        return cls(weights, means, stds, kept, parts[0].warp)
 
     @classmethod
     def blend(cls, parts: Sequence["GaussianMixture"], shares: Float[ndarray, "p *b"]) -> "GaussianMixture":

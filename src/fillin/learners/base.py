@@ -3,19 +3,20 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray
-from torch import Tensor, nn
+from torch import Tensor
 
 from fillin.learners.calibration import Calibration
 from fillin.predictive import Categorical, GaussianMixture
 from fillin.warp import PiecewiseLinearWarp
 
 Prediction = GaussianMixture | Categorical
+Learner = TypeVar("Learner", bound="TableLearner")
 Tick = Callable[[int], object]  # called with the number of further steps that are done
 
 
@@ -75,7 +76,8 @@ class TableLayout:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "TableLayout":
-        return cls(*(tuple(data[key]) for key in ("reads", "tells", "shared")), data["features"])
+        inputs, outputs, input_of_output = (tuple(data[key]) for key in ("reads", "tells", "shared"))
+        return cls(inputs, outputs, input_of_output, data["features"])
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class TableLearner(ABC):
     """
 
     name: ClassVar[str]
-    net: nn.Module
+    net: Any  # an nn.Module, whose class is the learner's
 
     def __init__(
         self, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"],
@@ -150,7 +152,7 @@ class TableLearner(ABC):
         }  # fmt: skip
 
     @classmethod
-    def from_state(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> "TableLearner":
+    def from_state(cls: type[Learner], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Learner:
         """The learner whose `state` this is."""
         layout = TableLayout.from_dict(metadata["question"])
         scales = [None if scale is None else PiecewiseLinearWarp.from_dict(scale) for scale in metadata["scales"]]

@@ -204,12 +204,10 @@ class RowLearner(TableLearner):
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> "RowLearner":
         learner = super().from_state(tensors, metadata)
-        stored = (
-            {name: tensors.get(f"smooth.{j}.{name}") for name in ("length", "rest")} for j in range(len(learner.gps))
+        stored = [f"smooth.{j}." if f"smooth.{j}.length" in tensors else None for j in range(len(learner.gps))]
+        learner._condition_gps(
+            [key and GPHyperparameters(tensors[f"{key}length"], tensors[f"{key}rest"]) for key in stored]
         )
-        learner._condition_gps([
-            GPHyperparameters(part["length"], part["rest"]) if part["length"] is not None else None for part in stored
-        ])  # fmt: skip
         learner.hot_deck = learner.hot_deck.with_max_missing(int(metadata.get("blanks", 0)))
         return learner
 
