@@ -1,4 +1,4 @@
-"""A non-parametric transformer trained on one table: what is masked, what a batch holds, and what it learns."""
+"""A non-parametric transformer trained on one table: masking, stratified batches, and accuracy."""
 
 import numpy as np
 import pandas as pd
@@ -36,7 +36,7 @@ def mixed(n=30):
     return frame, y
 
 
-def asked(model, X):
+def predict(model, X):
     return model.predict_proba(X) if isinstance(model, TableClassifier) else model.predict(X)
 
 
@@ -44,43 +44,43 @@ def table(n=400, targets=1, unlabelled=0.25):
     """Classes 0 (70 %), 1 (20 %) and 2 (10 %) of a target after two columns of numbers."""
     codes = torch.tensor([0, 0, 0, 0, 0, 0, 0, 1, 1, 2]).repeat(n // 10)
     values = torch.cat([torch.randn(n, 2), codes[:, None].float()], 1)
-    known = torch.ones(n, 3, dtype=torch.bool)
-    known[torch.randperm(n)[: int(unlabelled * n)], 2] = False
-    return NPTTable(values, known, torch.tensor([0, 0, 3]), targets)
+    observed = torch.ones(n, 3, dtype=torch.bool)
+    observed[torch.randperm(n)[: int(unlabelled * n)], 2] = False
+    return NPTTable(values, observed, torch.tensor([0, 0, 3]), targets)
 
 
-def test_a_batch_has_the_proportions_of_the_table():
+def test_batches_are_stratified():
     torch.manual_seed(0)
     whole = table()
-    of_all = torch.bincount(whole.strata, minlength=4) / len(whole)
-    assert of_all[0] == 0.25
+    proportions = torch.bincount(whole.strata, minlength=4) / len(whole)
+    assert proportions[0] == 0.25
     taken = torch.zeros(len(whole))
     for _ in range(50):
         rows = whole.sample(torch.arange(len(whole)), 64)
         assert len(set(rows.tolist())) == 64
         share = torch.bincount(whole.strata[rows], minlength=4) / 64
-        assert (share - of_all).abs().max() <= 1 / 64 + 1e-6
+        assert (share - proportions).abs().max() <= 1 / 64 + 1e-6
         taken[rows] += 1
-    assert (taken > 0).all()  # no row is left out for good
+    assert (taken > 0).all()  # every row is drawn at some time
     assert set(whole.sample(torch.arange(20), 64).tolist()) == set(range(20))
 
 
-def test_what_a_step_masks():
+def test_the_masks_of_a_training_step():
     torch.manual_seed(0)
     whole = table()
     cells = whole.training_task(torch.arange(len(whole)), label_share=0.15, feature_share=0.15)
     context = cells.context
     assert len(whole) - context == round(0.15 * 300)  # of the labelled rows
-    assert not (cells.seen & cells.asked).any()
-    assert not cells.seen[0, context:, 2].any()  # those that ask, ask for their label
-    assert cells.asked[0, context:, 2].all()
-    assert not cells.asked[0, :context, 2].any()
-    assert (~cells.seen[0, :context, 2]).sum() == 100  # rows without a label are rows whose label is masked
-    assert 0.1 < cells.asked[0, :, :2].float().mean() < 0.2
-    assert (cells.seen | cells.asked)[0, :, :2].all()
+    assert not (cells.observed & cells.queried).any()
+    assert not cells.observed[0, context:, 2].any()  # query rows predict their label
+    assert cells.queried[0, context:, 2].all()
+    assert not cells.queried[0, :context, 2].any()
+    assert (~cells.observed[0, :context, 2]).sum() == 100  # rows without a label are treated as masked
+    assert 0.1 < cells.queried[0, :, :2].float().mean() < 0.2
+    assert (cells.observed | cells.queried)[0, :, :2].all()
 
 
-def test_what_is_held_out_is_labelled_and_judged_unmasked():
+def test_validation_rows_are_labelled_and_scored_with_all_features():
     torch.manual_seed(0)
     whole = table()
     rows, out = whole.split(0.15)
@@ -89,56 +89,56 @@ def test_what_is_held_out_is_labelled_and_judged_unmasked():
     assert sorted([*rows.tolist(), *out.tolist()]) == list(range(400))
     cells = whole.query_task(rows, out)
     assert cells.context == len(rows)
-    assert cells.seen[0, :, :2].all()
-    assert cells.asked.sum() == 45
+    assert cells.observed[0, :, :2].all()
+    assert cells.queried.sum() == 45
 
 
-def test_weight_on_features_falls_by_a_cosine(monkeypatch):
-    seen = []
+def test_the_weight_of_feature_reconstruction_follows_a_cosine(monkeypatch):
+    weights = []
 
-    def watched(net, cells, features=0.3):
-        seen.append(features)
+    def record_weight(net, cells, features=0.3):
+        weights.append(features)
         return sum(p.sum() for p in net.parameters()).reshape(1) * 0
 
-    monkeypatch.setattr("fillin.learners.npt.training.masked_reconstruction", watched)
+    monkeypatch.setattr("fillin.learners.npt.training.masked_reconstruction", record_weight)
     X, y = numbers()
     TableRegressor(model="npt", steps=4, features=0.8).fit(X, y)
-    steps = [weight for weight in seen if weight != 0.3]  # what is held out is judged by its targets alone
+    steps = [weight for weight in weights if weight != 0.3]  # validation scores the targets only
     np.testing.assert_allclose(steps, 0.8 * (0.5 + 0.5 * np.cos(np.pi * np.arange(4) / 4)), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_saved_and_loaded_it_is_the_same(kind, tmp_path):
+def test_a_loaded_model_predicts_the_same(kind, tmp_path):
     frame, y = mixed()
     model = kind(**QUICK).fit(frame, (y > 0) if kind is TableClassifier else y)
     assert isinstance(model.learner_, NPTLearner)
     again = kind.load(model.save(tmp_path / "model.safetensors"))
-    ask = (lambda m: m.fill(frame)[0]) if kind is TableImputer else (lambda m: asked(m, frame))
+    ask = (lambda m: m.fill(frame)[0]) if kind is TableImputer else (lambda m: predict(m, frame))
     np.testing.assert_array_equal(ask(again), ask(model))
     assert np.isfinite(ask(again)).all()
     assert again.get_params() == model.get_params()
 
 
 @pytest.mark.parametrize("kind", [TableRegressor, TableClassifier])
-def test_rows_asked_together_do_not_see_one_another(kind):
+def test_query_rows_do_not_affect_one_another(kind):
     X, y = numbers()
     model = kind(**QUICK).fit(X, y if kind is TableRegressor else y > 0)
-    alone = np.concatenate([asked(model, X[i : i + 1]) for i in range(4)])
-    np.testing.assert_allclose(alone, asked(model, X[:4]), atol=1e-5)
+    alone = np.concatenate([predict(model, X[i : i + 1]) for i in range(4)])
+    np.testing.assert_allclose(alone, predict(model, X[:4]), atol=1e-5)
     model.set_params(transductive=True)
-    assert np.abs(alone - asked(model, X[:4])).max() > 1e-5
+    assert np.abs(alone - predict(model, X[:4])).max() > 1e-5
 
 
-def test_the_same_seed_the_same_numbers_and_torch_is_left_alone():
+def test_a_seed_determines_the_fit_and_the_global_random_state_is_kept():
     X, y = numbers()
     state = torch.get_rng_state()
-    one, two = (TableRegressor(**QUICK, random_state=5).fit(X, y).predict(X) for _ in range(2))
-    assert (one == two).all()
+    first, second = (TableRegressor(**QUICK, random_state=5).fit(X, y).predict(X) for _ in range(2))
+    assert (first == second).all()
     assert torch.equal(state, torch.get_rng_state())
-    assert (TableRegressor(**QUICK, random_state=6).fit(X, y).predict(X) != one).any()
+    assert (TableRegressor(**QUICK, random_state=6).fit(X, y).predict(X) != first).any()
 
 
-def test_pipelines_folds_outputs_and_rows_without_labels():
+def test_pipelines_cross_validation_several_outputs_and_unlabelled_rows():
     X, y = numbers()
     assert np.isfinite(cross_val_score(make_pipeline(StandardScaler(), TableRegressor(**QUICK)), X, y, cv=2)).all()
     assert clone(TableClassifier(model="npt")).model == "npt"
@@ -159,19 +159,19 @@ def test_few_rows(n):
 
 
 @pytest.mark.parametrize("net", [{"between": "rows"}, {"pseudo": 4}])
-def test_rows_may_be_joined_or_meet_through_pseudo_tokens(net):
+def test_attention_between_rows_only_and_through_pseudo_tokens(net):
     X, y = numbers(30)
     question = TableLayout((0, 0, 0), (0,), (-1,))
     fitted = NPTLearner.fit(question, X, y[:, None], "standard", 0, TrainingPlan(steps=3), net, lambda done: None)
-    told = fitted.predict(X[:3])[0]
-    assert isinstance(told, GaussianMixture)
-    assert np.isfinite(told.mean).all()
-    other = fitted.with_rows(X, -y[:, None]).predict(X[:3])[0]  # p(y* | x*, D): other rows, another answer
-    assert isinstance(other, GaussianMixture)
-    assert (other.mean != told.mean).all()
+    prediction = fitted.predict(X[:3])[0]
+    assert isinstance(prediction, GaussianMixture)
+    assert np.isfinite(prediction.mean).all()
+    mirrored = fitted.with_rows(X, -y[:, None]).predict(X[:3])[0]  # p(y* | x*, D) depends on D
+    assert isinstance(mirrored, GaussianMixture)
+    assert (mirrored.mean != prediction.mean).all()
 
 
-def test_more_classes_than_it_tells_apart():
+def test_too_many_classes_are_an_error():
     X, _ = numbers(44)
     words = np.array([f"word{i}" for i in range(11)])[np.arange(44) % 11]
     with pytest.raises(InputError, match=r"y has 11 classes.*model='rows'"):
@@ -180,12 +180,14 @@ def test_more_classes_than_it_tells_apart():
     with pytest.raises(InputError, match=r"column 1.*11 classes"):
         TableImputer(**QUICK).fit(frame)
     frame.loc[0, "word"] = None
-    assert TableRegressor(**QUICK).fit(frame, X[:, 1]).predict(frame).shape == (44,)  # read, the rarest are one
+    assert TableRegressor(**QUICK).fit(frame, X[:, 1]).predict(frame).shape == (
+        44,
+    )  # as a feature, the rarest share one code
     with pytest.raises(ValueError, match="did you mean 'npt'"):
         TableRegressor(model="ntp").fit(X, X[:, 0])
 
 
-def test_it_learns():
+def test_it_beats_chance_clearly():
     random = np.random.default_rng(0)
     X = random.normal(size=(120, 2))
     y = np.where(X[:, 0] > 0, "right", "left")

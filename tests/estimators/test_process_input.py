@@ -1,4 +1,4 @@
-"""The regressor on disk and on bad input: what is loaded says the same, and what is wrong is said."""
+"""ProcessRegressor on disk, and its errors for bad input."""
 
 import numpy as np
 import pytest
@@ -18,30 +18,30 @@ pytestmark = pytest.mark.usefixtures("hasty")
 # on disk
 
 
-def test_saved_and_loaded_it_says_the_same(fitted, tmp_path, shipped):
+def test_a_loaded_regressor_predicts_the_same(fitted, tmp_path, shipped):
     pandas = pytest.importorskip("pandas")
     shipped(mine=filler())
     y = np.stack([Y, np.where(np.arange(30) % 3, Y**2, np.nan)], 1)
     regressor = ProcessRegressor("mine", random_state=4).fit(pandas.DataFrame({"t": X[:, 0]}), y, y_err=0.2)
-    asked = pandas.DataFrame({"t": Q[:, 0]})
+    query = pandas.DataFrame({"t": Q[:, 0]})
     for folder in ("a", "a"):  # the second time over the first
         path = regressor.save(tmp_path / folder / "some.safetensors")
     again = ProcessRegressor.load(path)
     assert again.get_params() == regressor.get_params()
-    for one, other in zip(
-        again.predict(asked, return_cov=True), regressor.predict(asked, return_cov=True), strict=True
+    for loaded, original in zip(
+        again.predict(query, return_cov=True), regressor.predict(query, return_cov=True), strict=True
     ):
-        assert np.array_equal(one, other)
-    assert np.array_equal(again.sample_y(asked, 2), regressor.sample_y(asked, 2))
+        assert np.array_equal(loaded, original)
+    assert np.array_equal(again.sample_y(query, 2), regressor.sample_y(query, 2))
     with pytest.raises(ValueError, match="feature names"):
-        again.predict(asked.rename(columns={"t": "u"}))
+        again.predict(query.rename(columns={"t": "u"}))
     assert [p.name for p in path.parent.iterdir()] == ["some.safetensors"]
     alone = ProcessRegressor.load(fitted.save(tmp_path / "alone"))
     assert np.array_equal(alone.predict(Q), fitted.predict(Q))
     assert np.array_equal(clone(alone).fit(X, Y).predict(Q), fitted.predict(Q))
 
 
-def test_what_cannot_be_saved_or_loaded_says_why(fitted, tmp_path):
+def test_errors_of_save_and_load(fitted, tmp_path):
     (tmp_path / "text").write_text("no tensors")
     fillin.save(fitted.model, tmp_path / "model")
     cases = {
@@ -64,8 +64,8 @@ def test_what_cannot_be_saved_or_loaded_says_why(fitted, tmp_path):
 CASES = {
     "no rows": (lambda r: r.fit(X[:0], Y[:0]), "0 sample"),
     "other lengths": (lambda r: r.fit(X, Y[:-1]), "inconsistent numbers of samples"),
-    "nothing known": (lambda r: r.fit(X, Y * np.nan), "column 0 has no observed value"),
-    "a column of nothing": (lambda r: r.fit(X, np.stack([Y, Y * np.nan], 1)), "column 1 has no observed value"),
+    "no observed value": (lambda r: r.fit(X, Y * np.nan), "column 0 has no observed value"),
+    "an empty column": (lambda r: r.fit(X, np.stack([Y, Y * np.nan], 1)), "column 1 has no observed value"),
     "infinite y": (lambda r: r.fit(X, Y + np.inf), "Input y contains infinity"),
     "text in y": (lambda r: r.fit(X, ["a"] * 30), "could not convert string to float"),
     "three axes": (lambda r: r.fit(X, Y[:, None, None]), "dim 3|3 dimensions"),
@@ -82,7 +82,7 @@ CASES = {
     "a NaN for a probability": (lambda r: r.fit(X, Y).predict(Q, quantiles=np.nan), "between 0 and 1"),
     "std and cov": (lambda r: r.fit(X, Y).predict(Q, True, True), "not both"),
     "a large covariance": (lambda r: r.fit(X, Y).predict(np.ones((257, 1)), return_cov=True), "at most 256.*sample_y"),
-    "a place in other units": (
+    "a location in other units": (
         lambda r: r.fit(X, Y).predict([[2.0], [1e30]]),
         r"X\[1, 0\] is 1e\+30, but.*between 0\..* and 4\..*check its units",
     ),
@@ -99,7 +99,7 @@ def test_bad_input(case):
         call(ProcessRegressor(filler()))
 
 
-def test_bad_types_and_what_a_model_cannot_do(unchecked):
+def test_bad_types_and_unsupported_options(unchecked):
     with pytest.raises(TypeError, match="a name, a folder or a process, got int"):
         ProcessRegressor(3).fit(X, Y)
     with pytest.raises(TypeError, match="probabilities"):

@@ -1,4 +1,4 @@
-"""The regressor: scikit-learn's manners and the model's own numbers."""
+"""ProcessRegressor: the scikit-learn API and the predictions of its model."""
 
 import pickle
 
@@ -22,11 +22,11 @@ pytest_plugins = ["support.regressor_fixtures"]
 pytestmark = pytest.mark.usefixtures("hasty")
 
 
-# manners
+# the scikit-learn API
 
 
-def test_scikit_learn_finds_nothing_to_complain_about(shipped, unchecked):
-    """As it is after installation, but for weights that nobody trained."""
+def test_scikit_learn_checks_pass(shipped, unchecked):
+    """With default options and untrained weights."""
     small = {"width": 16, "heads": 2, "layers": 1, "hidden": 16}
     shipped(
         curve=fillin.create("filler", 1, **small),
@@ -51,15 +51,15 @@ def test_the_number_of_columns_chooses_the_model(shipped):
         assert ProcessRegressor().fit(*some(dim_x=columns)).model_.dim_x is None
 
 
-def test_a_model_is_a_name_a_folder_or_itself(shipped):
+def test_a_model_is_given_by_name_folder_or_object(shipped):
     model = filler()
     folder = shipped(mine=model)
-    wanted = ProcessRegressor(model).fit(X, Y).predict(Q)
+    expected = ProcessRegressor(model).fit(X, Y).predict(Q)
     for given in ("mine", str(folder / "mine"), folder / "mine" / "best"):
-        assert np.array_equal(ProcessRegressor(given).fit(X, Y).predict(Q), wanted)
+        assert np.array_equal(ProcessRegressor(given).fit(X, Y).predict(Q), expected)
 
 
-def test_clones_pickles_and_searches(fitted):
+def test_clone_pickle_and_grid_search(fitted):
     assert fitted.get_params() == {"model": fitted.model, "adapt": False, "random_state": 0}
     assert_allclose(clone(fitted).fit(X, Y).predict(Q), fitted.predict(Q))
     with pytest.raises(NotFittedError):
@@ -68,33 +68,33 @@ def test_clones_pickles_and_searches(fitted):
         clone(fitted).sample_y(Q)
     assert_allclose(pickle.loads(pickle.dumps(fitted)).predict(Q), fitted.predict(Q))
     both = joblib.Parallel(n_jobs=2, backend="threading")(joblib.delayed(fitted.predict)(Q) for _ in range(2))
-    assert all(np.array_equal(one, fitted.predict(Q)) for one in both)
+    assert all(np.array_equal(result, fitted.predict(Q)) for result in both)
     search = GridSearchCV(ProcessRegressor(fitted.model), {"random_state": [0, 1]}, cv=2).fit(X, Y)
     assert np.isfinite(search.best_score_)
 
 
-# numbers
+# predictions
 
 
-def test_it_says_what_the_model_says(fitted):
+def test_predictions_are_those_of_the_model(fitted):
     xc, yc, xt = (torch.from_numpy(a).float()[None] for a in (X, Y[:, None], Q))
     with torch.no_grad():
-        wanted = fitted.model(xc, yc, xt).marginals
-    for noise, found in ((True, wanted), (False, wanted.clean)):
+        marginals = fitted.model(xc, yc, xt).marginals
+    for noise, mixture in ((True, marginals), (False, marginals.clean)):
         mean, std = fitted.predict(Q, return_std=True, noise=noise)
-        likely = Categorical(found.mixture_distribution.probs * (found.mixture_distribution.probs > 0.01))
-        likely = MixtureSameFamily(likely, found.component_distribution)
+        likely = Categorical(mixture.mixture_distribution.probs * (mixture.mixture_distribution.probs > 0.01))
+        likely = MixtureSameFamily(likely, mixture.component_distribution)
         assert_allclose(mean, likely.mean[0, :, 0], rtol=1e-3, atol=1e-4)
         assert_allclose(std, likely.stddev[0, :, 0], rtol=1e-3)
         low, high = fitted.predict(Q, quantiles=[0.1, 0.9], noise=noise)[1]
         for level, value in ((0.1, low), (0.9, high)):
-            assert_allclose(found.cdf(torch.from_numpy(value).float()[None, :, None])[0, :, 0], level, atol=1e-3)
+            assert_allclose(mixture.cdf(torch.from_numpy(value).float()[None, :, None])[0, :, 0], level, atol=1e-3)
     assert not np.allclose(fitted.predict(Q), fitted.predict(Q, noise=False))
 
 
-def test_what_comes_back_and_in_which_order(fitted):
-    two = ProcessRegressor(fitted.model).fit(X, np.stack([Y, Y**2], 1))
-    for regressor, shape in ((fitted, (9,)), (two, (9, 2))):
+def test_shapes_and_order_of_the_results(fitted):
+    two_outputs = ProcessRegressor(fitted.model).fit(X, np.stack([Y, Y**2], 1))
+    for regressor, shape in ((fitted, (9,)), (two_outputs, (9, 2))):
         mean, std, quantiles = regressor.predict(Q, return_std=True, quantiles=(0.05, 0.5, 0.95))
         assert mean.shape == std.shape == shape
         assert quantiles.shape == (3, *shape)
@@ -108,7 +108,7 @@ def test_what_comes_back_and_in_which_order(fitted):
         assert np.isfinite(regressor.score(X, regressor.y_train_))
 
 
-def test_what_happens_to_the_arrays_later_does_not_matter(fitted):
+def test_the_training_arrays_are_copied(fitted):
     x, y = X.copy(), Y.copy()
     regressor = ProcessRegressor(fitted.model).fit(x, y)
     x[:], y[:] = 0, 0
@@ -116,38 +116,37 @@ def test_what_happens_to_the_arrays_later_does_not_matter(fitted):
     assert np.array_equal(regressor.predict(Q), fitted.predict(Q))
 
 
-def test_outputs_stand_alone_and_missing_values_are_not_known(fitted):
+def test_outputs_are_independent_and_missing_values_are_ignored(fitted):
     y = np.stack([Y, np.cos(X[:, 0])], 1)
-    gone = np.random.default_rng(1).random(y.shape) < 0.3
-    holes = np.where(gone, np.nan, y)
+    missing = np.random.default_rng(1).random(y.shape) < 0.3
+    holes = np.where(missing, np.nan, y)
     mean, std = ProcessRegressor(fitted.model).fit(X, holes).predict(Q, return_std=True)
     for i in range(2):
-        alone = ProcessRegressor(fitted.model).fit(X[~gone[:, i]], y[~gone[:, i], i])
-        for one, other in zip((mean[:, i], std[:, i]), alone.predict(Q, return_std=True), strict=True):
-            assert np.array_equal(one, other)
+        alone = ProcessRegressor(fitted.model).fit(X[~missing[:, i]], y[~missing[:, i], i])
+        assert np.array_equal((mean[:, i], std[:, i]), alone.predict(Q, return_std=True))
     assert np.array_equal(ProcessRegressor(fitted.model).fit(X, Y[:, None]).predict(Q), fitted.predict(Q))
 
 
 @pytest.mark.parametrize("unit", [1e30, 1e-30])
-def test_units_do_not_matter(fitted, unit):
-    wanted = fitted.predict(Q, return_std=True, quantiles=[0.3])
-    there = ProcessRegressor(fitted.model).fit(X / unit, unit * Y)
-    for found, value in zip(there.predict(Q / unit, return_std=True, quantiles=[0.3]), wanted, strict=True):
-        assert_allclose(found, unit * value, rtol=1e-3, atol=1e-4 * unit)
+def test_predictions_are_equivariant_to_units(fitted, unit):
+    expected = fitted.predict(Q, return_std=True, quantiles=[0.3])
+    rescaled = ProcessRegressor(fitted.model).fit(X / unit, unit * Y)
+    for result, value in zip(rescaled.predict(Q / unit, return_std=True, quantiles=[0.3]), expected, strict=True):
+        assert_allclose(result, unit * value, rtol=1e-3, atol=1e-4 * unit)
     drawn = fitted.sample_y(Q, 3)
-    assert_allclose(there.sample_y(Q / unit, 3), unit * drawn, rtol=1e-2, atol=1e-2 * unit)
+    assert_allclose(rescaled.sample_y(Q / unit, 3), unit * drawn, rtol=1e-2, atol=1e-2 * unit)
 
 
 @pytest.mark.parametrize("level", [1e6, -3e9])
-def test_nor_does_a_large_offset(fitted, level):
-    """In float32, which the model reckons in, these values are all the same."""
-    there = ProcessRegressor(fitted.model).fit(X + level, np.stack([Y, Y + level], 1))
-    found = there.predict(Q + level, return_std=True, quantiles=0.5)
-    wanted = fitted.predict(Q, return_std=True, quantiles=0.5)
-    for one, other, moved in zip(found, wanted, (level, 0, level), strict=True):
-        assert_allclose(one[:, 0], other, rtol=1e-3, atol=1e-4)
-        assert_allclose(one[:, 1] - moved, other, rtol=1e-3, atol=1e-4)
-    drawn = there.sample_y(Q + level, 30)
+def test_predictions_are_equivariant_to_a_large_offset(fitted, level):
+    """In float32, the precision of the model, these values are all equal."""
+    shifted = ProcessRegressor(fitted.model).fit(X + level, np.stack([Y, Y + level], 1))
+    results = shifted.predict(Q + level, return_std=True, quantiles=0.5)
+    expected = fitted.predict(Q, return_std=True, quantiles=0.5)
+    for result, value, offset in zip(results, expected, (level, 0, level), strict=True):
+        assert_allclose(result[:, 0], value, rtol=1e-3, atol=1e-4)
+        assert_allclose(result[:, 1] - offset, value, rtol=1e-3, atol=1e-4)
+    drawn = shifted.sample_y(Q + level, 30)
     assert_allclose(np.median(drawn, (0, 2)), [0, level], atol=10)
 
 
@@ -156,7 +155,7 @@ def test_nor_does_a_large_offset(fitted, level):
     [np.array([3.0]), np.full(6, 7.0), np.zeros(4), np.arange(5)],
     ids=["one point", "constant", "zeros", "integers"],
 )
-def test_few_and_simple_points_have_an_answer(fitted, y):
+def test_few_and_constant_points_give_finite_predictions(fitted, y):
     regressor = ProcessRegressor(fitted.model).fit(np.arange(len(y))[:, None], y)
     mean, std = regressor.predict([[0], [2], [40]], return_std=True)
     assert np.isfinite(mean).all()
@@ -165,7 +164,7 @@ def test_few_and_simple_points_have_an_answer(fitted, y):
     assert np.isfinite(regressor.predict([[0], [2], [2]], return_cov=True)[1]).all()
 
 
-def test_the_same_place_may_have_several_values(fitted):
+def test_duplicate_locations_are_allowed(fitted):
     twice = np.repeat(X, 2, 0), np.repeat(Y, 2) + np.tile([-0.5, 0.5], 30)
     mean, std = ProcessRegressor(fitted.model).fit(*twice).predict(X[[0, 0]], return_std=True)
     assert_allclose(mean[0], mean[1], rtol=1e-4)
@@ -177,7 +176,7 @@ def test_the_same_place_may_have_several_values(fitted):
         assert not np.allclose(ProcessRegressor(fitted.model).fit(X, twice[1][first::2]).predict(X[[0]]), mean[0])
 
 
-def test_known_errors_matter(fitted):
+def test_measurement_errors_are_used(fitted):
     def predict(error):
         return ProcessRegressor(fitted.model).fit(X, Y, y_err=error).predict(Q)
 
@@ -185,13 +184,13 @@ def test_known_errors_matter(fitted):
     assert not np.allclose(predict(0.5), fitted.predict(Q), rtol=1e-3)
     assert np.array_equal(predict(0.5), predict(np.full(30, 0.5)))
     assert np.array_equal(predict(0.5), predict(np.full((30, 1), 0.5)))
-    some_known = np.where(np.arange(30) < 10, 0.5, 0)
-    assert np.array_equal(predict(some_known), predict(np.where(some_known, some_known, np.nan)))
+    partial_errors = np.where(np.arange(30) < 10, 0.5, 0)
+    assert np.array_equal(predict(partial_errors), predict(np.where(partial_errors, partial_errors, np.nan)))
     regressor = ProcessRegressor(fitted.model).fit(X, Y, y_err=0.5)
     assert not np.allclose(regressor.sample_y(Q), fitted.sample_y(Q), rtol=1e-3)
 
 
-def test_a_frame_is_known_by_its_names(fitted):
+def test_columns_of_a_frame_are_checked_by_name(fitted):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"time": X[:, 0]})
     regressor = ProcessRegressor(fitted.model).fit(frame, pandas.Series(Y))
@@ -205,6 +204,6 @@ def test_one_set_of_radial_weights_serves_any_number_of_columns():
     model = filler(1, radial=True)
     for columns in (1, 2, 5):
         x, y = some(40, columns)
-        other = np.random.default_rng(2).permutation(columns)
-        found = ProcessRegressor(model).fit(x, y).predict(x[:7] + 0.1)
-        assert_allclose(ProcessRegressor(model).fit(x[:, other], y).predict(x[:7, other] + 0.1), found, rtol=1e-3)
+        order = np.random.default_rng(2).permutation(columns)
+        expected = ProcessRegressor(model).fit(x, y).predict(x[:7] + 0.1)
+        assert_allclose(ProcessRegressor(model).fit(x[:, order], y).predict(x[:7, order] + 0.1), expected, rtol=1e-3)

@@ -66,7 +66,7 @@ INFER = {
 
 
 @pytest.mark.parametrize("case", INFER)
-def test_what_is_no_table(case):
+def test_unreadable_tables(case):
     data, message = INFER[case]
     with pytest.raises(FillinError, match=message):
         Schema.infer(data())
@@ -87,7 +87,7 @@ ENCODE = {
 
 
 @pytest.mark.parametrize("case", ENCODE)
-def test_what_does_not_fit_the_schema(case):
+def test_tables_that_do_not_fit_the_schema(case):
     data, message = ENCODE[case]
     with pytest.raises(FillinError, match=message):
         FITTED.encode(data())
@@ -119,25 +119,25 @@ OTHER = {
 
 
 @pytest.mark.parametrize("case", OTHER)
-def test_other_mistakes(case):
+def test_other_invalid_arguments(case):
     call, message = OTHER[case]
     with pytest.raises(FillinError, match=message):
         call()
 
 
-def test_without_narwhals_a_frame_says_what_to_install(monkeypatch):
+def test_a_missing_narwhals_names_the_extra_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "narwhals", None)
     with pytest.raises(FillinError, match=r"narwhals.*pip install 'fillin\[fill\]'"):
         Schema.infer(AB)
     assert Schema.infer(np.zeros((1, 1))).names == ["x0"]  # arrays need nothing else
 
 
-def test_words_to_predict_are_for_the_classifier():
+def test_text_targets_need_the_classifier():
     with pytest.raises(FillinError, match="y contains text, such as 'a'; for classes use TableClassifier"):
         fillin.TableRegressor().fit(np.zeros((4, 1)), ["a", "b", "a", "b"])
 
 
-def test_a_table_that_was_saved_is_no_folder_of_a_model(tmp_path):
+def test_loading_a_saved_estimator_as_a_model_names_the_right_method(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(b"")
     with pytest.raises(FillinError, match=r"is a file, and models are folders.*fillin.TableRegressor.load"):

@@ -1,4 +1,4 @@
-"""Estimators of tables: scikit-learn's manners, what must not matter, and that they learn."""
+"""Table estimators: the scikit-learn API, invariances and accuracy."""
 
 import pickle
 import warnings
@@ -19,7 +19,7 @@ from fillin import TableClassifier, TableImputer, TableRegressor
 from fillin.errors import InputError
 
 QUICK = {"members": 2, "steps": 30}
-# ask for a score, and so for more members and steps
+# checks that require a score, and so more members and steps
 LEARNS = {"check_regressors_train": (1, 300), "check_classifiers_train": (2, 30)}
 
 
@@ -48,22 +48,22 @@ def checks():
 
 
 @pytest.mark.parametrize(("estimator", "check"), list(checks()))
-def test_scikit_learns_manners(estimator, check):
+def test_scikit_learn_checks_pass(estimator, check):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check(estimator)
 
 
 @pytest.mark.parametrize("kind", [TableRegressor, TableClassifier])
-def test_rows_asked_together_do_not_see_one_another(kind):
+def test_query_rows_do_not_affect_one_another(kind):
     X, y = numbers()
     y = y if kind is TableRegressor else (y > 0).astype(int)
     model = kind(**QUICK).fit(X, y)
-    ask = model.predict if kind is TableRegressor else model.predict_proba
-    np.testing.assert_allclose(np.concatenate([ask(X[i : i + 1]) for i in range(5)]), ask(X[:5]), atol=1e-5)
+    predict = model.predict if kind is TableRegressor else model.predict_proba
+    np.testing.assert_allclose(np.concatenate([predict(X[i : i + 1]) for i in range(5)]), predict(X[:5]), atol=1e-5)
 
 
-def test_the_order_of_rows_known_does_not_matter_to_an_answer():
+def test_predictions_are_invariant_to_the_order_of_training_rows():
     X, y = numbers()
     model = TableRegressor(**QUICK).fit(X, y)
     before = model.predict(X[:5])
@@ -73,47 +73,47 @@ def test_the_order_of_rows_known_does_not_matter_to_an_answer():
 
 
 @pytest.mark.parametrize("scale", ["standard", "quantile"])
-def test_units_do_not_matter(scale):
+def test_predictions_are_equivariant_to_units(scale):
     X, y = numbers()
-    here = TableRegressor(**QUICK, scale=scale).fit(X, y)
-    there = TableRegressor(**QUICK, scale=scale).fit(1e3 * X - 7, 50 * y + 1e4)
-    mean, std = here.predict(X[:9], return_std=True)
-    other, wide = there.predict(1e3 * X[:9] - 7, return_std=True)
-    np.testing.assert_allclose((other - 1e4) / 50, mean, atol=0.02)
-    np.testing.assert_allclose(wide / 50, std, rtol=0.02)
+    plain = TableRegressor(**QUICK, scale=scale).fit(X, y)
+    rescaled = TableRegressor(**QUICK, scale=scale).fit(1e3 * X - 7, 50 * y + 1e4)
+    mean, std = plain.predict(X[:9], return_std=True)
+    rescaled_mean, rescaled_std = rescaled.predict(1e3 * X[:9] - 7, return_std=True)
+    np.testing.assert_allclose((rescaled_mean - 1e4) / 50, mean, atol=0.02)
+    np.testing.assert_allclose(rescaled_std / 50, std, rtol=0.02)
 
 
-def test_the_same_seed_the_same_numbers_and_torch_is_left_alone():
+def test_a_seed_determines_the_fit_and_the_global_random_state_is_kept():
     X, y = numbers()
     torch.manual_seed(3)
     state = torch.get_rng_state()
-    one, two = (TableRegressor(**QUICK, random_state=5).fit(X, y).predict(X) for _ in range(2))
-    assert (one == two).all()
+    first, second = (TableRegressor(**QUICK, random_state=5).fit(X, y).predict(X) for _ in range(2))
+    assert (first == second).all()
     assert torch.equal(state, torch.get_rng_state())
-    assert (TableRegressor(**QUICK, random_state=6).fit(X, y).predict(X) != one).any()
+    assert (TableRegressor(**QUICK, random_state=6).fit(X, y).predict(X) != first).any()
 
 
 @pytest.mark.parametrize("scale", ["standard", "quantile"])
-def test_a_distribution_is_one(scale):
+def test_density_quantiles_and_samples_are_of_one_distribution(scale):
     X, y = numbers()
     model = TableRegressor(**QUICK, scale=scale).fit(X, np.exp(y))
-    told = model._targets(X[:4])[0]
+    mixture = model._predict_targets(X[:4])[0]
     at = np.linspace(-30, 60, 60_001)
     for i in range(4):
-        density = np.exp(type(told)(told.answer[[i] * len(at)], told.scale).log_prob(at))
+        density = np.exp(mixture[[i] * len(at)].log_prob(at))
         assert abs(density.sum() * (at[1] - at[0]) - 1) < 0.01
-    low, middle, high = (told.quantile(q) for q in (0.1, 0.5, 0.9))
+    low, middle, high = (mixture.quantile(q) for q in (0.1, 0.5, 0.9))
     assert ((low < middle) & (middle < high)).all()
-    np.testing.assert_allclose(told.cdf(middle), 0.5, atol=1e-6)
+    np.testing.assert_allclose(mixture.cdf(middle), 0.5, atol=1e-6)
     drawn = model.sample(X[:4], 4000)
     for i in range(4):
-        assert stats.kstest(type(told)(told.answer[[i] * 4000], told.scale).cdf(drawn[i]), "uniform").pvalue > 1e-3
-    np.testing.assert_allclose(drawn.mean(1), told.mean, atol=6 * told.std.max() / np.sqrt(4000) + 0.05)
+        assert stats.kstest(mixture[[i] * 4000].cdf(drawn[i]), "uniform").pvalue > 1e-3
+    np.testing.assert_allclose(drawn.mean(1), mixture.mean, atol=6 * mixture.std.max() / np.sqrt(4000) + 0.05)
     assert model.predict(X, quantiles=[0.1, 0.9])[1].shape == (2, 60)
 
 
-def test_it_learns_which_columns_matter():
-    """Better than the mean of all, and than the nearest rows in all columns, where most columns are noise."""
+def test_irrelevant_columns_are_ignored():
+    """Accurate and calibrated where four of six columns are noise."""
     random = np.random.default_rng(0)
     X = random.normal(size=(300, 6))
     y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.05 * random.normal(size=300)
@@ -123,32 +123,32 @@ def test_it_learns_which_columns_matter():
     assert 0.85 < ((low < y[200:]) & (y[200:] < high)).mean() <= 1
 
 
-def test_classes_are_learnt_and_probabilities_add_up():
+def test_classes_are_learned_and_probabilities_sum_to_one():
     random = np.random.default_rng(0)
     X = random.normal(size=(240, 2))
     y = np.array(["in", "out", "far"])[np.digitize(np.hypot(*X.T), [0.8, 1.6])]
     model = TableClassifier(members=2, steps=150).fit(X[:160], y[:160])
-    chances = model.predict_proba(X[160:])
-    np.testing.assert_allclose(chances.sum(1), 1)
+    probabilities = model.predict_proba(X[160:])
+    np.testing.assert_allclose(probabilities.sum(1), 1)
     assert model.score(X[160:], y[160:]) > 0.85
     assert np.isfinite(model.log_prob(X[160:], y[160:])).all()
     assert (model.log_prob(X[:2], ["in", "nowhere"]) == -np.inf).tolist() == [False, True]
     assert set(model.sample(X[:5], 50).ravel()) <= set(model.classes_)
 
 
-def test_missing_cells_are_filled_from_what_is_like_them():
+def test_missing_cells_are_filled_from_correlated_columns():
     random = np.random.default_rng(0)
     a = random.normal(size=200)
     X = np.stack([a, 2 * a + 0.05 * random.normal(size=200), random.normal(size=200)], 1)
     holes = X.copy()
     holes[random.random(200) < 0.2, 1] = np.nan
     imputer = TableImputer(members=2, steps=150).fit(holes)
-    filled, unsure = imputer.fill(holes)
-    gone = np.isnan(holes)
-    assert (filled[~gone] == holes[~gone]).all()
-    assert (unsure[~gone] == 0).all()
-    assert (unsure[gone] > 0).all()
-    assert np.sqrt(((filled - X)[gone] ** 2).mean()) < 0.5 * X[gone].std()
+    filled, std = imputer.fill(holes)
+    missing = np.isnan(holes)
+    assert (filled[~missing] == holes[~missing]).all()
+    assert (std[~missing] == 0).all()
+    assert (std[missing] > 0).all()
+    assert np.sqrt(((filled - X)[missing] ** 2).mean()) < 0.5 * X[missing].std()
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
@@ -158,17 +158,17 @@ def test_columns_of_every_kind(make):
     model = TableRegressor(**QUICK).fit(data, y)
     assert model.predict(data).shape == (50,)
     assert [column.kind for column in model.schema_.columns] == ["number", "class", "boolean", "date"]
-    other = frame.assign(fruit="plum")[["day", "ripe", "fruit", "a"]]  # never seen, and in another order
+    changed = frame.assign(fruit="plum")[["day", "ripe", "fruit", "a"]]  # a new class, and another order
     if make is pd.DataFrame:
         with pytest.raises(ValueError, match="feature names"):
-            model.predict(other)
-        assert np.isfinite(model.predict(other[frame.columns])).all()
+            model.predict(changed)
+        assert np.isfinite(model.predict(changed[frame.columns])).all()
     filled = TableImputer(**QUICK).fit(data).transform(data)
     assert filled.shape == (50, 4)
     assert filled[5, 1] in ("apple", "pear", None)
 
 
-def test_unlabelled_rows_may_teach_how_columns_hang_together():
+def test_unlabelled_rows_are_accepted():
     X, y = numbers(80)
     y[20:] = np.nan
     model = TableRegressor(**QUICK, features=0.5).fit(X, y)
@@ -179,20 +179,20 @@ def test_unlabelled_rows_may_teach_how_columns_hang_together():
 
 
 @pytest.mark.parametrize("kind", [TableRegressor, TableClassifier, TableImputer])
-def test_saved_and_loaded_it_is_the_same(kind, tmp_path):
+def test_a_loaded_model_predicts_the_same(kind, tmp_path):
     frame, y = mixed()
     model = kind(**QUICK).fit(frame, (y > 0) if kind is TableClassifier else y)
     again = kind.load(model.save(tmp_path / "deep" / "model.safetensors"))
-    ask = (lambda m: m.fill(frame)[0]) if kind is TableImputer else (lambda m: m.predict(frame))
-    np.testing.assert_array_equal(ask(again), ask(model))
+    predict = (lambda m: m.fill(frame)[0]) if kind is TableImputer else (lambda m: m.predict(frame))
+    np.testing.assert_array_equal(predict(again), predict(model))
     assert again.get_params() == model.get_params()
-    np.testing.assert_array_equal(ask(pickle.loads(pickle.dumps(model))), ask(model))
+    np.testing.assert_array_equal(predict(pickle.loads(pickle.dumps(model))), predict(model))
     with pytest.raises(InputError, match="is not a"):
         (TableImputer if kind is TableRegressor else TableRegressor).load(tmp_path / "deep" / "model.safetensors")
 
 
-def test_values_that_may_not_be_written_to_are_saved(tmp_path):
-    """As pandas gives them."""
+def test_read_only_arrays_are_saved(tmp_path):
+    """pandas returns such arrays."""
     X, y = numbers()
     y.flags.writeable = False
     model = TableRegressor(members=1, steps=2).fit(X, y)
@@ -200,16 +200,16 @@ def test_values_that_may_not_be_written_to_are_saved(tmp_path):
 
 
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, lambda columns: np.array([*columns.values()], object).T])
-def test_a_class_that_is_new_stays_what_it_is(make):
+def test_a_new_class_is_kept(make):
     soil = ["clay", "loam", "sand"] * 8
     imputer = TableImputer(members=1, steps=2).fit(make({"soil": soil, "depth": [1.0, 2.0, 3.0] * 8}))
-    found = imputer.transform(make({"soil": ["peat", "clay", None], "depth": [1.0, None, 2.0]}))
-    assert found[:2, 0].tolist() == ["peat", "clay"]
-    assert found[2, 0] in soil
-    assert found[1, 1] > 0
+    filled = imputer.transform(make({"soil": ["peat", "clay", None], "depth": [1.0, None, 2.0]}))
+    assert filled[:2, 0].tolist() == ["peat", "clay"]
+    assert filled[2, 0] in soil
+    assert filled[1, 1] > 0
 
 
-def test_pipelines_folds_and_clones():
+def test_pipelines_cross_validation_and_clones():
     X, y = numbers()
     scores = cross_val_score(make_pipeline(StandardScaler(), TableRegressor(**QUICK)), X, y, cv=2)
     assert np.isfinite(scores).all()
@@ -239,7 +239,7 @@ def test_odd_columns(column, y):
         np.testing.assert_allclose(model.predict(frame), 3.0, rtol=0.5)
 
 
-def test_one_class_is_that_class():
+def test_a_single_class_is_predicted():
     X, _ = numbers(30)
     model = TableClassifier(**QUICK).fit(X, ["only"] * 30)
     assert (model.predict(X) == "only").all()
@@ -264,12 +264,12 @@ def test_bad_input(options, X, y, match):
         TableRegressor(**{**QUICK, **options}).fit(X, y)
 
 
-def test_bad_questions():
+def test_bad_queries():
     X, y = numbers(30)
     model = TableRegressor(**QUICK).fit(pd.DataFrame(X, columns=list("abc")), y)
     with pytest.raises(ValueError, match="c"):
         model.predict(pd.DataFrame(X[:, :2], columns=list("ab")))
     with pytest.raises(InputError, match="between 0 and 1"):
         model.predict(pd.DataFrame(X, columns=list("abc")), quantiles=[0, 1])
-    with pytest.raises(InputError, match="no label"):
+    with pytest.raises(InputError, match="no row has a label"):
         TableClassifier(**QUICK).fit(X, [None] * 30)
