@@ -1,9 +1,9 @@
-"""The main job on real data: hide part of a series and of a field, fill both, and compare with what was hidden.
+"""Fill gaps in real data: hold out part of a series and of a field, fill both, and compare with the held-out values.
 
     python examples/fill_gaps.py --out out
 
-Writes out/co2.csv and out/elevation.nc, which have gaps, then does what anyone would do by
-`fillin fill out/co2.csv` and `fillin fill out/elevation.nc`, and prints how far the answers are from the truth.
+Writes out/co2.csv and out/elevation.nc, which have gaps, runs `fillin fill out/co2.csv` and
+`fillin fill out/elevation.nc`, and prints the errors.
 """
 
 import argparse
@@ -19,13 +19,13 @@ from scipy.interpolate import griddata
 from fillin.cli import main as fillin
 
 DATA = Path(__file__).parent / "data"
-GAPS = [("1963-07", "1965-06"), ("1970-01", "1972-12"), ("1978-05", "1980-02")]  # years taken out of the CO₂ record
-LAST = "1983-12"  # nothing is known after it: a forecast
+GAPS = [("1963-07", "1965-06"), ("1970-01", "1972-12"), ("1978-05", "1980-02")]  # years held out of the CO₂ record
+LAST = "1983-12"  # all values after it are held out: a forecast
 
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--out", type=Path, default=Path("out"), help="folder for what is written (default: out)")
+    arguments.add_argument("--out", type=Path, default=Path("out"), help="output folder (default: out)")
     out = arguments.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
     figure = plt.figure(figsize=(10, 7), layout="constrained")
@@ -33,7 +33,7 @@ def main() -> None:
     series(out, figure.add_subfigure(rows[0]).subplots())
     field(out, figure.add_subfigure(rows[1]))
     figure.savefig(out / "demo.png", dpi=130)
-    print(f"\nwrote {out / 'demo.png'}: look at it")
+    print(f"\nwrote {out / 'demo.png'}")
 
 
 # ---- a series
@@ -49,22 +49,22 @@ def series(out: Path, axis) -> None:
     gappy.to_csv(out / "co2.csv", index=False)
     filled = fill(out / "co2.csv", pd.read_csv).set_index("month")
 
-    known, judged = (~hidden & truth.notna()).to_numpy(), (hidden & truth.notna()).to_numpy()
+    observed, held_out = (~hidden & truth.notna()).to_numpy(), (hidden & truth.notna()).to_numpy()
     ahead, month = truth.index > LAST, np.arange(len(truth))
-    guesses = {
-        "truth": truth.to_numpy(), "line": np.interp(month, month[known], truth[known]),
+    predictions = {
+        "truth": truth.to_numpy(), "line": np.interp(month, month[observed], truth[observed]),
         **{name: filled[f"co2_ppm_{name}"].to_numpy() for name in ("filled", "low", "high")},
     }  # fmt: skip
-    compare("years inside the record", "ppm", guesses, judged & ~ahead)
-    compare("two years beyond its end", "ppm", guesses, judged & ahead)
+    compare("years inside the record", "ppm", predictions, held_out & ~ahead)
+    compare("two years beyond its end", "ppm", predictions, held_out & ahead)
 
     dates = pd.PeriodIndex(truth.index, freq="M").to_timestamp()
-    blank = gappy["co2_ppm"].isna().to_numpy()
-    band = [filled[f"co2_ppm_{edge}"].where(blank) for edge in ("low", "high")]
-    axis.plot(dates, gappy["co2_ppm"], color="black", lw=1, label="known")
-    axis.fill_between(dates, *band, color="tab:blue", alpha=0.3, lw=0, label="filled: 95 % band")
-    axis.plot(dates, filled["co2_ppm_filled"].where(blank), color="tab:blue", lw=1.2, label="filled: mean")
-    axis.plot(dates[judged], truth[judged], ".", color="tab:red", ms=3, label="the truth, hidden")
+    missing = gappy["co2_ppm"].isna().to_numpy()
+    band = [filled[f"co2_ppm_{edge}"].where(missing) for edge in ("low", "high")]
+    axis.plot(dates, gappy["co2_ppm"], color="black", lw=1, label="observed")
+    axis.fill_between(dates, *band, color="tab:blue", alpha=0.3, lw=0, label="95 % interval")
+    axis.plot(dates, filled["co2_ppm_filled"].where(missing), color="tab:blue", lw=1.2, label="predicted mean")
+    axis.plot(dates[held_out], truth[held_out], ".", color="tab:red", ms=3, label="held out")
     axis.set(title="fillin fill co2.csv: carbon dioxide over Mauna Loa", ylabel="ppm", xlim=(dates[0], dates[-1]))
     axis.legend(loc="upper left", frameon=False)
 
@@ -85,19 +85,19 @@ def field(out: Path, figure) -> None:
     gappy.to_netcdf(out / "elevation.nc")
     filled = fill(out / "elevation.nc", xr.load_dataset)
 
-    found = {name: filled[f"elevation_{name}"].to_numpy() for name in ("filled", "low", "high", "std")}
+    result = {name: filled[f"elevation_{name}"].to_numpy() for name in ("filled", "low", "high", "std")}
     line = [griddata(np.argwhere(~hidden), truth[~hidden], (row, column), method=m) for m in ("linear", "nearest")]
-    line = np.where(np.isnan(line[0]), line[1], line[0])  # outside of what is known there is no triangle
-    guesses = {"truth": truth, "line": line, **found}
-    compare("cells anywhere", "m", guesses, hidden & ~cloud)
-    compare("cells under a cloud", "m", guesses, cloud)
+    line = np.where(np.isnan(line[0]), line[1], line[0])  # no triangle outside the observed cells
+    predictions = {"truth": truth, "line": line, **result}
+    compare("cells anywhere", "m", predictions, hidden & ~cloud)
+    compare("cells under a cloud", "m", predictions, cloud)
 
     panels = figure.subplots(1, 4)
-    shown = [("known", np.where(hidden, np.nan, truth)), ("filled", found["filled"]), ("the truth", truth),
-             ("deviation", found["std"])]  # fmt: skip
+    shown = [("observed", np.where(hidden, np.nan, truth)), ("filled", result["filled"]), ("truth", truth),
+             ("standard deviation", result["std"])]  # fmt: skip
     for axis, (title, values) in zip(panels, shown, strict=True):
-        same = {} if title == "deviation" else {"vmin": truth.min(), "vmax": truth.max()}
-        image = axis.imshow(values, cmap="magma" if title == "deviation" else "terrain", **same)
+        same = {} if title == "standard deviation" else {"vmin": truth.min(), "vmax": truth.max()}
+        image = axis.imshow(values, cmap="magma" if title == "standard deviation" else "terrain", **same)
         axis.set(title=title, xticks=[], yticks=[])
         figure.colorbar(image, ax=axis, orientation="horizontal", pad=0.02, label="m")
     figure.suptitle("fillin fill elevation.nc: 40 % of the cells and a cloud")
@@ -107,24 +107,24 @@ def field(out: Path, figure) -> None:
 
 
 def fill(path: Path, read):
-    """What `fillin fill PATH` writes beside it."""
+    """Run `fillin fill PATH` and read the file that it writes."""
     print(f"\n$ fillin fill {path} --report --force")
     began = time.perf_counter()
     code = fillin(["fill", str(path), "--report", "--force"])
     if code:
         raise SystemExit(code)
-    print(f"  in {time.perf_counter() - began:.1f} s, with a picture and a page beside it; against what was hidden:")
+    print(f"  in {time.perf_counter() - began:.1f} s, with figure and HTML report; compared with the held-out values:")
     return read(path.with_name(f"{path.stem}.filled{path.suffix}"))
 
 
-def compare(name: str, unit: str, guesses: dict[str, np.ndarray], where: np.ndarray) -> None:
-    """The error of the mean beside that of straight lines, and how often the truth lies in the band."""
-    truth, line, mean, low, high = (guesses[key][where] for key in ("truth", "line", "filled", "low", "high"))
-    ours, theirs = (float(np.sqrt(np.mean((guess - truth) ** 2))) for guess in (mean, line))
+def compare(name: str, unit: str, predictions: dict[str, np.ndarray], where: np.ndarray) -> None:
+    """Print the error of the mean beside that of linear interpolation, and the coverage of the intervals."""
+    truth, line, mean, low, high = (predictions[key][where] for key in ("truth", "line", "filled", "low", "high"))
+    ours, theirs = (float(np.sqrt(np.mean((prediction - truth) ** 2))) for prediction in (mean, line))
     inside = float(np.mean((low <= truth) & (truth <= high)))
     print(
         f"  {name + ':':26} {len(truth):5} values, RMSE {ours:6.2f} {unit} (linear interpolation {theirs:6.2f}), "
-        f"{inside:.0%} of them in the 95 % band"
+        f"{inside:.0%} of them in the 95 % interval"
     )
 
 

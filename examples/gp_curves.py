@@ -1,9 +1,9 @@
-"""Train a small translation-equivariant transformer on random curves for a minute, and draw what it learnt.
+"""Train a small translation-equivariant transformer on random curves for a minute, and draw its predictions.
 
     python examples/gp_curves.py --seconds 60 --out out
 
-The curves are draws of a Gaussian process whose length and scale the model is not told. For such curves the exact
-answer is known, so the pictures and the printed log-likelihoods stand beside the best that there is.
+The curves are draws of a Gaussian process with unknown length and scale. Their exact posterior is known in closed form,
+so the figures and log-likelihoods can be compared with the best that is possible.
 """
 
 import argparse
@@ -26,14 +26,14 @@ from fillin.objectives import log_likelihood
 from fillin.train import fit
 
 SHIFT = 100.0
-FEW = 1000  # steps below which the model has hardly begun
-FRESH = 1 << 30  # steps from here on are never trained on
-ORACLE = "exact posterior, told length and scale"
+MIN_STEPS = 1000  # with fewer, the model is hardly trained
+TEST_STEP = 1 << 30  # batches from here on are not used in training
+ORACLE = "exact posterior, given length and scale"
 console = Console()
 
 
 def train(options: argparse.Namespace) -> Process:
-    """The recipe te-tnp for so many seconds: the learning rate warms up, then falls as a cosine to zero."""
+    """Train the recipe te-tnp for the given seconds, with warm-up and a cosine schedule."""
     settings = {
         "model.score": options.score, "model.offsets": options.offsets, "optimiser.rate": options.rate,
         "data.batch": options.batch, "seed": options.seed, "budget.time": options.seconds,
@@ -54,35 +54,35 @@ def train(options: argparse.Namespace) -> Process:
         model, lines = run.model("last"), run.lines
     step, elapsed = (lines[-1].step, lines[-1].seconds) if lines else (0, 0.0)
     if elapsed < options.seconds:
-        console.print("stopped early; drawing what was learnt so far")
+        console.print("stopped early; drawing the current predictions")
     console.print(f"{step} steps of {options.batch} curves in {elapsed:.0f} s")
-    if step < FEW:
-        console.print(f"fewer than {FEW} steps: the machine was busy, or the time short; --seconds 300 learns more")
+    if step < MIN_STEPS:
+        console.print(f"fewer than {MIN_STEPS} steps: the machine was busy, or the time short; try --seconds 300")
     return model.eval()
 
 
-def one_curve(length: float, scale: float, points: int, seed: int) -> tuple[GaussianProcessPrior, Task]:
-    """A process, and a curve of it with so many context points, which was never trained on."""
+def draw_curve(length: float, scale: float, points: int, seed: int) -> tuple[GaussianProcessPrior, Task]:
+    """Make a process, and draw an unseen curve of it with the given number of context points."""
     process = GaussianProcessPrior(RBFKernel((length, length), (scale, scale)), noise=0.02)
-    return process, Curves(process, TaskLayout((points, points), points=None), batch=1, seed=seed).task(2 * FRESH)
+    return process, Curves(process, TaskLayout((points, points), points=None), batch=1, seed=seed).task(2 * TEST_STEP)
 
 
-def shifted(task: Task) -> Task:
+def shift(task: Task) -> Task:
     return Task(task.xc + SHIFT, task.yc, task.xt + SHIFT, task.yt)
 
 
 @torch.no_grad()
 def compare(model: Process, seed: int) -> None:
-    """Mean log-likelihood per target on 64 fresh batches, beside that of one who is told length and scale."""
+    """Print the mean log-likelihood per target on 64 unseen batches, beside that of the exact posterior."""
     here, there, best = [], [], []
     stream = curves("rbf", seed=seed)
-    for step in range(FRESH, FRESH + 64):
+    for step in range(TEST_STEP, TEST_STEP + 64):
         task, limit = stream.task(step), oracle_limit(stream, step)
         assert limit is not None  # a Gaussian process has a closed form
         here.append(log_likelihood(model, task).mean())
-        there.append(log_likelihood(model, shifted(task)).mean())
+        there.append(log_likelihood(model, shift(task)).mean())
         best.append(limit.marginal.mean())
-    console.print("log-likelihood per target, 64 fresh batches")
+    console.print("log-likelihood per target, 64 unseen batches")
     for name, values in (
         ("te-tnp", here),
         (f"te-tnp, curves shifted by {SHIFT:.0f}", there),
@@ -93,23 +93,23 @@ def compare(model: Process, seed: int) -> None:
 
 @torch.no_grad()
 def draw_curves(model: Process, path: Path, seed: int) -> None:
-    """Three curves, few points to many: the model, the exact posterior, and the model far from where it learnt."""
+    """Draw three curves, from few to many points: the model, the exact posterior, and the model on shifted inputs."""
     settings = ((0.55, 0.8, 5), (0.35, 0.7, 9), (0.2, 0.6, 18))  # length, scale, context points
     with plots.style():
         figure, axes = plots.panels(3, 3, width=9, height=1.75, sharey="row", sharex="col")
         for row, (length, scale, points) in zip(axes, settings, strict=True):
-            process, curve = one_curve(length, scale, points, seed)
+            process, curve = draw_curve(length, scale, points, seed)
             xs, xt = (torch.linspace(-2, 2, n).view(1, n, 1) for n in (41, 201))
             task, coarse = Task(curve.xc, curve.yc, xt, xt), Task(curve.xc, curve.yc, xs, xs)
-            for panel, at in ((row[0], lambda task: task), (row[2], shifted)):
-                torch.manual_seed(seed)  # the same draws here and there
+            for panel, at in ((row[0], lambda task: task), (row[2], shift)):
+                torch.manual_seed(seed)  # the same samples in both panels
                 there, few = at(task), at(coarse)
                 plots.draw_intervals(panel, there.xt, model(*there.inputs), there.xc, there.yc)
                 drawn = fillin.sample(model, few.xc, few.yc, few.xt, n=6, method="autoregressive")
                 plots.draw_samples(panel, few.xt, drawn)
             exact = process.posterior(task.xc, task.yc, xt)
-            answer = Normal(exact.mean[..., None], exact.stddev[..., None])
-            plots.draw_intervals(row[1], xt, answer, task.xc, task.yc, colour=plots.GREEN)
+            marginals = Normal(exact.mean[..., None], exact.stddev[..., None])
+            plots.draw_intervals(row[1], xt, marginals, task.xc, task.yc, colour=plots.GREEN)
             drawn = process.posterior(task.xc, task.yc, xs).sample(torch.Size([6]))
             plots.draw_samples(row[1], xs, drawn[..., None], colour=plots.GREEN)
         for panel, title in zip(axes[0], ("te-tnp", ORACLE, f"te-tnp, shifted by {SHIFT:.0f}"), strict=True):
@@ -119,33 +119,33 @@ def draw_curves(model: Process, path: Path, seed: int) -> None:
 
 @torch.no_grad()
 def draw_attention(model: Process, path: Path, seed: int) -> None:
-    """One curve, and how much each head of each layer reads of every context point to predict one target."""
-    _, task = one_curve(0.35, 0.7, 24, seed)
+    """Draw one curve, and the attention weights of every head and layer for one target."""
+    _, task = draw_curve(0.35, 0.7, 24, seed)
     xt = torch.linspace(-2, 2, 201).view(1, -1, 1)
     target = 120
-    with record_weights() as seen:
+    with record_weights() as records:
         prediction = model(task.xc, task.yc, xt)
     with plots.style():
-        figure, axes = plots.panels(1 + len(seen), 1, width=8, height=1.3, sharex=True)
+        figure, axes = plots.panels(1 + len(records), 1, width=8, height=1.3, sharex=True)
         plots.draw_intervals(axes[0, 0], xt, prediction, task.xc, task.yc)
         axes[0, 0].axvline(xt[0, target, 0].item(), color=plots.INK, linewidth=0.7, linestyle=(0, (4, 3)))
-        axes[0, 0].set_title("the curve, and the target that asks")
-        plots.draw_attention(axes[1:, 0], seen, target, xc=task.xc, xt=xt)
+        axes[0, 0].set_title("prediction, and the target whose attention is shown")
+        plots.draw_attention(axes[1:, 0], records, target, xc=task.xc, xt=xt)
         plots.save(figure, path)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60, help="how long to train")
-    parser.add_argument("--out", type=Path, default=Path("out"), help="where pictures and model go")
-    parser.add_argument("--score", default="rbf", help="what a displacement is worth: rbf, fourier, mlp, …")
+    parser.add_argument("--seconds", type=float, default=60, help="training time in seconds")
+    parser.add_argument("--out", type=Path, default=Path("out"), help="folder for figures and model")
+    parser.add_argument("--score", default="rbf", help="score of displacements: rbf, fourier, mlp, …")
     parser.add_argument(
-        "--offsets", action=argparse.BooleanOptionalAction, help="heads tell how far away they looked (default: yes)"
+        "--offsets", action=argparse.BooleanOptionalAction, help="heads return mean displacements (default: yes)"
     )
     parser.add_argument("--rate", type=float, default=3e-3, help="learning rate")
-    parser.add_argument("--batch", type=int, default=16, help="curves a step")
+    parser.add_argument("--batch", type=int, default=16, help="curves per step")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--threads", type=int, help="CPU threads; torch's own choice by default")
+    parser.add_argument("--threads", type=int, help="CPU threads (default: chosen by torch)")
     options = parser.parse_args()
 
     if options.threads:
@@ -163,7 +163,7 @@ def main() -> None:
     task = curves("rbf", seed=options.seed).task(0)
     with torch.no_grad():
         same = torch.equal(fillin.load(folder)(*task.inputs).mean, model(*task.inputs).mean)
-    console.print(f"pictures: {options.out / 'curves.png'}, {options.out / 'attention.png'}")
+    console.print(f"figures: {options.out / 'curves.png'}, {options.out / 'attention.png'}")
     console.print(f"model: {folder} (loaded again it predicts {'the same' if same else 'something else!'})")
 
 
