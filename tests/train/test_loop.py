@@ -144,7 +144,7 @@ def test_a_loss_that_cannot_be_trained_on(value, said, tmp_path, monkeypatch):
         return value + 0 * log_likelihood(model, task)
 
     good: list[bytes] = []
-    monkeypatch.setattr(loops, "objective_of", lambda recipe: objective)
+    monkeypatch.setattr(loops, "make_objective", lambda recipe: objective)
     with pytest.raises(
         TrainingDiverged, match=rf"step 3: the loss is {said}.* last good checkpoint is .*last.*optimiser\.rate"
     ):

@@ -330,7 +330,8 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         ndarray of shape (m,)
             Class labels.
         """
-        return self.classes_[self.predict_proba(X).argmax(-1)]
+        codes = self.predict_proba(X).argmax(-1)
+        return self.classes_[codes]
 
     def log_prob(self, X, y) -> Float[ndarray, "n"]:
         """Return ln p of each label.
@@ -370,7 +371,8 @@ class TableClassifier(ClassifierMixin, TableEstimator):
             Class labels.
         """
         random = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        return self.classes_[Categorical(self.predict_proba(X)).sample(n_samples, random)]
+        codes = Categorical(self.predict_proba(X)).sample(n_samples, random)
+        return self.classes_[codes]
 
     def _extra_state(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}

@@ -191,7 +191,7 @@ def start_from(recipe: Recipe, model: Process | Classifier) -> None:
 def parse_duration(text: str | float | None) -> float | None:
     """90, "90s", "20m", "1m30s", "1h30m" → seconds. Where one number has a unit, each does: 1h30 could mean either.
 
-    >>> seconds("1h30m")
+    >>> parse_duration("1h30m")
     5400.0
     """
     if text is None:
