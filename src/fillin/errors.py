@@ -1,4 +1,4 @@
-"""What can go wrong at the edge: each error names the place, what came, what was expected, and the remedy."""
+"""Errors and warnings: each names the location, the value that came, what was expected, and the remedy."""
 
 import shlex
 import sys
@@ -8,73 +8,52 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 _FLAGS = {"kind": "as", "classes": "class", "numbers": "number"}  # where the command line calls it otherwise
-_SHOWN = 50  # names of a list
+_MAX_LISTED = 50  # names in an error
 
 
 @dataclass(frozen=True)
-class Words:
-    """A message for two kinds of callers: who types options, and who passes arguments. Text may be added on both sides.
-
-    >>> "name another with " + option("x") + " or leave it out"
-    Words(shell='name another with --x or leave it out', python='name another with x= or leave it out')
-    """
+class Message:
+    """A text as the command line spells it (options), and as Python does (arguments)."""
 
     shell: str
     python: str
-
-    def __add__(self, other: "str | Words") -> "Words":
-        other = both(other)
-        return Words(self.shell + other.shell, self.python + other.python)
-
-    def __radd__(self, other: str) -> "Words":
-        return Words(other + self.shell, other + self.python)
 
     def __str__(self) -> str:
         return self.python
 
 
-def both(text: str | Words) -> Words:
-    """Words that are the same to everyone, unless they are told apart already."""
-    return text if isinstance(text, Words) else Words(text, text)
-
-
-def option(name: str, value: object = None) -> Words:
-    """What to type, or to pass: the name alone, or with a value.
+def option(name: str, value: object = None) -> Message:
+    """The text to type or to pass: the name alone, or with a value.
 
     >>> option("kind", "series"), option("na", ["< 1"])
-    (Words(shell='--as series', python="kind='series'"), Words(shell="--na '< 1'", python="na=['< 1']"))
+    (Message(shell='--as series', python="kind='series'"), Message(shell="--na '< 1'", python="na=['< 1']"))
     """
     flag = argument(name).shell
     if value is None:
-        return Words(flag, f"{name}=")
-    values = value if isinstance(value, list) else [value]  # an option that takes several is typed for each
-    return Words(" ".join(f"{flag} {shlex.quote(str(one))}" for one in values), f"{name}={value!r}")
+        return Message(flag, f"{name}=")
+    values = value if isinstance(value, list) else [value]  # a repeatable option is typed for each
+    return Message(" ".join(f"{flag} {shlex.quote(str(part))}" for part in values), f"{name}={value!r}")
 
 
-def argument(name: str) -> Words:
-    """What it is called, to say something of it.
-
-    >>> argument("y_err") + " must be a column"
-    Words(shell='--y-err must be a column', python='y_err must be a column')
-    """
-    return Words("--" + _FLAGS.get(name, name).replace("_", "-"), name)
+def argument(name: str) -> Message:
+    """The name of an argument: `y_err`, or `--y-err` on the command line."""
+    return Message("--" + _FLAGS.get(name, name).replace("_", "-"), name)
 
 
-def render(message: str | Words, **fields: object) -> Words:
+def render(message: str | Message, **fields: object) -> Message:
     """Fill in the fields of a format string, as each kind of caller spells options; without fields return it as it is.
 
     >>> render("{level} must lie between 0 and 1, got {value}", level=argument("level"), value=7).shell
     '--level must lie between 0 and 1, got 7'
     """
-    words = both(message)
-    if not fields:
-        return words
+    if isinstance(message, Message):
+        return message
 
-    def fill(template: str, kind: str) -> str:
-        values = {name: getattr(value, kind) if isinstance(value, Words) else value for name, value in fields.items()}
-        return template.format(**values)
+    def fill(kind: str) -> str:
+        values = {name: getattr(value, kind) if isinstance(value, Message) else value for name, value in fields.items()}
+        return message.format(**values) if fields else message
 
-    return Words(fill(words.shell, "shell"), fill(words.python, "python"))
+    return Message(fill("shell"), fill("python"))
 
 
 class FillinError(Exception):
@@ -88,14 +67,14 @@ class FillinError(Exception):
     ('level must lie between 0 and 1, got 7', '--level must lie between 0 and 1, got 7')
     """
 
-    def __init__(self, message: str | Words = "", **fields: object):
-        words = render(message, **fields)
-        super().__init__(words.python)
-        self.shell = words.shell
+    def __init__(self, message: str | Message = "", **fields: object):
+        rendered = render(message, **fields)
+        super().__init__(rendered.python)
+        self.shell = rendered.shell
 
 
 class FillinWarning(UserWarning):
-    """Something was understood in a way that may not have been meant: what it was, and how to say it otherwise."""
+    """The input has another plausible reading; the text names it and the remedy."""
 
 
 def warn(message: str) -> None:
@@ -114,31 +93,32 @@ class InputTypeError(FillinError, TypeError):
     """An argument has the wrong type."""
 
 
-def nearest(name: object, known: Iterable[str]) -> str | None:
-    """The known name that is most like it, whatever its capitals; None where none is."""
-    spelled = {one.lower(): one for one in known}
-    near = get_close_matches(str(name).lower(), spelled, n=1, cutoff=0.5)
-    return spelled[near[0]] if near else None
+def nearest(name: object, names: Iterable[str]) -> str | None:
+    """The most similar of `names`, ignoring case; None where none is similar."""
+    by_lower = {candidate.lower(): candidate for candidate in names}
+    matches = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[matches[0]] if matches else None
 
 
 class UnknownName(FillinError, ValueError):
-    """A name that is not known, with the nearest that is.
+    """An unknown name, with the most similar of those that exist. `what` and `fields` are as for `FillinError`.
 
     >>> str(UnknownName("model", "te-tpn", ["te-tnp", "cnp"]))
     "unknown model 'te-tpn'; did you mean 'te-tnp'? Known: cnp, te-tnp"
     """
 
-    def __init__(self, what: str | Words, name: object, known: Iterable[str]):
-        known = sorted(known)
-        near = nearest(name, known)
-        guess = "." if near is None else f"; did you mean '{near}'?"
-        some = ", ".join(known[:_SHOWN]) + (f" … ({len(known):,} in all)" if len(known) > _SHOWN else "")
-        super().__init__("unknown " + both(what) + f" {name!r}{guess} Known: {some}")
+    def __init__(self, what: str | Message, name: object, names: Iterable[str], **fields: object):
+        names = sorted(names)
+        match = nearest(name, names)
+        guess = "." if match is None else f"; did you mean '{match}'?"
+        listed = ", ".join(names[:_MAX_LISTED]) + (f" … ({len(names):,} in all)" if len(names) > _MAX_LISTED else "")
+        message = "unknown {what} {name!r}{guess} Known: {listed}"
+        super().__init__(message, what=render(what, **fields), name=name, guess=guess, listed=listed)
 
 
-def choose(what: str, name: object, known: Iterable[str]) -> str:
-    """`name` if it is one of `known`, else an error that suggests the nearest."""
-    known = list(known)
-    if name not in known:
-        raise UnknownName(what, name, known)
+def choose(what: str, name: object, names: Iterable[str]) -> str:
+    """Return `name` if it is one of `names`, else raise an error that suggests the most similar."""
+    names = list(names)
+    if name not in names:
+        raise UnknownName(what, name, names)
     return str(name)

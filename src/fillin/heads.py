@@ -74,7 +74,7 @@ class MixtureHead(nn.Module):
 
 
 class ObservedMixture(MixtureSameFamily):
-    """What would be observed at a target, and `clean`: the same without the noise of observing it."""
+    """The distribution of an observation at a target, and `clean`: that of the noise-free function."""
 
     def __init__(self, mixture: Categorical, parts: Normal, clean: MixtureSameFamily):
         super().__init__(mixture, parts, validate_args=False)

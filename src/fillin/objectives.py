@@ -1,4 +1,4 @@
-"""What a model is trained to raise: each objective maps (model, batch) to a number for each of the batch, [b]."""
+"""Training objectives, to be maximised: each objective maps (model, batch) to a number for each of the batch, [b]."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -133,7 +133,7 @@ class Aim:
     options: dict[str, Any] = field(default_factory=dict)
 
     def tell(self, model: Any, batch: Any) -> Float[Tensor, "b"]:
-        """Of a model on what it was not trained on."""
+        """Score a model on validation data."""
         return (self.judge or self.raised)(model, batch)
 
 

@@ -55,7 +55,7 @@ _CHECKED = ((1, 0, 3), (2, 1, 2), (1, 9, 5), (2, 40, 7))  # tasks, known points,
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: shapes by name, and how far onnxruntime was from torch (None where it was not asked)."""
+    """The written file: shapes by name, and how far onnxruntime was from torch (None where it was not asked)."""
 
     path: Path
     size: int
@@ -271,7 +271,7 @@ def _reason(error: BaseException) -> str:
 
 
 class _Apart(nn.Module):
-    """Of a joint head each target on its own: the diagonal of its covariance, which needs no factorisation."""
+    """Each target of a joint head on its own: the diagonal of its covariance, which needs no factorisation."""
 
     joint = False
 

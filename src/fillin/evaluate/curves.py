@@ -31,7 +31,7 @@ BATCH = 4
 
 @dataclass(frozen=True)
 class Condition:
-    """What distinguishes the tasks of a setting.
+    """The property that distinguishes the tasks of a setting.
 
     `kind` is "training", "shift", "beyond" (all targets to the right of the context), "function" or "context"; `value`
     is the function, the distance or the number of points.

@@ -26,7 +26,7 @@ def parse_bounds(text: str) -> tuple[str, Bounds]:
 
 
 def bounds_of(columns: list[str], bounds: Bounds | Mapping[str, Bounds] | None) -> dict[str, Bounds]:
-    """Of each column, from one pair for all or a pair a name ("": all others)."""
+    """Bounds of each column, from one pair for all or a pair for each name ("": all others)."""
     if bounds is None:
         return {}
     named = bounds if isinstance(bounds, Mapping) else {"": bounds}

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from fillin.errors import Words, choose, option, render
+from fillin.errors import Message, choose, option, render
 from fillin.filling.diagnostics import Note
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
@@ -142,9 +142,9 @@ def explain_no_index(
     return f"{subject} contains dates, or numbers that only rise or only fall{where}"
 
 
-def index_option(name: str) -> Words:
+def index_option(name: str) -> Message:
     """The options that declare the index: --as series --x NAME, or kind='series', x='NAME'."""
-    return render("{kind}{comma} {x}", kind=option("kind", "series"), comma=Words("", ","), x=option("x", name))
+    return render("{kind}{comma} {x}", kind=option("kind", "series"), comma=Message("", ","), x=option("x", name))
 
 
 def _first_disorder(column: TypedColumn, groups: list[RowGroup]) -> int | None:

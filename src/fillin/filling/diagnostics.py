@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fillin.errors import InputError, Words, both, option, render, warn
+from fillin.errors import InputError, Message, option, render, warn
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
 _SENTINELS = (-99.0, -999.0, -9999.0, -99.99, -999.99, -9999.9, 9999.0, 99999.0)
@@ -21,12 +21,12 @@ _PLAIN_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
 class Note:
     """A remark for the user. `doubtful`: another reading is as likely, and gives other numbers."""
 
-    words: str | Words
+    words: str | Message
     doubtful: bool = False
 
     @property
     def shell(self) -> str:
-        return both(self.words).shell
+        return render(self.words).shell
 
     def __str__(self) -> str:
         return str(self.words)

@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fillin.errors import InputError, Words, argument, option
+from fillin.errors import InputError, Message, argument, option, render
 from fillin.filling.detect_index import index_option, is_table
 from fillin.filling.diagnostics import Note
 from fillin.filling.outputs import Outputs
@@ -205,7 +205,7 @@ class Kind:
     label: str
     matches: Callable[[Source], bool]
     plan: str  # module:class, imported when needed
-    choice: Words | None = None  # the option that chooses it for a file that looks otherwise
+    choice: Message | None = None  # the option that chooses it for a file that looks otherwise
 
     @property
     def plan_type(self) -> type[FillPlan]:
@@ -244,7 +244,9 @@ def _is_given(value: Any) -> bool:
 def _refuse(name: str, kind: Kind, path: Path | None) -> None:
     others = (other for other in KINDS.values() if other.choice is not None and kind.choice and other.accepts(name))
     other = next(others, None)
-    remedy = Words("", "") if other is None else f", or fill the data as {other.label} with " + (other.choice or "")
+    remedy: Message | str = ""
+    if other is not None:
+        remedy = render(", or fill the data as {kind} with {choice}", kind=other.label, choice=other.choice)
     raise InputError(
         "{where}{option} does not apply to {kind}; leave it out{remedy}",
         where="" if path is None else f"{path.name}: ", option=argument(name), kind=kind.label, remedy=remedy,

@@ -1,4 +1,4 @@
-"""What every neural process is: an encoder of the context, a decoder at the targets, and a head."""
+"""The base of every neural process: an encoder of the context, a decoder at the targets, and a head."""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -16,7 +16,7 @@ _LABELS = 1024  # columns that have a label of their own
 
 @dataclass(frozen=True)
 class ColumnStatistics:
-    """What is known of each column from the rows of the context: its mean and deviation, and its order."""
+    """Statistics of each column over the rows of the context: its mean, standard deviation and order."""
 
     mean: Float[Tensor, "b 1 d"]
     scale: Float[Tensor, "b 1 d"]
@@ -39,7 +39,7 @@ class ColumnStatistics:
         return (values - self.mean) / self.scale
 
     def columns(self, first: int) -> "ColumnStatistics":
-        """Of the columns from the first of them on."""
+        """Statistics of the columns from `first` on."""
         return ColumnStatistics(
             self.mean[..., first:], self.scale[..., first:], self.ordered[:, first:], self.count[:, first:]
         )
@@ -84,14 +84,14 @@ class Embedding(nn.Module):
 
 @dataclass(frozen=True)
 class CellDistribution:
-    """What a cell may hold: a mixture of Gaussians where its column has numbers, else the odds of each class."""
+    """The distribution of a cell: a Gaussian mixture where its column has numbers, else class probabilities."""
 
     numbers: MixtureSameFamily  # batch [b n d]
     logits: Float[Tensor, "b n d k"]
     is_class: Bool[Tensor, "b 1 d"]
 
     def column(self, j: int, classes: int) -> Distribution:
-        """Of one column alone, batch [b n]; `classes` as its tables have them, 0 for numbers."""
+        """Distribution of one column alone, batch [b n]; `classes` as its tables have them, 0 for numbers."""
         if classes:
             return Categorical(logits=self.logits[:, :, j, :classes], validate_args=False)
         shares, parts = self.numbers.mixture_distribution, self.numbers.component_distribution
@@ -101,7 +101,7 @@ class CellDistribution:
         )
 
     def log_prob(self, values: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
-        """Of a number its density, of a class its probability."""
+        """Log density of a number, log probability of a class."""
         codes = torch.where(self.is_class, values, 0).long().clamp(0, CLASSES - 1)
         odds = self.logits.log_softmax(-1).gather(-1, codes[..., None])[..., 0]
         return torch.where(self.is_class, odds, self.numbers.log_prob(torch.where(self.is_class, 0, values)))

@@ -170,7 +170,7 @@ class PixelClassifier(Classifier):
         return torch.stack(opened).mean()
 
     def _windows(self, height: int, width: int) -> list[tuple[Span | None, Tensor, Tensor]]:
-        """Of each layer its window, the displacements [1 dx 1 m] there are, and which share of pairs has each, [m]."""
+        """Window of each layer, the displacements [1 dx 1 m] there are, and which share of pairs has each, [m]."""
         x, found = self.places(height, width)[None].to(self.out.weight), []
         for number, block in enumerate(self.blocks, 1):
             found.append((block.attention.span, *_displacements(x[0])))

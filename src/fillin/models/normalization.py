@@ -38,9 +38,9 @@ class Normalization:
 
     @classmethod
     def of(cls, context: Points, seasons: bool = False, spacing: bool = False, alike: bool = False) -> "Normalization":
-        """Of each column of x on its own, or of all of them `alike`: the diagonal of their box. With `spacing` places
-        are also told in steps between known points, with `seasons` in turns of the season. A gradient flows only where
-        someone asks for that of the places, as a search for scales does."""
+        """Normalise each column of x on its own, or all of them `alike`: the diagonal of their box. With `spacing`
+        locations are also given in steps between context points, with `seasons` in periods of the season. A gradient
+        flows only where that of the locations is required, as a search for length scales does."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and context.x.requires_grad):
             return cls._of(context, seasons, spacing, alike)
 
@@ -88,7 +88,7 @@ class Normalization:
 
 
 def _least(x: Tensor, there: Tensor) -> Float[Tensor, "b 1 dx"]:
-    """Of the context, 0 where there is none."""
+    """Minimum over the context, 0 where there is none."""
     if not x.shape[1]:
         return x.new_zeros(len(x), 1, x.shape[-1])
     least = torch.where(there, x, torch.inf).amin(1, keepdim=True)

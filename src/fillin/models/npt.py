@@ -72,7 +72,7 @@ class NPT(Process):
         self.logits = nn.Linear(width, CLASSES)
 
     def fill(self, cells: TableBatch) -> CellDistribution:
-        """What each cell may hold, given those that are seen."""
+        """Distribution of each cell, given the visible ones."""
         most = int(cells.classes.max())
         if most > CLASSES:
             raise InputError(f"npt: a column has {most} classes, and at most {CLASSES} are told apart; join rare ones")

@@ -31,7 +31,7 @@ class Stages(NamedTuple):
 
 
 class PseudoProcess(TransformerProcess):
-    """What the three have in common: pseudo-tokens, and targets that read them."""
+    """Base of the three models with pseudo-tokens: pseudo-tokens, and targets that read them."""
 
     def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, pseudo_tokens: int = 32, **options):
         super().__init__(dim_x, dim_y, width, **options)
@@ -114,7 +114,7 @@ class CMANP(PseudoProcess):
         yc: Float[Tensor, "b nc dy"],
         mask_c: MaskC = None,
     ) -> CMANPState:
-        """What is kept after seeing these points too. Begin with None."""
+        """State after these further points. Begin with None."""
         context, _ = read(xc, yc, xc[:, :0], mask_c, None, self.dim_x, self.dim_y, self.norm.weight.dtype)
         if state is not None and len(xc) != len(state.alive):
             raise InputError(f"xc has a batch of {len(xc)} tasks, but the state is of {len(state.alive)}")

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Int
 from numpy import ndarray
 
-from fillin.errors import InputError, Words
+from fillin.errors import InputError, Message
 from fillin.runtime import require
 
 SECOND = 1_000_000
@@ -73,7 +73,7 @@ class Clock:
         minutes = self.sample.count(":") == 1 and not moment.second
         return moment.isoformat(separator, "minutes" if minutes else "seconds")
 
-    def parse(self, text: str, source: str | Words) -> int:
+    def parse(self, text: str, source: str | Message) -> int:
         """One date, in the format of the column or as 2027-01-31 12:00. Errors begin with `source`."""
         match = _OFFSET.search(text) if ":" in text else None
         body = text[: match.start()] if match else text
@@ -85,7 +85,7 @@ class Clock:
         message = "{source}: {text!r} is not a date; write it as 2027-01-31, or 2027-01-31 12:00"
         raise InputError(message, source=source, text=text)
 
-    def _from_wall(self, tick: int, offset: str, text: str, source: str | Words) -> int:
+    def _from_wall(self, tick: int, offset: str, text: str, source: str | Message) -> int:
         """Convert wall-clock ticks at a UTC offset to ticks of this clock."""
         if self.zone is not None:
             if not offset:
@@ -103,7 +103,7 @@ class Clock:
         to_utc = 0 if other.zone is not None else -seconds_east(other.offset) * SECOND
         return ticks + to_utc + (0 if self.zone is not None else seconds_east(self.offset) * SECOND)
 
-    def steps(self, first: int, last: int, every: str, source: str | Words) -> Int[ndarray, "n"]:
+    def steps(self, first: int, last: int, every: str, source: str | Message) -> Int[ndarray, "n"]:
         """first, first + every, … up to last. Months and years, and days of a zone, follow the calendar."""
         number, unit = _parse_duration(every, source)
         if unit not in _MONTHS and (self.zone is None or _UNITS[unit] < DAY):
@@ -147,7 +147,7 @@ def _to_tick(moment: datetime) -> int:
     return (moment.replace(tzinfo=None) - (moment.utcoffset() or timedelta()) - _EPOCH) // timedelta(microseconds=1)
 
 
-def parse_duration(text: str, source: str | Words) -> int:
+def parse_duration(text: str, source: str | Message) -> int:
     """A length of time in ticks: "24h", "7d". Errors begin with `source`.
 
     >>> parse_duration("1.5h", "--period") // SECOND
@@ -160,7 +160,7 @@ def parse_duration(text: str, source: str | Words) -> int:
     return round(number * _UNITS[unit])
 
 
-def _parse_duration(text: str, source: str | Words) -> tuple[float, str]:
+def _parse_duration(text: str, source: str | Message) -> tuple[float, str]:
     match = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)?\s*([a-z]+?)\s*", str(text).lower())
     unit = match[2] if match else ""
     if unit not in _UNITS and unit not in _MONTHS:

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 
-from fillin.errors import InputError, Words, argument, option, render
+from fillin.errors import InputError, Message, argument, option, render
 from fillin.runtime import require
 from fillin.tabular.dates import DIGITS, FORMATS, SECOND, Clock, seconds_east
 from fillin.tabular.table import (
@@ -223,26 +223,30 @@ def _parse_dates(name: str, cells, observed, missing: ndarray, date_format: str 
     offset, mixed = "" if zoned is None else zoned.mode().iloc[0], False
     sample = int((~np.isnat(parsed)).argmax())
     at: int | None = None
-    message: str | Words = ""
+    message, fields = "", {}
     if np.isnat(parsed).any():
         at, like = int(np.isnat(parsed).argmax()), observed.iloc[sample]
-        message = f"is not written like {like!r}, as most of the column is; write all dates in one format, for example "
-        message += "2027-01-31 12:00"
+        message = (
+            "{cell!r} is not written like {like!r}, as most of the column is; write all dates in one format, for "
+            "example 2027-01-31 12:00"
+        )
+        fields = {"like": like}
     elif zoned is not None and (zoned == "").any():
         at, like = int(np.asarray(zoned == "").argmax()), observed[zoned != ""].iloc[0]
-        message = f"has no time zone, and {like!r} has one; write all dates with one, or all without"
+        message = "{cell!r} has no time zone, and {like!r} has one; write all dates with one, or all without"
+        fields = {"like": like}
     elif zoned is not None and (zoned != offset).any():  # instants all the same, converted to UTC
         seconds = zoned.map({offset: seconds_east(offset) for offset in zoned.unique()})
         ticks[~missing] -= np.asarray(seconds, dtype=np.int64) * SECOND
         offset, mixed = offset[: len(offset) - len(offset.lstrip())] + "+00:00", True
     elif not date_format and (twin := _find_twin(form, body, parsed)) is not None:
         at, other = twin
-        shell = f"declare it: --date-format '{form}' or '{other}'"
-        python = f"read it with pandas.to_datetime, format='{form}' or '{other}'"
-        message = "may be day first or month first, and no date decides; " + Words(shell, python)
+        remedy = Message("declare it: --date-format ", "read it with pandas.to_datetime, format=")
+        message = "{cell!r} may be day first or month first, and no date decides; {remedy}'{form}' or '{other}'"
+        fields = {"remedy": remedy, "form": form, "other": other}
     invalid = None
     if at is not None:
-        invalid = InvalidCell(int(np.flatnonzero(~missing)[at]), f"{observed.iloc[at]!r} " + message)
+        invalid = InvalidCell(int(np.flatnonzero(~missing)[at]), render(message, cell=observed.iloc[at], **fields))
     clock = Clock(form, offset, body.iloc[sample], mixed=mixed)
     return TypedColumn(name, DATE, ticks, missing, lambda: cells, clock, invalid)
 

@@ -103,7 +103,7 @@ class DistinctValues:
         return np.bincount(self.codes + 1, minlength=len(self.values) + 1)[1:].tolist()
 
     def spread(self, per_value: list[float]) -> Float[ndarray, "n"]:
-        """What belongs to each value, cell by cell; NaN where missing."""
+        """The number of each cell's value; NaN where missing."""
         return np.array([*per_value, np.nan])[self.codes]
 
     def first_row(self, value: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, UnknownName, Words, render
+from fillin.errors import InputError, Message, UnknownName, render
 from fillin.tabular.dates import DAY, Clock
 
 NUMBER, CLASS, BOOLEAN, DATE = KINDS = ("number", "class", "boolean", "date")
@@ -19,7 +19,7 @@ class InvalidCell:
     """The first cell that cannot be read as the rest of its column, and the remedy."""
 
     row: int
-    message: str | Words
+    message: str | Message
     may_be_class: bool = True  # the cell is text, and could be read as a class
 
 
@@ -138,6 +138,6 @@ class TypedTable:
     def location(self, row: int, column: str) -> str:
         return f"{self.name}, {self.row_label(int(row))}, column '{column}'"
 
-    def error_at(self, row: int, column: str, message: str | Words, **fields: object) -> InputError:
+    def error_at(self, row: int, column: str, message: str | Message, **fields: object) -> InputError:
         """An error about one cell, to be raised. `message` and `fields` are those of `FillinError`."""
         return InputError("{location}: {what}", location=self.location(row, column), what=render(message, **fields))

@@ -1,4 +1,4 @@
-"""What a run writes down: log.csv, and the same for TensorBoard where that is installed."""
+"""Logs of a run: log.csv, and the same for TensorBoard where that is installed."""
 
 import csv
 from contextlib import suppress

@@ -89,7 +89,7 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
 
 
 def validate(goal: TrainingModule, stream: Stream, batches: int, fabric: Any) -> float:
-    """What the aim tells of batches that are not trained on, on average, shared out among processes: mean
+    """Mean of the objective over validation batches, which are shared among processes: mean
     log-likelihood per target, also of a model that learns from a bound; of a classifier per image."""
     model = goal.model
     model.eval()

@@ -38,7 +38,7 @@ Recipe = dict[str, Any]
 
 @dataclass
 class Objective:
-    """What is raised: one of OBJECTIVES, whose other options follow; `samples` of the latent are for bounds."""
+    """The objective: one of OBJECTIVES, whose other options follow; `samples` of the latent are for bounds."""
 
     name: str = "log-likelihood"
     samples: int = 4
@@ -72,7 +72,7 @@ class Budget:
 
 @dataclass
 class Keep:
-    """What is kept on the way: a line of the log each `log` steps, `validations` over the whole run, each on
+    """Records of a run: a line of the log each `log` steps, `validations` over the whole run, each on
     `batches` batches of 4 tasks, a checkpoint each `checkpoint` seconds."""
 
     log: int = 50

@@ -162,7 +162,7 @@ def _free(folder: Path) -> Path:
 
 
 def _digest(recipe: Recipe) -> str:
-    """Of what a checkpoint must agree with."""
+    """Digest of the settings that a checkpoint must agree with."""
     fixed = dump_recipe({**read_recipe(recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
     return hashlib.sha256(fixed.encode()).hexdigest()[:16]
 

@@ -87,7 +87,7 @@ def lists(value: Any) -> Any:
 
 
 def brief(text: str) -> str:
-    """What jsonargparse says, on one line: the key, what was given."""
+    """Message of jsonargparse on one line: the key and the value that was given."""
     key = re.search(r'[Pp]arser key "([^"]+)"', text)
     value = re.search(r"G(?:iven|ot) value: (.*)", text)
     if key and value:

@@ -13,7 +13,7 @@ NONE = "–"  # not measured
 
 
 @dataclass(frozen=True)
-class ResultTable:
+class BenchTable:
     """A title, a note on the columns, and cells. The first `text_columns` columns are text, the others numbers."""
 
     title: str
@@ -37,7 +37,7 @@ class ResultTable:
         return "\n".join([f"## {self.title}", fill(self.note, 120), "", head, f"|{rule}|", *lines, ""])
 
 
-def make_tables(content: dict[str, Any]) -> list[ResultTable]:
+def make_tables(content: dict[str, Any]) -> list[BenchTable]:
     """Make the tables of the content of a JSON file; a part that was not measured has none."""
     number = content["budget"]["threads"]
     threads = f"{number} thread" + "s" * (number > 1)
@@ -51,7 +51,7 @@ def make_tables(content: dict[str, Any]) -> list[ResultTable]:
     return [replace(table, title=f"{table.title}, {threads}") for table in tables]
 
 
-def _models(rows: list[dict]) -> ResultTable:
+def _models(rows: list[dict]) -> BenchTable:
     labels = [figure["size"] for figure in rows[0]["figures"]]
     columns = ["model", "parameters"]
     for label in labels:
@@ -68,10 +68,10 @@ def _models(rows: list[dict]) -> ResultTable:
         "rounds. ydst: yardsticks, time over that of a small TransformerEncoder. MB: peak memory beyond what was in "
         "use before."
     )
-    return ResultTable("Every model", note, columns, cells)
+    return BenchTable("Every model", note, columns, cells)
 
 
-def _peers(rows: list[dict]) -> ResultTable:
+def _peers(rows: list[dict]) -> BenchTable:
     columns = (
         "fillin", "options", "peer", "parameters", "peer's", "ydst", "peer's", "ratio", "MB", "peer's",
     )  # fmt: skip
@@ -89,10 +89,10 @@ def _peers(rows: list[dict]) -> ResultTable:
         "figures are no claims of their authors. A yardstick weighs fixed overheads against matrix products "
         'differently on every CPU: a ratio near 1 means "about as fast" and no more.'
     )
-    return ResultTable("Released code of the same size", note, columns, cells, text_columns=3)
+    return BenchTable("Released code of the same size", note, columns, cells, text_columns=3)
 
 
-def _scores(rows: list[dict]) -> ResultTable:
+def _scores(rows: list[dict]) -> BenchTable:
     columns = ("score", "how", "ms", "×tnp-d", "MB", "MB ×tnp-d", "error")
     cells = [
         [
@@ -106,16 +106,16 @@ def _scores(rows: list[dict]) -> ResultTable:
         "of q and k, nothing pairwise; table: read from a table of displacements; pairs: evaluated on every pair, in "
         "chunks. error: of attention's output, table against exact evaluation, relative norm."
     )
-    return ResultTable("te-tnp by score", note, columns, cells, text_columns=2)
+    return BenchTable("te-tnp by score", note, columns, cells, text_columns=2)
 
 
-def _training(rows: list[dict]) -> ResultTable:
+def _training(rows: list[dict]) -> BenchTable:
     cells = [[r["model"], f"{1000 * r['bare']:.2f}", f"{1000 * r['loop']:.2f}", _two(r["ratio"])] for r in rows]
     note = "bare: forward + backward + optimiser. loop: with data, seeds, clipping, log and checkpoint."
-    return ResultTable("A training step, batch 16, protocol tnp", note, ("model", "bare ms", "loop ms", "ratio"), cells)
+    return BenchTable("A training step, batch 16, protocol tnp", note, ("model", "bare ms", "loop ms", "ratio"), cells)
 
 
-def _windows(rows: list[dict]) -> ResultTable:
+def _windows(rows: list[dict]) -> BenchTable:
     columns = (
         "points", "window", "inside", "ms", "hard ms", "× fused", "× bias", "× reference", "of the limit", "MB",
         "fused MB", "bias MB", "reference MB",
@@ -137,10 +137,10 @@ def _windows(rows: list[dict]) -> ResultTable:
             _ms(figures[HARD]), *(_adaptive(faster.get(name)) for name in (FUSED, BIAS, REFERENCE)),
             _adaptive(row["of_limit"]), *memory,
         ])  # fmt: skip
-    return ResultTable("The kernel against PyTorch", note, columns, cells)
+    return BenchTable("The kernel against PyTorch", note, columns, cells)
 
 
-def _growth(rows: list[dict]) -> ResultTable:
+def _growth(rows: list[dict]) -> BenchTable:
     note = (
         f"Forward + backward in ms on scattered points with {rows[0]['neighbours']} neighbours on average, and the "
         "time to sort them, once a set. Time grows as N to the exponent. beyond: MB at the most points in excess of "
@@ -152,20 +152,20 @@ def _growth(rows: list[dict]) -> ResultTable:
         cells.append([*head, *(_ms(figure) for figure in row["figures"])])
         cells.append([f"{row['dim']}-D, sorting", "", "", *(f"{ms:,.2f}" for ms in row["sorting"])])
     columns = ("", "exponent", "beyond", *(f"{n:,}" for n in rows[0]["points"]))
-    return ResultTable("Growth with the number of points", note, columns, cells)
+    return BenchTable("Growth with the number of points", note, columns, cells)
 
 
-def _te_tnp(rows: list[dict]) -> ResultTable:
+def _te_tnp(rows: list[dict]) -> BenchTable:
     cells = [
         [f"te-tnp, {row['score']}" if i else row["score"], f"{row['milliseconds']:,.1f}",
          _adaptive(row["to_reference"]), _mb(row["megabytes"]), _adaptive(row["memory_to_reference"])]
         for i, row in enumerate(rows)
     ]  # fmt: skip
     note = "A training step without the optimiser, batch 2, 256 context and 512 target points, no window."
-    return ResultTable("te-tnp with an MLP score", note, ("model", "ms", "× tnp-d", "MB", "MB × tnp-d"), cells)
+    return BenchTable("te-tnp with an MLP score", note, ("model", "ms", "× tnp-d", "MB", "MB × tnp-d"), cells)
 
 
-def _function(rows: list[dict]) -> ResultTable:
+def _function(rows: list[dict]) -> BenchTable:
     cells = []
     for row in rows:
         case = f"{row['points']:,} points, {_percent(row['span'])}"
@@ -173,10 +173,10 @@ def _function(rows: list[dict]) -> ResultTable:
         ratios = [_adaptive(row[key]) for key in ("faster", "less_memory")]
         cells.append(["reference, on each pair", _ms(row["pairs"]), _mb(row["pairs"]["megabytes"]), *ratios])
     note = f"An MLP 2→32→32→4 added to q·k/√d, in 2-D. Error of the output: {rows[0]['error']:.0e}, relative."
-    return ResultTable("F(Δ) from a table", note, ("", "ms", "MB", "× time", "× memory"), cells)
+    return BenchTable("F(Δ) from a table", note, ("", "ms", "MB", "× time", "× memory"), cells)
 
 
-def _large(rows: list[dict]) -> ResultTable:
+def _large(rows: list[dict]) -> BenchTable:
     note = (
         f"te-tnp (small) with a learned window of {rows[0]['neighbours']} neighbours on average. step: forward + "
         "backward on the context and a tenth as many targets; fill: a prediction at all targets."
@@ -186,10 +186,10 @@ def _large(rows: list[dict]) -> ResultTable:
          f"{row['targets']:,}", _ms(row["fill"]), _mb(row["fill"]["megabytes"])]
         for row in rows
     ]  # fmt: skip
-    return ResultTable("Many points", note, ("context", "step, ms", "MB", "targets", "fill, ms", "MB"), cells)
+    return BenchTable("Many points", note, ("context", "step, ms", "MB", "targets", "fill, ms", "MB"), cells)
 
 
-def _crossover(rows: list[dict]) -> ResultTable:
+def _crossover(rows: list[dict]) -> BenchTable:
     note = (
         f"Time of the fastest other back end over that of the kernel, by number of points n ({HEADS} n² pairs); f, r "
         "and s: it is fused, reference or streamed. from: pairs from which on the kernel is the fastest."
@@ -203,10 +203,10 @@ def _crossover(rows: list[dict]) -> ResultTable:
             ratios.append(f"{_adaptive(times[name] / times[NATIVE])} {name[0]}")
         cells.append([f"{row['dim']}-D, {problem}", NONE if row["pairs"] is None else f"{row['pairs']:,}", *ratios])
     columns = ("", "from", *(f"{n:,}" for n in rows[0]["points"]))
-    return ResultTable("Number of pairs from which the kernel is the fastest", note, columns, cells)
+    return BenchTable("Number of pairs from which the kernel is the fastest", note, columns, cells)
 
 
-def _requirements(rows: list[dict]) -> ResultTable:
+def _requirements(rows: list[dict]) -> BenchTable:
     cells = []
     for row in rows:
         sign = {True: "✓", False: "✗", None: NONE}[row["holds"]]
@@ -214,7 +214,7 @@ def _requirements(rows: list[dict]) -> ResultTable:
         measured = NONE if row["measured"] is None else f"{row['measured']:.3g}"
         cells.append([row["what"], row["unit"], bound, measured, sign])
     note = "For two threads and the continuous cut, unless a line says otherwise; of several cases the worst counts."
-    return ResultTable("Requirements", note, ("against", "quantity", "required", "measured", ""), cells, text_columns=2)
+    return BenchTable("Requirements", note, ("against", "quantity", "required", "measured", ""), cells, text_columns=2)
 
 
 def _points(row: dict) -> str:

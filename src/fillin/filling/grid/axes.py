@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.errors import InputError, UnknownName, Words, argument
+from fillin.errors import InputError, Message, UnknownName, argument
 
 _DAY = np.timedelta64(86_400_000_000, "us")
 _LONGITUDE, _LATITUDE = ("lon", "longitude", "degrees_east"), ("lat", "latitude", "degrees_north")
@@ -89,7 +89,7 @@ def set_periods(axes: list[Axis], periods: Mapping[str, float]) -> tuple[list[Ax
     names = [axis.name for axis in axes]
     for name, period in periods.items():
         if name not in names:
-            raise UnknownName("dimension of the field, in " + argument("period") + ",", name, names)
+            raise UnknownName("dimension of the field, in {period},", name, names, period=argument("period"))
         if not 0 < period < float("inf"):
             raise InputError(
                 "{period}: a period must be more than 0, such as {name}=360",
@@ -111,8 +111,8 @@ def set_periods(axes: list[Axis], periods: Mapping[str, float]) -> tuple[list[Ax
     return periodic, notes
 
 
-def _period_option(name: str, period: float) -> Words:
-    return Words(f"--period {name}={period:g}", f"period={{{name!r}: {period:g}}}")
+def _period_option(name: str, period: float) -> Message:
+    return Message(f"--period {name}={period:g}", f"period={{{name!r}: {period:g}}}")
 
 
 def _covers_circle(axis: Axis) -> bool:

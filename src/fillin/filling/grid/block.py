@@ -28,7 +28,7 @@ Tick = Callable[[int], object]
 
 @dataclass(frozen=True)
 class How:
-    """What all blocks of a variable share.
+    """Settings that all blocks of a variable share.
 
     `unit` says how far apart two places of an axis must be to count as one unit of distance, `tile` how many cells a
     tile has along each axis, `most` how many known cells it is answered from.
@@ -75,10 +75,11 @@ class How:
         if outside.any():
             row = int(outside.argmax())
             where = ", ".join(axis.label(int(cells[row, i])) for i, axis in enumerate(self.axes))
-            why = "lies outside " + argument("bounds") if np.isfinite(y[row]) else "is not finite"
+            problem = "lies outside {bounds}" if np.isfinite(y[row]) else "is not finite"
             raise InputError(
-                f"variable '{self.name}' at {where}: {y[row]:g} " + why + "; correct it, or make it missing (NaN)"
-            )
+                "variable '{name}' at {where}: {value:g} " + problem + "; correct it, or make it missing (NaN)",
+                name=self.name, where=where, value=y[row], bounds=argument("bounds"),
+            )  # fmt: skip
 
 
 def fill_block(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from fillin.errors import FillinError, InputError, UnknownName, Words, option
+from fillin.errors import FillinError, InputError, Message, UnknownName, option
 from fillin.filling.grid.axes import Axis, coordinate_axis, index_axis
 from fillin.filling.grid.layout import MAX_CELLS_IN_MEMORY
 from fillin.filling.grid.variable import GridSource, Mask, Variable, check_readable, mask_label, trailing_mask
@@ -78,7 +78,7 @@ class DatasetSource(GridSource):
                     )  # fmt: skip
         return Mask(name, tuple(map(str, mask.dims)), _load(mask, label).values)
 
-    def _named_mask(self, name: str, label: Words) -> Any:
+    def _named_mask(self, name: str, label: Message) -> Any:
         if name in self.data.variables:
             return self.data[name]
         if not Path(name).exists():
@@ -229,7 +229,7 @@ def _axis(array: Any, dim: Hashable, source: str) -> Axis:
     return index_axis(str(dim), array.sizes[dim])
 
 
-def _load(array: Any, label: str | Words) -> Any:
+def _load(array: Any, label: str | Message) -> Any:
     """Load an array, with an error that names it where its file is damaged."""
     try:
         return array.compute()

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, argument
+from fillin.errors import InputError, argument, render
 from fillin.filling.diagnostics import Note
 from fillin.filling.grid.axes import Axis, set_periods
 from fillin.filling.grid.block import How
@@ -100,8 +100,9 @@ def make_layout(
         fillable = mask.broadcast(variable)
     elif lead and not fill_always_missing and always_missing.any():
         fillable = ~always_missing.reshape((1,) * lead + always_missing.shape)
-        words = f"{int(always_missing.sum()):,} cells of the field are missing in every slice, as land is, and stay "
-        notes.append(Note(words + "missing (" + argument("fill_always_missing") + " fills them)"))
+        text = "{n:,} cells of the field are missing in every slice, as land is, and stay missing ({option} fills them)"
+        fields = {"n": int(always_missing.sum()), "option": argument("fill_always_missing")}
+        notes.append(Note(render(text, **fields)))
     if n_missing == math.prod(variable.shape):
         raise InputError(f"{variable.label} is missing everywhere: there is no observed cell to fill it from")
     how, observed_share = _choose_tiles(variable, axes, fillable, lead, bounds, level)

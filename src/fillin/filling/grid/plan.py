@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fillin.errors import InputError, Words
+from fillin.errors import InputError, Message
 from fillin.filling.diagnostics import Note
 from fillin.filling.grid.variable import GridSource
 from fillin.filling.outputs import Outputs
@@ -230,8 +230,8 @@ def _by_dimension(name: str, value: Any, example: int) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(
             "{option} of a field needs a dimension, got {value!r}; write {example}",
-            option=Words(f"--{name}", name), value=value,
-            example=Words(f"--{name} lon={example}", f"{name}={{'lon': {example}}}"),
+            option=Message(f"--{name}", name), value=value,
+            example=Message(f"--{name} lon={example}", f"{name}={{'lon': {example}}}"),
         )  # fmt: skip
     return {str(dim): number for dim, number in value.items()}
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool
 from numpy import ndarray
 
-from fillin.errors import InputError, UnknownName, Words, argument, option
+from fillin.errors import InputError, Message, UnknownName, argument, option, render
 from fillin.filling.grid.axes import Axis
 from fillin.filling.outputs import Outputs
 from fillin.filling.prediction import NumericPrediction
@@ -71,7 +71,7 @@ def choose_dims(variable: Variable, over: Sequence[str] | None) -> tuple[str, ..
     if over is not None:
         for dim in over:
             if dim not in variable.dims:
-                raise UnknownName(f"dimension of {variable.label}, in " + argument("over") + ",", dim, variable.dims)
+                raise _unknown_dim(dim, variable, "over")
             if not variable.axes[dim].ordered:
                 raise InputError(
                     "{over}: the coordinate of '{dim}' is not numeric, so it has no distances; leave it out",
@@ -95,10 +95,15 @@ def choose_dims(variable: Variable, over: Sequence[str] | None) -> tuple[str, ..
     return tuple(spatial if len(spatial) == 2 else ordered[-2:])
 
 
+def _unknown_dim(dim: str, variable: Variable, name: str) -> UnknownName:
+    what = "dimension of {variable}, in {argument},"
+    return UnknownName(what, dim, variable.dims, variable=variable.label, argument=argument(name))
+
+
 def check_chunks(chunks: dict[str, int], variable: Variable) -> dict[str, int]:
     for dim, size in chunks.items():
         if dim not in variable.dims:
-            raise UnknownName(f"dimension of {variable.label}, in " + argument("chunks") + ",", dim, variable.dims)
+            raise _unknown_dim(dim, variable, "chunks")
         if not isinstance(size, int) or size < 1:
             raise InputError(
                 "{chunks}: '{dim}' needs a number of cells of at least 1, got {size!r}",
@@ -116,7 +121,7 @@ class Mask:
     values: ndarray
 
     @property
-    def label(self) -> Words:
+    def label(self) -> Message:
         return mask_label(self.name)
 
     def broadcast(self, variable: Variable) -> Bool[ndarray, "..."]:
@@ -146,8 +151,8 @@ class Mask:
         return fillable
 
 
-def mask_label(name: str) -> Words:
-    return argument("mask") + (f" {name}" if name else "")
+def mask_label(name: str) -> Message:
+    return render("{mask} {name}", mask=argument("mask"), name=name) if name else argument("mask")
 
 
 def trailing_mask(name: str, values: ndarray, variable: Variable) -> Mask:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from fillin.errors import InputError, argument, nearest
+from fillin.errors import InputError, argument, nearest, render
 from fillin.filling.diagnostics import Note
 from fillin.filling.holdout import NumericScore
 from fillin.filling.outputs import Outputs
@@ -183,7 +183,7 @@ def _check(shape: tuple[int, int], options: ImageOptions) -> None:
             "the completed image would have {width:,} × {height:,} pixels, more than {maximum:,}; {smaller}make the "
             "image smaller first",
             width=width, height=height, maximum=MAX_CELLS,
-            smaller="choose a smaller " + argument("scale") + " or " if options.scale > 1 else "",
+            smaller=render("choose a smaller {scale} or ", scale=argument("scale")) if options.scale > 1 else "",
         )  # fmt: skip
 
 

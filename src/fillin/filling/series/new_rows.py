@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, Words, argument, option, render
+from fillin.errors import InputError, Message, argument, option, render
 from fillin.filling.detect_index import RowGroup
 from fillin.filling.series.infer_roles import SeriesRoles, check_valid
 from fillin.tabular.dates import MAX_STEPS
@@ -140,7 +140,7 @@ def _positions(added: ndarray, present: ndarray, rows: ndarray, n_rows: int) -> 
     return np.full(len(added), float(n_rows))
 
 
-def _parse_number(text: str | float, name: str, expected: str | Words, origin: int = 0) -> float:
+def _parse_number(text: str | float, name: str, expected: str | Message, origin: int = 0) -> float:
     if origin and str(text).strip().lstrip("-").isdecimal():
         return float(int(text) - origin)
     try:

@@ -33,9 +33,10 @@ class Asked:
 
     def __post_init__(self):
         if not 0 < self.level < 1:
-            raise InputError(argument("level") + f" is the share inside the band, between 0 and 1, got {self.level}")
+            message = "{level} is the probability of the prediction interval, between 0 and 1, got {value}"
+            raise InputError(message, level=argument("level"), value=self.level)
         if self.period < 0:
-            raise InputError(argument("period") + f" must be more than 0, got {self.period}")
+            raise InputError("{period} must be more than 0, got {value}", period=argument("period"), value=self.period)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +52,7 @@ class Series:
     rows: Int[ndarray, "m"]
 
     def ready(self, model: "Process", asked: Asked) -> Callable[[ndarray, Tick], "GaussianMixture"]:
-        """What answers for any places: believe(at, tick)."""
+        """Return the function that predicts at any locations: believe(at, tick)."""
         from fillin.inference.context import Context
         from fillin.warp import BoundsWarp
 
@@ -113,21 +114,22 @@ def check_values(roles: SeriesRoles, asked: Asked) -> None:
 
 
 def check_bounds(table: TypedTable, column: TypedColumn, bounds: "Bounds") -> None:
-    """What is known must lie within."""
+    """Refuse observed values outside the bounds."""
     low, high = bounds
     below = column.values < (-np.inf if low is None else low)
     outside = below | (column.values > (np.inf if high is None else high))
     if outside.any():
         row = int(outside.argmax())
         shown = f"{'' if low is None else f'{low:g}'}:{'' if high is None else f'{high:g}'}"
-        why = f"{column.values[row]:g} lies outside " + argument("bounds")
-        raise table.error_at(row, column.name, why + f" {shown}; correct it, or widen the bounds")
+        message = "{value:g} lies outside {bounds} {shown}; correct it, or widen the bounds"
+        fields = {"value": column.values[row], "bounds": argument("bounds"), "shown": shown}
+        raise table.error_at(row, column.name, message, **fields)
 
 
 def fill_all(
     series: list[Series], model: "Process", asked: Asked, tick: Tick = lambda done: None
 ) -> dict[str, NumericPrediction]:
-    """What belongs in each column."""
+    """Fill every column."""
     parts: dict[str, list[NumericPrediction]] = {}
     for one in series:
         parts.setdefault(one.column, []).append(one.fill(model, asked, tick))

@@ -30,7 +30,7 @@ FULL, TEST = Size(8, "auto"), Size(4, 200)  # to fill; to say how well that goes
 
 
 def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str, ColumnPrediction]:
-    """What belongs in the blanks of each column that has some; by a `model` that `imputer` has fitted, where there is
+    """Predict the missing cells of each column that has some; by a `model` that `imputer` has fitted, where there is
     one."""
     found: dict[str, ColumnPrediction] = {column.name: _fixed(column) for column in plan.fixed}
     if plan.fills:

@@ -1,4 +1,4 @@
-"""What is added to a table, as text of a CSV file and as columns of a frame."""
+"""Columns that are added to a table, as text of a CSV file and as columns of a frame."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -36,7 +36,7 @@ def _rows(file: CsvFile, plan: TablePlan, found: Prediction) -> Iterator[str]:
 
 
 def added_cells(column: TypedColumn, found: ColumnPrediction, comma: bool = False) -> list[list[str]]:
-    """Of each row what is added for the column; what was known as it was written."""
+    """Cells that are added to each row for the column; observed values as they were written."""
     texts = [str(cell).strip() for cell in column.cells()]
     if isinstance(found, ClassPrediction):
         rows = [[text, "1"] for text in texts]
