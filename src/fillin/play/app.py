@@ -1,10 +1,14 @@
-"""ASGI application: the four tools, the static page, and the responses to errors."""
+"""ASGI application and its server: the four tools, the static page, and the responses to errors."""
 
+import logging
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
+import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -15,11 +19,12 @@ from starlette.exceptions import HTTPException
 import fillin
 from fillin.errors import FillinError
 from fillin.play import curves, images, span, tables
-from fillin.play.guard import Guard
+from fillin.play.guard import Guard, HeaderTimeoutProtocol
 from fillin.play.job_queue import JobQueues, QueueBusy
 from fillin.play.limits import Limits
 
 _TOOLS = curves, images, tables, span
+_SHUTDOWN_SECONDS = 1  # for responses that are being sent
 _DESCRIPTION = "API of the page of `fillin play`: curves, images, tables and attention spans, computed on this machine."
 
 
@@ -62,36 +67,42 @@ def create_app(port: int | None = None, limits: Limits = Limits()) -> Guard:  # 
     app.state.queues, app.state.table_cache = JobQueues(limits), tables.TableCache(limits.cached_tables)
     for tool in _TOOLS:
         app.include_router(tool.router)
-    app.add_exception_handler(FillinError, _respond_to_fillin_error)
-    app.add_exception_handler(RequestValidationError, _respond_to_invalid_request)
-    app.add_exception_handler(HTTPException, _respond_to_http_error)
-    app.add_exception_handler(QueueBusy, _respond_to_busy_queue)
+    for kind in (FillinError, RequestValidationError, HTTPException, QueueBusy):
+        app.add_exception_handler(kind, _respond_to_error)
     app.mount("/", StaticFiles(directory=str(files("fillin.play") / "page"), html=True))
     return Guard(app, port, limits)
 
 
-async def _respond_to_fillin_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, FillinError)
-    return JSONResponse({"detail": error.shell}, 422)
+def create_server(listener: socket.socket, limits: Limits = Limits()) -> uvicorn.Server:  # noqa: B008 (frozen)
+    """Return the server of the application for a listening socket."""
+    # an open page keeps its connection; closing it at shutdown is no error
+    logging.getLogger("uvicorn.error").addFilter(lambda record: "graceful shutdown" not in str(record.msg))
+    return uvicorn.Server(
+        uvicorn.Config(
+            create_app(listener.getsockname()[1], limits), log_level="warning", access_log=False, lifespan="on",
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS, server_header=False, limit_concurrency=128,
+            timeout_keep_alive=limits.keep_alive_seconds, ws="none",
+            http=partial(HeaderTimeoutProtocol, header_seconds=limits.header_seconds),  # type: ignore[arg-type]
+        )
+    )  # fmt: skip
 
 
-async def _respond_to_invalid_request(request: Request, error: Exception) -> JSONResponse:
-    """Report the first error with its location. The input is not repeated: it may be a number JSON cannot hold."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    if first["type"] == "json_invalid":
-        return JSONResponse({"detail": _DETAILS[400]}, 400)
-    location = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))[:100] or "the body"
-    message = first["msg"].removeprefix("Value error, ")[:300]
-    detail = f"{location}: {message[:1].lower()}{message[1:]}; see /openapi.json for the schema"
-    return JSONResponse({"detail": detail}, 422)
-
-
-async def _respond_to_http_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    detail = _DETAILS.get(error.status_code, str(error.detail))
-    return JSONResponse({"detail": detail}, error.status_code, headers=error.headers)
-
-
-async def _respond_to_busy_queue(request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, 503, headers={"Retry-After": "1"})
+async def _respond_to_error(request: Request, error: Exception) -> JSONResponse:
+    """Report the cause. Input is not repeated: it may be a number JSON cannot hold."""
+    headers = None
+    if isinstance(error, FillinError):
+        status, detail = 422, error.shell
+    elif isinstance(error, QueueBusy):
+        status, detail, headers = 503, str(error), {"Retry-After": "1"}
+    elif isinstance(error, HTTPException):
+        status, headers = error.status_code, error.headers
+        detail = _DETAILS.get(status, str(error.detail))
+    else:
+        assert isinstance(error, RequestValidationError)
+        first = error.errors()[0]
+        location = ".".join(str(part) for part in first["loc"] if part not in ("body", "query"))[:100] or "the body"
+        message = first["msg"].removeprefix("Value error, ")[:300]
+        status, detail = 422, f"{location}: {message[:1].lower()}{message[1:]}; see /openapi.json for the schema"
+        if first["type"] == "json_invalid":
+            status, detail = 400, _DETAILS[400]
+    return JSONResponse({"detail": detail}, status, headers=headers)

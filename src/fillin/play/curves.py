@@ -1,7 +1,7 @@
 """Curves tool: from context points to the mean, prediction intervals, function samples and attention weights."""
 
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse
@@ -9,17 +9,15 @@ from pydantic import BaseModel, Field, field_validator
 
 from fillin.errors import InputError
 from fillin.play import limits
-from fillin.play.code import write_program
 from fillin.play.job_queue import Deadline
 from fillin.play.limits import Coordinate, PositiveScale, Seed, StrictRequest
-from fillin.play.models import CURVE_MODELS, load_curve_model, predict_curve
+from fillin.play.models import CURVE_MODELS, CurveModel, CurveModelName, load_curve_model, predict_curve
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 router = APIRouter(prefix="/api/curves", tags=["curves"])
 Point = tuple[Coordinate, Coordinate]
-CurveModelName = Literal["te-tnp", "anp", "convcnp", "gp"]
 _Z50, _Z95 = 0.6744898, 1.959964  # half widths of central normal intervals, in standard deviations
 _MAX_MODEL_COORDINATE = 1e4  # in the model's units
 _MAX_GRID_EXTENT = 200  # of a ConvCNP, in the model's units
@@ -88,20 +86,10 @@ class CurveAttentionResponse(BaseModel):
     description: str
 
 
-class CurveModelResponse(BaseModel):
-    """Model of the curves tool."""
-
-    name: CurveModelName
-    title: str
-    weights: str | None
-    equivariant: bool
-    description: str
-
-
 @router.get("/models")
-def models() -> list[CurveModelResponse]:
+def models() -> list[CurveModel]:
     """List the models."""
-    return [CurveModelResponse(name=name, **vars(model)) for name, model in CURVE_MODELS.items()]  # type: ignore[arg-type]
+    return list(CURVE_MODELS.values())
 
 
 @router.post("")
@@ -114,12 +102,6 @@ async def predict(curve: CurveRequest, request: Request) -> CurveResponse:
 async def attention(curve: CurveAttentionRequest, request: Request) -> CurveAttentionResponse:
     """Return the attention weights of one target."""
     return await request.app.state.queues.interactive.run(lambda deadline: _attention(curve))
-
-
-@router.post("/code", response_class=PlainTextResponse)
-async def code(curve: CurveRequest) -> str:
-    """Return a Python program that computes the same prediction without this server."""
-    return write_program(curve)
 
 
 def _context_tensors(curve: CurveContext) -> "tuple[Tensor, Tensor]":
@@ -151,29 +133,25 @@ def _predict(curve: CurveRequest, deadline: Deadline) -> CurveResponse:
             f"{_MAX_GRID_EXTENT}; move the points closer together"
         )
     xt = torch.linspace(low, high, curve.n_targets).view(1, -1, 1)
-    prediction = predict_curve(curve.model, xc, yc, xt + curve.shift, curve.samples, curve.seed)
+    mean, std, samples = predict_curve(curve.model, xc, yc, xt + curve.shift, curve.samples, curve.seed)
     deadline()
-    unshifted = predict_curve(curve.model, xc - curve.shift, yc, xt).mean if curve.shift else None
-    max_change = None
-    if unshifted is not None:
-        max_change = round(float((prediction.mean - unshifted).abs().max()) * units.y1, 6)
+    unshifted = max_change = None
+    if curve.shift:
+        unshifted, _, _ = predict_curve(curve.model, xc - curve.shift, yc, xt)
+        max_change = round(float((mean - unshifted).abs().max()) * units.y1, 6)
     x = torch.linspace(*curve.window, curve.n_targets, dtype=torch.float64) + curve.shift * units.x1
 
-    def rounded(values: "Tensor") -> list:
-        return [round(v, 6) for v in values.tolist()]
+    def in_y_units(values: "Tensor") -> list[float]:
+        return [round(v, 6) for v in (values.double() * units.y1 + units.y0).tolist()]
 
-    def in_y_units(values: "Tensor") -> list:
-        return rounded(values.double() * units.y1 + units.y0)
-
-    def bound(z: float) -> list:
-        return in_y_units(prediction.mean + z * prediction.std)
+    def bound(z: float) -> list[float]:
+        return in_y_units(mean + z * std)
 
     return CurveResponse(
-        x=rounded(x), mean=in_y_units(prediction.mean),
+        x=[round(v, 6) for v in x.tolist()], mean=in_y_units(mean),
         low50=bound(-_Z50), high50=bound(_Z50), low95=bound(-_Z95), high95=bound(_Z95),
-        samples=[in_y_units(sample) for sample in prediction.samples],
+        samples=[in_y_units(sample) for sample in samples], max_change=max_change,
         unshifted=None if unshifted is None else in_y_units(unshifted),
-        max_change=max_change,
         milliseconds=round(1e3 * (perf_counter() - start), 2),
     )  # fmt: skip
 
@@ -191,20 +169,82 @@ def _attention(curve: CurveAttentionRequest) -> CurveAttentionResponse:
         return CurveAttentionResponse(heads=[], description="there are no context points yet")
     model = load_curve_model(curve.model)
     if curve.model == "gp":
-        return _head_weights(model.weights(xc, yc, xt), "weight of each point in the mean: k (K + σ²I)⁻¹")
-    if curve.model == "convcnp":
+        weights, description = model.weights(xc, yc, xt), "weight of each point in the mean: k (K + σ²I)⁻¹"
+    elif curve.model == "convcnp":
         with torch.enable_grad():
             y = yc.clone().requires_grad_()
-            (gradient,) = torch.autograd.grad(model(xc, y, xt).mean.sum(), y)
-        return _head_weights(gradient[..., 0], "no attention: derivative of the mean by each point, ∂mean/∂y")
-    with record_weights() as records, torch.inference_mode():
-        model(xc, yc, xt)
-    # an attention with a single head is a mean over the points
-    shapes = [(record.weights, record.weights.shape) for record in records]
-    last = [weights for weights, shape in shapes if shape[2:] == (1, xc.shape[1]) and shape[1] > 1][-1]
-    return _head_weights(last[0, :, 0], f"weights of the last attention to the points, {last.shape[1]} heads")
-
-
-def _head_weights(weights: "Tensor", description: str) -> CurveAttentionResponse:
+            weights = torch.autograd.grad(model(xc, y, xt).mean.sum(), y)[0][..., 0]
+        description = "no attention: derivative of the mean by each point, ∂mean/∂y"
+    else:
+        with record_weights() as records, torch.inference_mode():
+            model(xc, yc, xt)
+        # an attention with a single head is a mean over the points
+        layers = [r.weights for r in records if r.weights.shape[2:] == (1, xc.shape[1]) and r.weights.shape[1] > 1]
+        weights = layers[-1][0, :, 0]
+        description = f"weights of the last attention to the points, {len(weights)} heads"
     heads = [[round(w, 5) for w in head] for head in weights.tolist()]
     return CurveAttentionResponse(heads=heads, description=description)
+
+
+_SETUP = '''\
+"""Prediction of fillin play. Run: pip install fillin, then python curve.py > curve.csv"""
+
+import csv
+import sys
+
+import torch
+
+import fillin
+
+points = {points}
+x0, x1, y0, y1 = {x0!r}, {x1!r}, {y0!r}, {y1!r}  # origin and unit of the model's x and y
+shift = {shift!r}  # of all locations, in the model's units
+
+context = torch.tensor(points, dtype=torch.float64).reshape(1, -1, 2)
+xc = ((context[..., :1] - x0) / x1).float() + shift
+yc = ((context[..., 1:] - y0) / y1).float()
+xt = torch.linspace(({low!r} - x0) / x1, ({high!r} - x0) / x1, {n_targets}).view(1, -1, 1) + shift
+
+model = {model}
+with torch.inference_mode():
+    prediction = model(xc, yc, xt)
+    torch.manual_seed({seed})
+'''
+_SAMPLERS = {
+    "te-tnp": "sample_curve(model, xc, yc, xt, {samples})",
+    "convcnp": "sample_curve(model, xc, yc, xt, {samples})",
+    "anp": "prediction.given.mean[:{samples}]  # one noise-free function per latent sample",
+    "gp": "model.sample({samples}, xc, yc, xt)",
+}
+_OUTPUT = """\
+mean, std = (t[0, :, 0].double() for t in (prediction.mean, prediction.stddev))
+
+table = csv.writer(sys.stdout)
+table.writerow(["x", "mean", "low50", "high50", "low95", "high95"])
+for x, m, s in zip(xt[0, :, 0].double().tolist(), mean.tolist(), std.tolist()):
+    bounds = [m + z * s for z in (0.0, -0.6744898, 0.6744898, -1.959964, 1.959964)]
+    table.writerow([x * x1 + x0, *(y * y1 + y0 for y in bounds)])
+"""
+_PRINT_SAMPLES = """\
+for y in functions[:, 0, :, 0].double().tolist():  # one function sample per line
+    print("# sample", *(round(v * y1 + y0, 6) for v in y), file=sys.stderr)
+"""
+
+
+@router.post("/code", response_class=PlainTextResponse)
+async def code(curve: CurveRequest) -> str:
+    """Return a Python program that computes the same prediction without this server."""
+    weights, (low, high) = CURVE_MODELS[curve.model].weights, curve.window
+    program = _SETUP.format(  # with validated numbers and names of our own, and nothing else
+        points=[list(point) for point in curve.points], shift=curve.shift, low=low, high=high,
+        n_targets=curve.n_targets, seed=curve.seed, **curve.units.model_dump(),
+        model="ExactGP()" if weights is None else f'fillin.load("{weights}").eval()',
+    )  # fmt: skip
+    sampler = _SAMPLERS[curve.model].format(samples=curve.samples)
+    if weights is None:
+        program = program.replace("import fillin\n", "from fillin.play.gp import ExactGP\n")
+    if not curve.samples:
+        return program.replace(f"    torch.manual_seed({curve.seed})\n", "") + _OUTPUT
+    if "sample_curve" in sampler:
+        program = program.replace("import fillin\n", "import fillin\nfrom fillin.sampling import sample_curve\n")
+    return f"{program}    functions = {sampler}\n{_OUTPUT}{_PRINT_SAMPLES}"

@@ -1,16 +1,18 @@
-"""ASGI middleware that checks every request (host, origin, type, size) and sets the security headers of responses.
+"""Checks of every request (host, origin, type, size, time to arrive), and the security headers of responses.
 
 The server listens on 127.0.0.1 alone. That keeps other machines out, but not other pages in the same browser. Host (a
 foreign name may resolve to this machine) and Origin tell those apart.
 """
 
 import asyncio
-import json
 from time import monotonic
+from typing import Any
 
 from fastapi import HTTPException
+from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from fillin.play.limits import MEGABYTE, Limits
 
@@ -31,10 +33,11 @@ HEADERS = {
 UPLOADS = {"/api/images/read": ("image/png", "image/jpeg"), "/api/tables": ("text/csv",)}
 _HOSTS = ("127.0.0.1", "localhost")
 _SAFE_METHODS = ("GET", "HEAD")
+_Protocol: Any = AutoHTTPProtocol  # httptools if installed, else h11; its `cycle` is the last request
 
 
 class Guard:
-    """ASGI application around another."""
+    """ASGI middleware that checks requests and limits their bodies."""
 
     def __init__(self, app: ASGIApp, port: int | None = None, limits: Limits = Limits()):  # noqa: B008 (frozen)
         self.app, self.limits = app, limits
@@ -49,12 +52,14 @@ class Guard:
         send = _with_headers(send)
         error = self.check(scope["method"], scope["path"], Headers(scope=scope))
         if error is not None:
-            await _send_error(send, *error)
+            status, detail = error
+            await JSONResponse({"detail": detail}, status)(scope, receive, send)
             return
         try:
             await self.app(scope, self._limit_body(receive, self.max_bytes(scope["path"])), send)
         except asyncio.CancelledError:  # by the server at shutdown; raised further it would print a traceback
-            await _send_error(send, 503, "the server is stopping; start it again")
+            detail = "the server is stopping; start it again"
+            await JSONResponse({"detail": detail}, 503)(scope, receive, send)
 
     def check(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
         """Return the status and message of an error, or None if the request is allowed."""
@@ -118,8 +123,28 @@ def _with_headers(send: Send) -> Send:
     return send_with_headers
 
 
-async def _send_error(send: Send, status: int, detail: str) -> None:
-    body = json.dumps({"detail": detail}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+class HeaderTimeoutProtocol(_Protocol):
+    """HTTP protocol that checks each connection twice per `header_seconds`, and closes it if it is idle at two checks
+    in a row without a request in between. uvicorn itself waits forever for the rest of a header."""
+
+    def __init__(self, *args, header_seconds: float, **options):
+        super().__init__(*args, **options)
+        self._header_seconds = header_seconds
+        self._idle_after: tuple | None = None  # the last request at the previous check, if that was answered
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        self.check()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._timer.cancel()
+        super().connection_lost(exc)
+
+    def check(self) -> None:
+        """Close the connection if it has been idle since the previous check, else schedule the next check."""
+        is_idle = self.cycle is None or self.cycle.response_complete
+        if is_idle and self._idle_after == (self.cycle,):
+            self.transport.close()
+            return
+        self._idle_after = (self.cycle,) if is_idle else None
+        self._timer = self.loop.call_later(self._header_seconds / 2, self.check)

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 from fastapi import APIRouter, Request
 from numpy import ndarray
+from PIL import Image
 from pydantic import BaseModel, Field, model_validator
 
 from fillin.errors import InputError
 from fillin.play import limits
 from fillin.play.job_queue import Deadline
-from fillin.play.limits import Seed, StrictRequest
+from fillin.play.limits import Seed, StrictRequest, describe_upload
 
 if TYPE_CHECKING:
     from fillin.filling.image.read import PartialImage
@@ -110,23 +111,7 @@ class ImageAttentionResponse(BaseModel):
     layers: list[list[list[float]]]
 
 
-@router.get("")
-async def examples() -> list[ImageResponse]:
-    """List the example images: digits and two photographs of scikit-learn."""
-    return _examples()
-
-
-@router.post(
-    "/read",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {
-                kind: {"schema": {"type": "string", "format": "binary"}} for kind in ("image/png", "image/jpeg")
-            },
-        }
-    },
-)
+@router.post("/read", openapi_extra=describe_upload({"format": "binary"}, "image/png", "image/jpeg"))
 async def read(request: Request) -> ImageResponse:
     """Decode a PNG or JPEG in memory, downsampled to at most 64 pixels along a side. Nothing is stored."""
     body = await request.body()
@@ -148,9 +133,10 @@ async def attention(target: ImageAttentionRequest, request: Request) -> ImageAtt
     return await request.app.state.queues.interactive.run(lambda deadline: _attention(target))
 
 
+@router.get("")
 @cache
-def _examples() -> list[ImageResponse]:
-    """The first held-out image of each digit, and two photographs."""
+def examples() -> list[ImageResponse]:
+    """List the example images: the first held-out image of each digit, and two photographs of scikit-learn."""
     from sklearn.datasets import load_sample_image
 
     from fillin.data.images import read_images
@@ -173,8 +159,6 @@ def _to_pixels(image: ndarray) -> ImagePixels:
 
 def _downsample(image: ndarray, side: int) -> ndarray:
     """Shrink to at most `side` pixels along the longer side, but no fewer than two along the shorter."""
-    from PIL import Image
-
     height, width = image.shape[:2]
     factor = min(1.0, side / max(height, width))
     size = max(2, round(width * factor)), max(2, round(height * factor))
@@ -254,8 +238,6 @@ def _attention(target: ImageAttentionRequest) -> ImageAttentionResponse:
 
 
 def _png(image: ndarray) -> str:
-    from PIL import Image
-
     buffer = io.BytesIO()
     Image.fromarray(image[..., 0] if image.shape[2] == 1 else image).save(buffer, "PNG")
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

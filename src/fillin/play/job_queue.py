@@ -14,7 +14,6 @@ from fillin.play.limits import Limits
 from fillin.play.models import warm_up
 
 Result = TypeVar("Result")
-IsDisconnected = Callable[[], Awaitable[bool]]
 _POLL_SECONDS = 0.5  # between checks for clients that have disconnected
 _GRACE_SECONDS = 1.0  # that a step may take beyond the time limit
 
@@ -37,10 +36,6 @@ class Deadline:
     @property
     def remaining(self) -> float:
         return self._end - self._clock()
-
-    def cancel(self) -> None:
-        """End the job after its current step."""
-        self.cancelled = True
 
     def __call__(self, steps: int = 0) -> None:
         if self.cancelled:
@@ -74,11 +69,19 @@ class JobQueue:
         """True while a job is being computed."""
         return self._current is not None
 
-    async def run(self, job: Callable[[Deadline], Result], is_disconnected: IsDisconnected | None = None) -> Result:
+    async def run(
+        self, job: Callable[[Deadline], Result], is_disconnected: Callable[[], Awaitable[bool]] | None = None
+    ) -> Result:
         """Return the result of the job. A job whose client has disconnected is cancelled."""
         if self.length >= self.max_length:
             raise QueueBusy(f"{self.max_length} requests are already waiting; try again in a second")
-        await self._warm()
+        if not self._warm_up.done():  # so that the first request does not pay for it
+            warm_up = asyncio.wrap_future(self._warm_up)
+            try:
+                await asyncio.wait({warm_up})
+            finally:
+                if not warm_up.cancel() and not warm_up.cancelled():
+                    warm_up.exception()  # the job that needs the model raises it again
         deadline, started = Deadline(self.seconds, self.clock), False
 
         def start() -> Result:
@@ -93,7 +96,7 @@ class JobQueue:
 
         self.length += 1
         future = self._worker.submit(start)
-        future.add_done_callback(lambda _: self._leave())
+        future.add_done_callback(self._leave)
         result = asyncio.wrap_future(future)
         try:
             while deadline.remaining > -_GRACE_SECONDS:
@@ -101,34 +104,23 @@ class JobQueue:
                 if result.done():
                     return result.result()
                 if is_disconnected is not None and await is_disconnected():
-                    deadline.cancel()
+                    deadline.cancelled = True
             if started:
                 deadline()
             raise QueueBusy("the request was not started within its time limit; try again")
         finally:
             if not result.done():
-                deadline.cancel()
+                deadline.cancelled = True
                 result.cancel()
 
-    async def _warm(self) -> None:
-        """Wait for the warm-up, so that the first request does not pay for it."""
-        if self._warm_up.done():
-            return
-        warm_up = asyncio.wrap_future(self._warm_up)
-        try:
-            await asyncio.wait({warm_up})
-        finally:
-            if not warm_up.cancel() and not warm_up.cancelled():
-                warm_up.exception()  # the job that needs the model raises it again
-
-    def _leave(self) -> None:
+    def _leave(self, future: object) -> None:
         self.length -= 1
 
     def close(self) -> None:
         """Accept no more jobs and cancel the current one: Python waits for every thread before it exits."""
         self._worker.shutdown(wait=False, cancel_futures=True)
         if (deadline := self._current) is not None:
-            deadline.cancel()
+            deadline.cancelled = True
 
 
 def _use_one_thread() -> None:

@@ -4,7 +4,7 @@ A request beyond a bound gets an error that names it; nothing is computed.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,6 +47,12 @@ class Limits:
 Coordinate = Annotated[float, Field(ge=-MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
 PositiveScale = Annotated[float, Field(ge=1 / MAX_COORDINATE, le=MAX_COORDINATE, allow_inf_nan=False)]
 Seed = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+def describe_upload(schema: dict[str, Any], *types: str) -> dict[str, Any]:
+    """OpenAPI description of an endpoint that reads its body itself: text or bytes of the given content types."""
+    content = {name: {"schema": {"type": "string", **schema}} for name in types}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 class StrictRequest(BaseModel):

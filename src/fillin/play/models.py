@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from fillin.errors import InputError, choose
 
@@ -11,42 +11,39 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+CurveModelName = Literal["te-tnp", "anp", "convcnp", "gp"]
+
+
 @dataclass(frozen=True)
 class CurveModel:
     """Model that the page offers; `weights` names pretrained weights, or is None for the Gaussian process."""
 
+    name: CurveModelName
     title: str
     weights: str | None
     equivariant: bool
     description: str
 
 
-CURVE_MODELS = {
-    "te-tnp": CurveModel(
-        "TE-TNP", "te-tnp-kernels", True,
+_MODELS = (
+    CurveModel(
+        "te-tnp", "TE-TNP", "te-tnp-kernels", True,
         "A transformer whose attention depends on displacements between locations, never on the locations themselves.",
     ),
-    "anp": CurveModel(
-        "ANP", "anp-kernels", False,
+    CurveModel(
+        "anp", "ANP", "anp-kernels", False,
         "The attentive neural process. Its tokens contain absolute locations; each latent sample gives one function.",
     ),
-    "convcnp": CurveModel(
-        "ConvCNP", "convcnp-kernels", True,
+    CurveModel(
+        "convcnp", "ConvCNP", "convcnp-kernels", True,
         "Convolutions on a grid that moves with the data. The model has no attention.",
     ),
-    "gp": CurveModel(
-        "Exact GP", None, True,
+    CurveModel(
+        "gp", "Exact GP", None, True,
         "A Gaussian process with an RBF kernel; a grid search finds its length scale, amplitude and noise. No network.",
     ),
-}  # fmt: skip
-
-
-class CurvePrediction(NamedTuple):
-    """Mean and standard deviation of an observation at each target, and function samples."""
-
-    mean: "Float[Tensor, 'nt']"
-    std: "Float[Tensor, 'nt']"
-    samples: "Float[Tensor, 'n k']"
+)  # fmt: skip
+CURVE_MODELS = {model.name: model for model in _MODELS}
 
 
 def check_weights(names: list[str]) -> None:
@@ -86,8 +83,8 @@ def warm_up() -> None:
 
 def predict_curve(
     name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, seed: int = 0
-) -> CurvePrediction:
-    """Predict at xt. With a fixed seed, function samples vary smoothly with the context.
+) -> "tuple[Float[Tensor, 'nt'], Float[Tensor, 'nt'], Float[Tensor, 'n nt']]":
+    """Predict the mean and standard deviation at xt, and function samples, which vary smoothly with the context.
 
     Latent models sample a function per latent, the Gaussian process samples exactly, others by `sample_curve`.
     """
@@ -108,4 +105,4 @@ def predict_curve(
             functions = model.sample(samples, xc, yc, xt)
         else:
             functions = sample_curve(model, xc, yc, xt, samples, prediction=prediction)
-        return CurvePrediction(prediction.mean[0, :, 0], prediction.stddev[0, :, 0], functions[:, 0, :, 0])
+        return prediction.mean[0, :, 0], prediction.stddev[0, :, 0], functions[:, 0, :, 0]

@@ -117,9 +117,13 @@ def _candidates(points: int, share: float, seed: int = 0) -> "dict[str, Workload
 
 
 def _measure(span: SpanRequest, deadline: Deadline) -> SpanResponse:
+    from fillin.attention import kernel
     from fillin.measure import BIAS, FUSED, NATIVE, THRESHOLD, ball_radius, fraction_inside, measure_costs
 
-    _check_kernel()
+    if not kernel.is_available():
+        raise InputError(
+            "the C++ kernel is missing: fillin was installed without a compiler; install one, then reinstall fillin"
+        )
     radius, all_pairs = ball_radius(span.share, 2), span.points**2
     fraction = fraction_inside(_locations(span.points, span.seed), radius, 1024)
     inside = round(fraction * all_pairs)
@@ -193,12 +197,3 @@ def _learn(learning: SpanLearningRequest, deadline: Deadline) -> SpanLearningRes
         optimiser.step()
         deadline(1)
     return SpanLearningResponse(radius=radii, error=errors)
-
-
-def _check_kernel() -> None:
-    from fillin.attention import kernel
-
-    if not kernel.is_available():
-        raise InputError(
-            "the C++ kernel is missing: fillin was installed without a compiler; install one, then reinstall fillin"
-        )

@@ -5,7 +5,6 @@ import io
 import math
 import threading
 import warnings
-from collections import OrderedDict
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,8 +15,9 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
 from fillin.errors import InputError
+from fillin.play import limits
 from fillin.play.job_queue import Deadline
-from fillin.play.limits import MAX_TABLE_CELLS, MAX_TABLE_COLUMNS, MAX_TABLE_ROWS, Limits, StrictRequest
+from fillin.play.limits import StrictRequest, describe_upload
 
 if TYPE_CHECKING:
     from fillin.estimators import TableImputer
@@ -60,8 +60,8 @@ class ExplanationRequest(StrictRequest):
     """Filled cell of a table that was sent before."""
 
     id: Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
-    row: Annotated[int, Field(ge=0, lt=MAX_TABLE_ROWS)]
-    column: Annotated[int, Field(ge=0, lt=MAX_TABLE_COLUMNS)]
+    row: Annotated[int, Field(ge=0, lt=limits.MAX_TABLE_ROWS)]
+    column: Annotated[int, Field(ge=0, lt=limits.MAX_TABLE_COLUMNS)]
 
 
 class ExplanationResponse(BaseModel):
@@ -89,38 +89,37 @@ class TableCache:
 
     def __init__(self, size: int):
         self._size, self._lock = size, threading.Lock()
-        self._tables: OrderedDict[str, CachedTable] = OrderedDict()
+        self._tables: dict[str, CachedTable] = {}  # the least recently used first
 
     def put(self, name: str, table: CachedTable) -> None:
         with self._lock:
+            self._tables.pop(name, None)
             self._tables[name] = table
-            self._tables.move_to_end(name)
-            while len(self._tables) > self._size:
-                self._tables.popitem(last=False)
+            if len(self._tables) > self._size:
+                del self._tables[next(iter(self._tables))]
 
     def get(self, name: str) -> CachedTable:
         with self._lock:
             if name not in self._tables:
                 raise InputError(f"id: the table {name} is no longer cached; send it again")
-            self._tables.move_to_end(name)
-            return self._tables[name]
+            self._tables[name] = table = self._tables.pop(name)
+            return table
 
 
 @router.get("/example", response_class=PlainTextResponse)
-async def example() -> str:
+def example() -> str:
     """Return an example: Fisher's irises with missing cells."""
-    return _example()
+    from sklearn.datasets import load_iris
+
+    iris: Any = load_iris(as_frame=True)
+    frame = iris.data.rename(columns=lambda name: name.removesuffix(" (cm)").replace(" ", "_"))
+    frame["species"] = [str(iris.target_names[code]) for code in iris.target]
+    frame = frame.iloc[np.random.default_rng(3).permutation(len(frame))].astype(object)
+    missing = np.random.default_rng(4).random(frame.shape) < _EXAMPLE_MISSING_FRACTION
+    return frame.mask(missing, "").to_csv(index=False, lineterminator="\n")
 
 
-@router.post(
-    "",
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {"text/csv": {"schema": {"type": "string", "maxLength": Limits.upload_bytes}}},
-        }
-    },
-)
+@router.post("", openapi_extra=describe_upload({"maxLength": limits.Limits.upload_bytes}, "text/csv"))
 async def fill(request: Request) -> TableResponse:
     """Fill the missing cells of a CSV. The table stays in memory; only the last few are kept."""
     body, state = await request.body(), request.app.state
@@ -136,33 +135,27 @@ async def explain(cell: ExplanationRequest, request: Request) -> ExplanationResp
     return await state.queues.interactive.run(lambda deadline: _explain(cell, state.table_cache.get(cell.id)))
 
 
-def _example() -> str:
-    from sklearn.datasets import load_iris
-
-    iris: Any = load_iris(as_frame=True)
-    frame = iris.data.rename(columns=lambda name: name.removesuffix(" (cm)").replace(" ", "_"))
-    frame["species"] = [str(iris.target_names[code]) for code in iris.target]
-    frame = frame.iloc[np.random.default_rng(3).permutation(len(frame))].astype(object)
-    missing = np.random.default_rng(4).random(frame.shape) < _EXAMPLE_MISSING_FRACTION
-    return frame.mask(missing, "").to_csv(index=False, lineterminator="\n")
-
-
 def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     from fillin.filling.plan import Source
     from fillin.filling.table.impute import Size, imputer
     from fillin.filling.table.plan import TableOptions, TablePlan
-    from fillin.filling.table.write import added_cells
     from fillin.runtime import progress_to
 
     start = perf_counter()
-    _check_lines(body)
+    max_rows, max_columns, max_cells = limits.MAX_TABLE_ROWS, limits.MAX_TABLE_COLUMNS, limits.MAX_TABLE_CELLS
+    # before anything is parsed, so that a million short lines cost nothing
+    lines = body.count(b"\n") + body.count(b"\r")
+    if lines > 3 * max_rows + 100:
+        raise InputError(f"the table has {lines:,} lines; the page fills at most {max_rows:,} rows")
+    if max(map(len, io.BytesIO(body)), default=0) > _MAX_LINE_BYTES:
+        raise InputError(f"the table has a line of more than {_MAX_LINE_BYTES:,} bytes; is it a CSV file?")
     source = Source(body, {})
-    file = source.tabular
-    rows, columns = file.table.n_rows, len(file.table.columns)
-    if rows > MAX_TABLE_ROWS or columns > MAX_TABLE_COLUMNS or rows * columns > MAX_TABLE_CELLS:
+    table = source.tabular.table
+    rows, columns = table.n_rows, len(table.columns)
+    if rows > max_rows or columns > max_columns or rows * columns > max_cells:
         raise InputError(
-            f"the table has {rows:,} rows and {columns:,} columns; the limits are {MAX_TABLE_ROWS:,} rows, "
-            f"{MAX_TABLE_COLUMNS} columns and {MAX_TABLE_CELLS:,} cells; use fillin fill table.csv --as table instead"
+            f"the table has {rows:,} rows and {columns:,} columns; the limits are {max_rows:,} rows, {max_columns} "
+            f"columns and {max_cells:,} cells; use fillin fill table.csv --as table instead"
         )
     size = Size(_MEMBERS, round(_STEPS * min(1, _FULL_STEPS_CELLS / max(1, rows * columns))))
     with warnings.catch_warnings(action="ignore"), progress_to(deadline):
@@ -174,48 +167,31 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     deadline()
     table_id = hashlib.sha256(body).hexdigest()[:16]
     cache.put(table_id, CachedTable(plan, model, predictions))
-    names = list(file.table.columns)
-    filled = [
-        cell
-        for column in plan.all_fills
-        for cell in _filled_cells(
-            names.index(column.name), column, predictions[column.name], added_cells(column, predictions[column.name])
-        )
-    ]
-    texts = [[str(text).strip() for text in column.cells()] for column in file.table.columns.values()]
+    names, filled = list(table.columns), []
+    for column in plan.all_fills:
+        filled += _filled_cells(names.index(column.name), column, predictions[column.name])
+    texts = [[str(text).strip() for text in column.cells()] for column in table.columns.values()]
     return TableResponse(
-        id=table_id, columns=names, kinds=[c.kind for c in file.table.columns.values()],  # type: ignore[misc]
+        id=table_id, columns=names, kinds=[c.kind for c in table.columns.values()],  # type: ignore[misc]
         cells=[list(row) for row in zip(*texts, strict=True)], filled=filled,
         notes=[note.shell for note in plan.notes], seconds=round(perf_counter() - start, 2),
     )  # fmt: skip
 
 
-def _check_lines(body: bytes) -> None:
-    """Check the number and length of lines before anything is parsed, so that a million short ones cost nothing."""
-    lines = body.count(b"\n") + body.count(b"\r")
-    if lines > 3 * MAX_TABLE_ROWS + 100:
-        raise InputError(f"the table has {lines:,} lines; the page fills at most {MAX_TABLE_ROWS:,} rows")
-    if max(map(len, io.BytesIO(body)), default=0) > _MAX_LINE_BYTES:
-        raise InputError(f"the table has a line of more than {_MAX_LINE_BYTES:,} bytes; is it a CSV file?")
-
-
-def _filled_cells(j: int, column: Any, prediction: "ColumnPrediction", texts: list[list[str]]) -> list[FilledCell]:
+def _filled_cells(j: int, column: Any, prediction: "ColumnPrediction") -> list[FilledCell]:
     from fillin.filling.prediction import ClassPrediction
+    from fillin.filling.table.write import added_cells
 
     if isinstance(prediction, ClassPrediction):
         confidences = prediction.probability
     else:
-        column_std = float(np.nanstd(column.features)) or 1.0
-        confidences = np.maximum(0.0, 1 - prediction.std / column_std)
-    cells = []
+        confidences = np.maximum(0.0, 1 - prediction.std / (float(np.nanstd(column.features)) or 1.0))
+    cells, texts = [], added_cells(column, prediction)
     for row, confidence in zip(prediction.rows.tolist(), confidences.tolist(), strict=True):
         low, high = texts[row][2:] or (None, None)  # classes have no interval
+        interval = {"low": low or None, "high": high or None}
         confidence = None if math.isnan(confidence) else round(confidence, 4)
-        cells.append(
-            FilledCell(
-                row=row, column=j, value=texts[row][0], low=low or None, high=high or None, confidence=confidence
-            )
-        )
+        cells.append(FilledCell(row=row, column=j, value=texts[row][0], confidence=confidence, **interval))
     return cells
 
 
@@ -223,8 +199,7 @@ def _explain(cell: ExplanationRequest, table: CachedTable) -> ExplanationRespons
     from fillin.attention import record_weights
 
     plan, model = table.plan, table.model
-    names = list(plan.table.columns)
-    inputs = [column.name for column in plan.reads]
+    names, inputs = list(plan.table.columns), [column.name for column in plan.reads]
     name = names[cell.column] if cell.column < len(names) else ""
     if cell.row >= plan.table.n_rows or name not in table.predictions or cell.row not in table.predictions[name].rows:
         raise InputError(f"row {cell.row}, column {cell.column} is not a filled cell; choose one that was filled")
