@@ -206,7 +206,7 @@ class RowLearner(TableLearner):
         learner = super().from_state(tensors, metadata)
         stored = [f"smooth.{j}." if f"smooth.{j}.length" in tensors else None for j in range(len(learner.gps))]
         learner._condition_gps(
-            [key and GPHyperparameters(tensors[f"{key}length"], tensors[f"{key}rest"]) for key in stored]
+            [GPHyperparameters(tensors[f"{key}length"], tensors[f"{key}rest"]) if key else None for key in stored]
         )
         learner.hot_deck = learner.hot_deck.with_max_missing(int(metadata.get("blanks", 0)))
         return learner
