@@ -7,7 +7,7 @@ import argparse
 import re
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -53,32 +53,33 @@ def write_card(run: Run, name: str, scores: CardScores) -> str:
     parameters = sum(p.numel() for p in run.model().parameters())
     tasks = data["batch"] if "batch" in data else f"about {make_stream(run.recipe).batch}"
     machine = ", ".join(f"{key} {value}" for key, value in describe_machine().items())
-    lines = [
+    paragraphs = (
         f"# {name}",
-        "",
         f"{model['name']}, size {model['size']}, {parameters:,} parameters. Trained on {scores.data}.",
-        "",
         f"Trained for {last.step:,} steps of {tasks} tasks, {last.seconds / 60:.0f} minutes{_describe_start(run)}; "
         f"`recipe.yaml` has every setting: `fillin train recipe.yaml`. Scores below: {scores.method}; {machine}. "
         f"Standard deviations are at least {model.get('floor', 0)}, which bounds the likelihood of noise-free data.",
-        "",
-        *scores.table,
-        "",
-        "Licence: MIT, as fillin itself.",
-        "",
-    ]
-    return "\n".join(lines)
+        "\n".join(scores.table),
+        "Licence: MIT, as fillin itself.\n",
+    )
+    return "\n\n".join(paragraphs)
 
 
 def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
     """Score likelihoods beside the best possible."""
-    rows = open_curves(run.folder, contexts=(), batches=batches, limit=limit).score()
+    rows, data = open_curves(run.folder, contexts=(), batches=batches, limit=limit).score(), run.recipe["data"]
     head = [
         "| setting | log-likelihood | limit | gap | joint | joint limit | 50 / 80 / 95 % coverage |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
+    if data["name"] == "curves":
+        prior = f"`{data['function']}` under the protocol `{data['protocol']}`"
+    else:
+        prior = (
+            f"the broad prior (`fillin.data.{data['name']}`), {data['points'][0]} to {data['points'][1]} points a task"
+        )
     return CardScores(
-        f"draws of {_describe_prior(run.recipe['data'])}, made as it trained: no data of anyone's",
+        f"draws of {prior}, made as it trained: no data of anyone's",
         f"`fillin evaluate {name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} tasks per setting, "
         "nats per target, ± one standard error",
         [*head, *(_format_row(row) for row in rows)],
@@ -127,12 +128,6 @@ def _describe_start(run: Run) -> str:
             )
         steps, minutes, rest = match.groups()
     return f", from weights trained for {steps} steps, {minutes} minutes{rest}"
-
-
-def _describe_prior(data: dict[str, Any]) -> str:
-    if data["name"] == "curves":
-        return f"`{data['function']}` under the protocol `{data['protocol']}`"
-    return f"the broad prior (`fillin.data.{data['name']}`), {data['points'][0]} to {data['points'][1]} points a task"
 
 
 def _format_row(row: SettingScores) -> str:

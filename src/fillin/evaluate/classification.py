@@ -125,15 +125,9 @@ class ClassifierEvaluation(Evaluation):
             text = f"{min(sigma):.3g} – {max(sigma):.3g}" if sigma else "no window"
             layers.append((str(number), text, format_percent(layer.share)))
         caption = "σ: from the narrowest head to the widest; an image is 1 wide and 1 high."
-        return [
-            ResultTable(
-                f"{name}: {scores.images:,} images",
-                _COLUMNS,
-                [scores.cells],
-                "± one standard error; likelihood in nats.",
-            ),
-            ResultTable("", ("layer", "σ", "pairs inside, %"), layers, caption),
-        ]
+        title, note = f"{name}: {scores.images:,} images", "± one standard error; likelihood in nats."
+        windows = ResultTable("", ("layer", "σ", "pairs inside, %"), layers, caption)
+        return [ResultTable(title, _COLUMNS, [scores.cells], note), windows]
 
 
 @dataclass(frozen=True)
@@ -208,7 +202,8 @@ def open_classifier(
     if run is None and not (path / "model.safetensors").exists():
         return None
     model: Any = load(path)
-    if not isinstance(model, PixelClassifier | InContextClassifier):
+    is_pixel_classifier = isinstance(model, PixelClassifier)
+    if not is_pixel_classifier and not isinstance(model, InContextClassifier):
         return None
     stream: Any = None if run is None else make_stream(run.recipe)
     if run is None and isinstance(model, MatchingNetwork):
@@ -217,16 +212,15 @@ def open_classifier(
     if source is None:
         raise InputError("{path} is a classifier without a recipe; choose images with {source}",
                          path=path, source=option("source"))  # fmt: skip
-    if isinstance(model, PixelClassifier):
-        stream = LabelledImages(source, part="test")
-    else:
-        stream = replace(stream or LabelledSets(), source=source)
+    stream = (
+        LabelledImages(source, part="test") if is_pixel_classifier else replace(stream or LabelledSets(), source=source)
+    )
     if stream.dim_x != model.dim_x or stream.dim_y > model.dim_y:
         raise InputError(
             f"{source} has {stream.dim_x} colours and {stream.dim_y} classes, but the model has {model.dim_x} and "
             f"{model.dim_y}"
         )
-    if isinstance(model, PixelClassifier):
+    if is_pixel_classifier:
         return ClassifierEvaluation(model, stream)
     if isinstance(stream, FewShot):
         return InContextEvaluation(model, replace(stream, part="held-out"))

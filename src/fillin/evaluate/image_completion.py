@@ -89,24 +89,17 @@ class CompletionEvaluation(Evaluation):
                 scores = evaluate(self.model, stream, self.batches, self.seed, settings=0, tick=tick)
                 covered = scores.coverage["95"] if scores.coverage else None
                 kinds[title] = PatternScores(scores.log_likelihood, scores.standard_error, scores.rmse, covered)
-        means = {
-            name: statistics.fmean(getattr(pattern, name) for pattern in kinds.values())
-            for name in ("log_likelihood", "error", "rmse")
-        }
-        return CompletionScores(
-            _BATCH * self.batches, kinds, means["log_likelihood"],
-            means["error"],  # an upper bound: all patterns are scored on the same images
-            means["rmse"], self.context_rmse(), self.shift_error(),
-        )  # fmt: skip
+        columns = zip(*((kind.log_likelihood, kind.error, kind.rmse) for kind in kinds.values()), strict=True)
+        # the mean error is an upper bound: all patterns are scored on the same images
+        means = map(statistics.fmean, columns)
+        return CompletionScores(_BATCH * self.batches, kinds, *means, self.context_rmse(), self.shift_error())
 
     @torch.no_grad()
     def context_rmse(self) -> float:
         """Return the root mean square error at observed pixels, one in five being observed."""
         stream = replace(open_test_images(self.source, "random 0.2"), seed=1)
-        squares = []
-        for step in range(self.batches):
-            task = stream.task(step)
-            squares.append((self.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean())
+        tasks = map(stream.task, range(self.batches))
+        squares = [(self.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean() for task in tasks]
         return float(torch.stack(squares).mean().sqrt())
 
     @torch.no_grad()

@@ -91,16 +91,32 @@ def evaluate(
     if autoregressive and model.kind != "marginal":
         raise InputError(f"evaluate: a model of kind {model.kind} has a joint likelihood; drop autoregressive")
     stream = to_test_stream(stream, seed)
-    training = model.training
+    training, scores = model.training, []
     model.eval()
     try:
-        scores = []
         for step in range(batches):
             scores.append(_score_batch(model, stream, step, settings, step < autoregressive))
             tick()
     finally:
         model.train(training)
-    return _summarise(scores)
+    marginal = _summarise_likelihood(scores, "marginal")
+    assert marginal is not None
+
+    def average(name: str) -> float:
+        return metrics.average(torch.stack([batch[name] for batch in scores]))[0]
+
+    numeric = "pit" in scores[0]
+    u = torch.cat([batch["pit"] for batch in scores]).numpy() if numeric else np.empty(0)
+    return Scores(
+        **asdict(marginal),
+        joint=_summarise_likelihood(scores, "joint"),
+        rmse=average("squared error") ** 0.5,
+        crps=average("crps") if numeric else None,
+        coverage=metrics.coverage(u) if numeric else None,
+        pit=metrics.pit_histogram(u) if numeric else None,
+        ks=metrics.kolmogorov_smirnov(u) if numeric else None,
+        targets=sum(int(batch["targets"]) for batch in scores),
+    )
 
 
 def to_test_stream(stream: _Stream, seed: int) -> _Stream:
@@ -157,23 +173,6 @@ def _score_batch(
         for name, limit in limits.items():
             scores |= {} if limit is None else {f"{name} {kind}": value for kind, value in limit._asdict().items()}
     return {name: value.double().cpu() for name, value in scores.items()} | {"targets": keep.any(-1).sum()}
-
-
-def _summarise(batches: Sequence[dict[str, Tensor]]) -> Scores:
-    marginal = _summarise_likelihood(batches, "marginal")
-    assert marginal is not None
-    numeric = "pit" in batches[0]
-    u = torch.cat([batch["pit"] for batch in batches]).numpy() if numeric else np.empty(0)
-    return Scores(
-        **asdict(marginal),
-        joint=_summarise_likelihood(batches, "joint"),
-        rmse=metrics.average(torch.stack([batch["squared error"] for batch in batches]))[0] ** 0.5,
-        crps=metrics.average(torch.stack([batch["crps"] for batch in batches]))[0] if numeric else None,
-        coverage=metrics.coverage(u) if numeric else None,
-        pit=metrics.pit_histogram(u) if numeric else None,
-        ks=metrics.kolmogorov_smirnov(u) if numeric else None,
-        targets=sum(int(batch["targets"]) for batch in batches),
-    )
 
 
 def _summarise_likelihood(batches: Sequence[dict[str, Tensor]], kind: str) -> Likelihood | None:
