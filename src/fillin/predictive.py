@@ -206,6 +206,11 @@ class Categorical:
     def __getitem__(self, rows: Any) -> "Categorical":
         return replace(self, probabilities=self.probabilities[rows])
 
+    @classmethod
+    def concatenate(cls, parts: Sequence["Categorical"], axis: int = 0) -> "Categorical":
+        """Probabilities of successive rows as one."""
+        return cls(np.concatenate([part.probabilities for part in parts], axis), parts[0].labels)
+
 
 def _draw_index(weights: Float[ndarray, "*b k"], n_samples: int, random: np.random.Generator) -> Int[ndarray, "*b s"]:
     uniform = random.random((*weights.shape[:-1], n_samples))

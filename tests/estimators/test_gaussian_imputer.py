@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fillin import TableImputer, TableRegressor
-from fillin.learners.imputation import GaussianImputer
+from fillin.learners.encoding import GaussianImputer
 
 
 @pytest.fixture

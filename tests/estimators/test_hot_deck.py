@@ -1,11 +1,13 @@
 """Missing features: multiple imputation widens prediction intervals, and missingness itself may be informative."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import fillin
 from fillin.learners.calibration import untrimmed
-from fillin.learners.imputation import DONORS, HotDeck, merge_completions, reduce_components
+from fillin.learners.encoding import DONORS, HotDeck, merge_completions, reduce_components
 from fillin.predictive import Categorical, GaussianMixture
 from fillin.warp import PiecewiseLinearWarp
 
@@ -52,8 +54,8 @@ def test_networks_handle_as_many_missing_cells_as_in_training():
     assert donors.max_missing == 1
     # the first column is never missing in training
     assert donors.needs_donors(query).tolist() == [False, False, True, True]
-    assert donors.with_max_missing(0).needs_donors(query).tolist() == [False, True, True, True]
-    assert not donors.with_max_missing(3).needs_donors(query).any()
+    assert replace(donors, max_missing=0).needs_donors(query).tolist() == [False, True, True, True]
+    assert not replace(donors, max_missing=3).needs_donors(query).any()
 
 
 def test_reduced_mixtures_keep_mean_and_variance():

@@ -12,8 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from fillin import TableClassifier, TableImputer, TableRegressor
 from fillin.errors import InputError
 from fillin.learners.base import TableLayout, TrainingPlan
-from fillin.learners.npt import NPTLearner
-from fillin.learners.npt.batches import NPTTable
+from fillin.learners.npt import NPTLearner, NPTTable
 from fillin.predictive import GaussianMixture
 
 QUICK = {"model": "npt", "steps": 3}
@@ -100,7 +99,7 @@ def test_the_weight_of_feature_reconstruction_follows_a_cosine(monkeypatch):
         weights.append(features)
         return sum(p.sum() for p in net.parameters()).reshape(1) * 0
 
-    monkeypatch.setattr("fillin.learners.npt.training.masked_reconstruction", record_weight)
+    monkeypatch.setattr("fillin.learners.npt.masked_reconstruction", record_weight)
     X, y = numbers()
     TableRegressor(model="npt", steps=4, features=0.8).fit(X, y)
     steps = [weight for weight in weights if weight != 0.3]  # validation scores the targets only

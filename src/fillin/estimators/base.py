@@ -24,7 +24,6 @@ from fillin.io import read_tensors, write_tensors
 from fillin.learners.base import Prediction, TableLayout, TableLearner, TrainingPlan
 from fillin.learners.npt import NPTLearner
 from fillin.learners.row_learner import RowLearner
-from fillin.learners.training import default_steps
 from fillin.runtime import progress
 from fillin.tabular.schema import Column, Schema
 
@@ -144,7 +143,9 @@ class TableEstimator(SavedEstimator):
         feature_weight: float,
     ) -> None:
         """Fit the targets, and with weight `feature_weight` the inputs; without targets the inputs alone."""
-        steps = default_steps(len(inputs)) if isinstance(self.steps, str) and self.steps == "auto" else self.steps
+        steps = self.steps
+        if isinstance(steps, str) and steps == "auto":
+            steps = int(500 * min(max(len(inputs) / 2_000, 1), 25) ** 0.5)
         for name, value in (("members", self.members), ("steps", steps)):
             if not isinstance(value, int | np.integer) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")

@@ -1,5 +1,6 @@
-"""The interface of a table learner, and the layout of the columns that it reads and predicts."""
+"""The interface of a table learner, the layout of the columns that it reads and predicts, and the training loop."""
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray
-from torch import Tensor
+from torch import Tensor, nn
 
 from fillin.learners.calibration import Calibration
 from fillin.predictive import Categorical, GaussianMixture
@@ -100,6 +101,41 @@ class TrainingPlan:
     def rate_at(self, step: int) -> float:
         """The learning rate: a short warm-up, then a cosine down to zero."""
         return self.rate * min(1, (step + 1) / 20) * (0.5 + 0.5 * np.cos(np.pi * step / self.steps)) + 1e-5
+
+    def train(
+        self, net: nn.Module, loss: Callable[[float], Tensor], score: Callable[[int], Float[Tensor, "m"]], tick: Tick,
+        max_gradient: float, members: int = 1, fused: bool | None = None,
+        goes_on: Callable[[float], bool] = lambda progress: False,
+    ) -> None:  # fmt: skip
+        """Minimise `loss(share of steps done)`, and leave in each member the weights with its best `score(step)`.
+
+        `goes_on(share)` is True while a score without improvement does not count against the patience.
+        """
+        optimiser = torch.optim.AdamW(net.parameters(), self.rate, weight_decay=self.decay, fused=fused)
+        best, state, rounds_since = torch.full((members,), -torch.inf), copy.deepcopy(net.state_dict()), 0
+        for step in range(self.steps):
+            for group in optimiser.param_groups:
+                group["lr"] = self.rate_at(step)
+            net.train()
+            loss(step / self.steps).backward()
+            nn.utils.clip_grad_norm_(net.parameters(), max_gradient)
+            optimiser.step()
+            optimiser.zero_grad()
+            tick(1)
+            if (step + 1) % self.every and step + 1 < self.steps:
+                continue
+            net.eval()
+            current = score(step)
+            improved = current > best
+            best = torch.where(improved, current, best)
+            rounds_since = 0 if improved.any() or goes_on(step / self.steps) else rounds_since + 1
+            for name, value in net.state_dict().items():
+                shape = members, value.numel() // members  # some have a first axis of members × columns
+                state[name].view(shape)[improved] = value.reshape(shape)[improved]
+            if rounds_since >= self.patience:
+                break
+        net.load_state_dict(state)
+        net.eval()
 
 
 class TableLearner(ABC):

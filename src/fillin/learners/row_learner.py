@@ -1,33 +1,70 @@
-"""The default learner of tables: an ensemble of row networks, a Gaussian process beside it, and a hot deck."""
+"""The default learner of tables: an ensemble of row networks, a Gaussian process beside it, and a hot deck.
+
+Each member of the ensemble holds out rows, and keeps the weights that predict them best.
+"""
 
 import copy
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from numpy import ndarray
 from torch import Tensor
+from torch.distributions import Categorical as TorchCategorical
 
 from fillin.gp import GaussianProcess, GPHyperparameters
 from fillin.heads import to_predictive
 from fillin.learners.base import Prediction, TableLayout, TableLearner, Tick, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration, untrimmed
-from fillin.learners.encoding import EncodedTable, InputScale
-from fillin.learners.imputation import GaussianImputer, HotDeck, merge_completions
+from fillin.learners.encoding import EncodedTable, GaussianImputer, HotDeck, InputScale, merge_completions
 from fillin.learners.row_network import RowNetwork, same_rows
-from fillin.learners.training import MAX_CELL_LOSS, Split, train
 from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture
 from fillin.warp import PiecewiseLinearWarp
 
+_MAX_CELL_LOSS = 20.0  # nats
+_MAX_HELD_OUT_ROWS = 5_000
+_TEMPERATURES = tuple(0.15 * 10 ** (i / 15) for i in range(16))  # inverse, 0.15 … 1.5
 _MAX_PAIRS = 1 << 25  # of query and memory rows at once, over members and heads
 _MAX_MEMORY_ROWS = 8_192
 _TEST_ROWS = 128  # held-out rows of each member that decide whether rows with missing cells are completed by donors
 _MIN_TEST_ROWS, _TEST_DONORS = 10, 8
 
 RowNumbers = tuple[Int64[Tensor, "n"], Int64[Tensor, "k"]]  # of query and memory rows; equal numbers are equal rows
+
+
+@dataclass(frozen=True)
+class Split:
+    """Rows that each member is trained on and rows that it holds out; `rate` is the sampling rate of each row."""
+
+    train: Int64[Tensor, "m k"]
+    held_out: Int64[Tensor, "m v"]
+    rate: Float[Tensor, "n"]
+
+    @classmethod
+    def draw(cls, labelled: Bool[Tensor, "n"], members: int, share: float) -> "Split":
+        """Hold out a share of the labelled and of the unlabelled rows. Batches hold as many labelled as unlabelled
+        rows, however few are labelled."""
+        groups = [rows.nonzero()[:, 0] for rows in (labelled, ~labelled)]
+        train, held_out = [], []
+        for group in groups:
+            n = len(group)
+            count = min(max(round(n * share), min(4, n - 1)), _MAX_HELD_OUT_ROWS) if n else 0
+            order = torch.stack([group[torch.randperm(n)] for _ in range(members)])
+            train.append(order[:, count:])
+            held_out.append(order[:, :count])
+        group_size = torch.where(labelled, len(groups[0]), len(groups[1])).clamp_min(1)
+        return cls(torch.cat(train, 1), torch.cat(held_out, 1), 1 / group_size)
+
+    def sample(self, count: int) -> Int64[Tensor, "m c"]:
+        """Up to `count` training rows of each member without replacement (Efraimidis & Spirakis 2006)."""
+        if len(self.train[0]) <= count:
+            return self.train
+        arrival = -torch.rand(self.train.shape).log() / self.rate[self.train]
+        return self.train.gather(1, arrival.topk(count, dim=1, largest=False, sorted=False).indices)
 
 
 class RowLearner(TableLearner):
@@ -61,12 +98,25 @@ class RowLearner(TableLearner):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             learner = cls(layout, inputs, outputs, scales, net_options)
-            split = Split.draw(layout.labelled(outputs), net_options["members"], plan.held_out)
-            train(learner.net, learner.table, plan, split, layout.output_weights, tick)
+            members = net_options["members"]
+            split = Split.draw(layout.labelled(outputs), members, plan.held_out)
+
+            def loss(progress: float) -> Tensor:
+                query, memory = split.sample(plan.batch), split.sample(plan.memory)
+                return -learner._log_likelihood(query, memory, plan.hide, layout.output_weights(progress)).sum()
+
+            def score(step: int) -> Float[Tensor, "m"]:
+                """The log-likelihood of held-out rows, with the same cells masked each time."""
+                with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                    torch.manual_seed(0)
+                    query, memory = split.held_out[:, : 4 * plan.batch], split.train[:, : plan.memory]
+                    return learner._log_likelihood(query, memory, plan.hide, layout.output_weights(1.0), tempered=True)
+
+            plan.train(learner.net, loss, score, tick, 10.0 * members, members)
             features, targets = learner.table.features, learner.table.gp_targets
             gps = [target and GaussianProcess.fit(features, target, plan.steps) for target in targets]
             learner.calibrations = learner._calibrate(plan, split, [gp and gp.predict_left_out(features) for gp in gps])
-            learner.hot_deck = learner.hot_deck.with_max_missing(learner._fit_max_missing(split))
+            learner.hot_deck = replace(learner.hot_deck, max_missing=learner._fit_max_missing(split))
             learner.gps = [  # a process without a share is not evaluated
                 gp if calibration.gp_share else None for gp, calibration in zip(gps, learner.calibrations, strict=True)
             ]
@@ -78,6 +128,31 @@ class RowLearner(TableLearner):
         z = [np.minimum(column, k - 1) if scale is None else scale.forward(column) for column, scale, k in columns]
         layout = TableLayout(self.input_scale.classes, classes, self.layout.input_of_output)
         return EncodedTable.encode(inputs, np.stack(z, 1), self.input_scale, layout, self.gaussian)
+
+    def _log_likelihood(
+        self, query: Int64[Tensor, "m n"], memory: Int64[Tensor, "m k"], hidden_share: float,
+        weights: Float[Tensor, "t"], tempered: bool = False,
+    ) -> Float[Tensor, "m"]:  # fmt: skip
+        """Σ_j weight_j · mean ln p of the masked cells of column j, for each member.
+
+        `tempered` takes class probabilities at their best temperature, as calibration does later: otherwise an
+        overconfident network would lose to one that knows less.
+        """
+        rows, queried = self.table.masked_rows(query, hidden_share)
+        predictions = self.net(rows, self.table.rows(memory), same_rows(query, memory))
+        total = torch.zeros(len(query))
+        for j, prediction in enumerate(predictions):
+            value, is_queried = rows.outputs[..., j], queried[..., j]
+            candidates = [prediction]
+            if tempered and isinstance(prediction, TorchCategorical):
+                candidates = [
+                    TorchCategorical(logits=t * prediction.logits, validate_args=False) for t in _TEMPERATURES
+                ]
+            log_probs = [candidate.log_prob(value).clamp_min(-_MAX_CELL_LOSS) for candidate in candidates]
+            count = is_queried.sum(1).clamp_min(1)
+            means = torch.stack([torch.where(is_queried, part, 0).sum(1) / count for part in log_probs])
+            total = total + weights[j] * means.amax(0)
+        return total
 
     @torch.no_grad()
     def _calibrate(
@@ -131,8 +206,8 @@ class RowLearner(TableLearner):
             value = table.outputs[held_out][..., j]
             counted = table.output_observed[held_out][..., j] & has_missing[held_out]
             log_probs = multiple.log_prob(value.repeat_interleave(donors, 1)).unflatten(1, (-1, donors))
-            mixed = (log_probs.logsumexp(-1) - math.log(donors)).clamp_min(-MAX_CELL_LOSS)
-            gain += float((mixed - single.log_prob(value).clamp_min(-MAX_CELL_LOSS))[counted].sum())
+            mixed = (log_probs.logsumexp(-1) - math.log(donors)).clamp_min(-_MAX_CELL_LOSS)
+            gain += float((mixed - single.log_prob(value).clamp_min(-_MAX_CELL_LOSS))[counted].sum())
         return gain
 
     def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Prediction]:
@@ -178,7 +253,7 @@ class RowLearner(TableLearner):
                 same = same_rows(numbers[0][rows][None], numbers[1][kept][None]).expand(members, -1, -1)
             predictions = net.predict(query.rows(rows.expand(members, -1)), memory, same)
             pieces.append([to_member_predictions(prediction) for prediction in predictions])
-        return [concatenate_members(column) for column in zip(*pieces, strict=True)]
+        return [type(column[0]).concatenate(column, axis=1) for column in zip(*pieces, strict=True)]
 
     def with_rows(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> "RowLearner":
         other = copy.copy(self)
@@ -204,11 +279,12 @@ class RowLearner(TableLearner):
     @classmethod
     def from_state(cls, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> "RowLearner":
         learner = super().from_state(tensors, metadata)
-        stored = [f"smooth.{j}." if f"smooth.{j}.length" in tensors else None for j in range(len(learner.gps))]
-        learner._condition_gps(
-            [GPHyperparameters(tensors[f"{key}length"], tensors[f"{key}rest"]) if key else None for key in stored]
-        )
-        learner.hot_deck = learner.hot_deck.with_max_missing(int(metadata.get("blanks", 0)))
+        learner._condition_gps([
+            GPHyperparameters(tensors[f"smooth.{j}.length"], tensors[f"smooth.{j}.rest"])
+            if f"smooth.{j}.length" in tensors else None
+            for j in range(len(learner.gps))
+        ])  # fmt: skip
+        learner.hot_deck = replace(learner.hot_deck, max_missing=int(metadata.get("blanks", 0)))
         return learner
 
 
@@ -218,14 +294,6 @@ def to_member_predictions(distribution: Any) -> GaussianMixture | Categorical:
     if isinstance(prediction, Categorical):
         return prediction
     return untrimmed(prediction.weights, prediction.means, prediction.stds)
-
-
-def concatenate_members(pieces: Sequence[GaussianMixture | Categorical]) -> GaussianMixture | Categorical:
-    """Predictions [m n k] of successive rows as one."""
-    mixtures = [piece for piece in pieces if isinstance(piece, GaussianMixture)]
-    if mixtures:
-        return GaussianMixture.concatenate(mixtures, axis=1)
-    return Categorical(np.concatenate([piece.probabilities for piece in pieces if isinstance(piece, Categorical)], 1))
 
 
 def _number_rows(query: Float[ndarray, "n d"], memory: Float[ndarray, "k d"]) -> RowNumbers:

@@ -12,7 +12,6 @@ product cost far less than one after another. Names of parameters are part of th
 """
 
 import math
-from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -22,21 +21,10 @@ from torch.nn.functional import dropout, layer_norm, one_hot, softplus
 
 from fillin.attention import attend
 from fillin.learners.base import TableLayout
+from fillin.learners.encoding import Rows
 
 NARROWING = 5.0  # locations of the last head start NARROWING² times as far apart as those of the first
 THRESHOLDS = 4  # of a numeric column, above which the share of attended rows is read off
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows for each member: input cells, missing ones completed with a standard deviation, and output cells (0 where
-    missing)."""
-
-    inputs: Float[Tensor, "m n d"]
-    input_std: Float[Tensor, "m n d"]
-    observed: Bool[Tensor, "m n d"]
-    outputs: Float[Tensor, "m n t"]
-    output_observed: Bool[Tensor, "m n t"]
 
 
 class MemberLinear(nn.Module):
