@@ -11,7 +11,7 @@ from fillin.filling.series.infer_roles import SeriesRoles
 from fillin.filling.series.new_rows import NewRows
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
-from fillin.tabular.frames import NativeFrame, is_period
+from fillin.tabular.readers import NativeFrame, is_period
 
 
 def extend_frame(frame: NativeFrame, roles: SeriesRoles, new: NewRows, prediction: Prediction) -> Any:

@@ -24,8 +24,7 @@ from fillin.runtime import Tick, threads
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fillin.tabular.csv import CsvFile
-    from fillin.tabular.frames import NativeFrame
+    from fillin.tabular.readers import CsvFile, NativeFrame
     from fillin.warp import Bounds
 
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
@@ -79,8 +78,7 @@ class Source:
     @cached_property
     def tabular(self) -> "CsvFile | NativeFrame":
         """The rows and columns of a file, of the bytes of a CSV file, or of a frame, read once."""
-        from fillin.tabular.csv import parse_csv, read_csv
-        from fillin.tabular.frames import read_frame, read_parquet
+        from fillin.tabular.readers import parse_csv, read_csv, read_frame, read_parquet
 
         na, date_format = self.options.get("na") or (), self.options.get("date_format")
         if isinstance(self.data, bytes):

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,15 @@ from numpy import ndarray
 
 from fillin.errors import InputError, InputTypeError, UnknownName, choose, warn
 from fillin.tabular.dates import DAY
-from fillin.tabular.parse import STRICT_PARSERS, TRUTH, to_number
-from fillin.tabular.source import DistinctValues, SourceColumn, default_names, quote_names, read_columns
+from fillin.tabular.source import (
+    STRICT_PARSERS,
+    TRUTH,
+    SourceColumn,
+    default_names,
+    quote_names,
+    read_columns,
+    to_number,
+)
 from fillin.tabular.table import BOOLEAN, CLASS, DATE, KINDS, NUMBER
 
 _EXPECTED = {NUMBER: "a number", BOOLEAN: "true or false", DATE: "a date like 2027-01-31"}
@@ -41,29 +47,20 @@ class Column:
         """Number of codes, the one of any other value included; 0 for numbers and dates."""
         return len(self.levels) + 1 if self.kind in (CLASS, BOOLEAN) else 0
 
-    @cached_property
-    def _codes(self) -> dict[Any, int]:
-        return {level: code for code, level in enumerate(self.levels)}
-
-    @cached_property
-    def _codes_by_text(self) -> dict[str, int]:
-        return {_spell(level): code for code, level in reversed(list(enumerate(self.levels)))}
-
     def encode(self, source: SourceColumn) -> Float[ndarray, "n"]:
         """Numbers, days since 1970-01-01, or codes; NaN where missing."""
         if source.kind == self.kind != CLASS or (self.kind, source.kind) == (NUMBER, BOOLEAN):
             return source.numbers
         distinct = source.distinct
         if self.kind == CLASS:
-            return distinct.spread([float(self._code(value)) for value in distinct.values])
+            codes = {level: code for code, level in enumerate(self.levels)}
+            by_text = {_spell(level): code for level, code in reversed(codes.items())}
+            other = [by_text.get(_spell(value), len(codes)) for value in distinct.values]
+            return distinct.spread([float(codes.get(v, code)) for v, code in zip(distinct.values, other, strict=True)])
         parsed = [STRICT_PARSERS[self.kind](value) for value in distinct.values]
         if self.kind == BOOLEAN:
             return distinct.spread([2.0 if truth is None else truth for truth in parsed])
         return source.check_finite(distinct.spread(_check_parsed(source, self.kind, parsed)))
-
-    def _code(self, value: Any) -> int:
-        code = self._codes.get(value)
-        return self._codes_by_text.get(_spell(value), len(self.levels)) if code is None else code
 
     def decode(self, values: Float[ndarray, "*n"]) -> Shaped[ndarray, "*n"]:
         """Invert `encode`, for any shape: numbers as they are, dates as datetime64, classes as their levels; None where
@@ -85,9 +82,6 @@ class Column:
         decoded = levels[codes.astype(np.int64)]
         is_bool = self.kind == BOOLEAN and self.levels == (False, True) and (codes < 2).all()
         return decoded.astype(bool) if is_bool else decoded
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "kind": self.kind, "levels": [_to_json(level) for level in self.levels]}
 
 
 @dataclass(frozen=True)
@@ -149,6 +143,7 @@ class Schema:
         return np.stack([column.encode(source) for column, source in zip(self.columns, sources, strict=True)], axis=1)
 
     def _match(self, sources: list[SourceColumn], by_position: bool) -> list[SourceColumn]:
+        """The source of each column, by name; by position where the data or the schema has no names."""
         by_name = {source.name: source for source in sources}
         absent = [name for name in self.names if name not in by_name]
         if not by_position and not absent:
@@ -171,7 +166,8 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        return {"columns": [column.to_dict() for column in self.columns]}
+        columns = [(column.name, column.kind, list(map(_to_json, column.levels))) for column in self.columns]
+        return {"columns": [dict(zip(("name", "kind", "levels"), column, strict=True)) for column in columns]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> "Schema":
@@ -209,12 +205,12 @@ def _infer_column(source: SourceColumn, kind: str) -> Column:
     if source.kind == BOOLEAN:
         return Column(source.name, kind, (False, True))
     _check_parsed(source, kind, [STRICT_PARSERS[kind](value) for value in source.distinct.values])
-    return Column(source.name, kind, _truth_levels(source.distinct))
+    return Column(source.name, kind, _truth_levels(source))
 
 
-def _truth_levels(distinct: DistinctValues) -> tuple[Any, Any]:
+def _truth_levels(source: SourceColumn) -> tuple[Any, Any]:
     """The values of false and of true: the most frequent word of each, where they are words."""
-    words: dict[float, str] = {}
+    distinct, words = source.distinct, dict[float, str]()
     for _, value in sorted(zip(distinct.counts, distinct.values, strict=True), key=lambda pair: -pair[0]):
         word = str(value).strip()
         if word.lower() in TRUTH:

@@ -1,8 +1,15 @@
-"""Source columns: columns of frames (pandas, polars, Arrow) and arrays as they came, read when they are needed."""
+"""Source columns: columns of frames (pandas, polars, Arrow) and arrays as they came, read when they are needed.
 
-from collections.abc import Callable, Sequence
+Their cells are parsed strictly, one value at a time; text that cannot be parsed is no number, boolean or date.
+"""
+
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -11,10 +18,93 @@ from numpy import ndarray
 
 from fillin.errors import InputError, InputTypeError
 from fillin.tabular.dates import DAY
-from fillin.tabular.parse import is_missing, to_python
-from fillin.tabular.table import BOOLEAN, CLASS, DATE, NUMBER, TypedColumn, TypedTable
+from fillin.tabular.table import BOOLEAN, CLASS, DATE, MISSING_WORDS, NUMBER, TypedTable, check_unique, parse_number
 
+TRUTH = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_EPOCH = datetime(1970, 1, 1)
+_ISO_DATE = re.compile(r"\d{4}-\d\d-\d\d([ T]\d\d.*)?")
 _ACCEPTED = "a table is a DataFrame (pandas, polars, Arrow) or an array of NumPy with two dimensions"
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell is None, NaN, NaT, pandas' NA, or text of spaces only.
+
+    >>> [is_missing(value) for value in (None, float("nan"), np.datetime64("nat"), " ", 0, "NA")]
+    [True, True, True, True, False, False]
+    """
+    if isinstance(value, str):
+        return not value.strip()
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.generic | Decimal) and bool(value != value)
+
+
+def to_python(value: Any) -> Any:
+    """Convert to Python's bool, int, float, str, date or datetime; TypeError for anything else."""
+    if type(value) in (str, float, int, bool):
+        return value
+    if isinstance(value, np.datetime64):
+        return value.astype("datetime64[us]").item()
+    if isinstance(value, np.generic):
+        value = value.item()
+    if hasattr(value, "to_pydatetime"):  # pandas' Timestamp
+        return value.to_pydatetime(warn=False)
+    if isinstance(value, bool | date):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, Integral | Real | Decimal):
+        return int(value) if isinstance(value, Integral) else float(value)
+    raise TypeError(type(value).__name__)
+
+
+def to_number(value: Any) -> float | None:
+    """The number that a Python value is or spells; NaN for a missing word, None for anything else.
+
+    >>> [to_number(value) for value in (3, True, " 1e3 ", "n/a", "1_000", "three")]
+    [3.0, 1.0, 1000.0, nan, None, None]
+    """
+    if isinstance(value, str):
+        return np.nan if value.strip().lower() in MISSING_WORDS else parse_number(value)
+    try:
+        return float(value) if isinstance(value, int | float) else None
+    except OverflowError:  # an integer of more than 308 digits
+        return np.inf
+
+
+def to_truth(value: Any) -> float | None:
+    """0 or 1 for a boolean, number or word; NaN for a missing word, None for anything else.
+
+    >>> [to_truth(value) for value in (True, 0, "Yes", "1", "?", "maybe", 2)]
+    [1.0, 0.0, 1.0, 1.0, nan, None, None]
+    """
+    if isinstance(value, str) and value.strip().lower() in TRUTH:
+        return TRUTH[value.strip().lower()]
+    number = to_number(value)
+    return number if number is None or number in (0, 1) or number != number else None
+
+
+def to_days(value: Any) -> float | None:
+    """Days since 1970-01-01 (in UTC, where a time zone is given); NaN for a missing word, None for anything else.
+
+    >>> [to_days(value) for value in (date(1970, 1, 3), "1970-01-02 12:00", "1970-01-02T12:00+12:00", "n/a", 3)]
+    [2.0, 1.5, 1.0, nan, None]
+    """
+    if isinstance(value, str):
+        text = value.strip()
+        if text.lower() in MISSING_WORDS:
+            return np.nan
+        try:
+            value = datetime.fromisoformat(text) if _ISO_DATE.fullmatch(text) else None
+        except ValueError:
+            return None
+    if isinstance(value, datetime):
+        naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
+        return (naive - _EPOCH) / timedelta(days=1)
+    return float((value - _EPOCH.date()).days) if isinstance(value, date) else None
+
+
+STRICT_PARSERS = {NUMBER: to_number, BOOLEAN: to_truth, DATE: to_days}
 
 
 @dataclass(frozen=True)
@@ -121,7 +211,11 @@ def _type_of(value: Any) -> str:
 def read_columns(data: Any) -> list[SourceColumn]:
     """The columns of a frame, an array, or a typed table, which is not parsed again."""
     if isinstance(data, TypedTable):
-        columns, n_rows = [_from_typed(column) for column in data.columns.values()], data.n_rows
+        columns = [
+            SourceColumn(column.name, column.kind, column.features.tolist, lambda column=column: column.features)
+            for column in data.columns.values()
+        ]
+        n_rows = data.n_rows
     else:
         columns, n_rows = _read_array(data) if isinstance(data, ndarray) else _read_native(data)
     if not columns:
@@ -129,10 +223,6 @@ def read_columns(data: Any) -> list[SourceColumn]:
     if not n_rows:
         raise InputError("the table has no rows: 0 sample(s), at least 1 is needed")
     return columns
-
-
-def _from_typed(column: TypedColumn) -> SourceColumn:
-    return SourceColumn(column.name, column.kind, lambda: column.features.tolist(), lambda: column.features)
 
 
 def default_names(n_columns: int) -> list[str]:
@@ -226,13 +316,6 @@ def _unreadable(name: str, dtype: Any) -> SourceColumn:
         raise InputError(f"column {name!r} is of type {dtype}; make it numbers, text (astype(str)) or dates")
 
     return SourceColumn(name, None, cells)
-
-
-def check_unique(names: Sequence[Any], table: str) -> None:
-    """Refuse two columns of one name."""
-    if len(set(names)) < len(names):
-        name = next(name for name in names if names.count(name) > 1)
-        raise InputError(f"{table}: two columns are called {name!r}; give each a name of its own")
 
 
 def quote_names(names: list[str], most: int = 10) -> str:

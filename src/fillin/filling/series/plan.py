@@ -17,9 +17,8 @@ from fillin.filling.series.infer_roles import SeriesRoles, infer_roles
 from fillin.filling.series.new_rows import NewRows, no_new_rows, rows_by_step, rows_from_table
 from fillin.filling.series.run import Asked, Series, check_values, fill_all, series_of
 from fillin.runtime import Tick, require
-from fillin.tabular.csv import CsvFile
 from fillin.tabular.dates import SECOND, parse_duration
-from fillin.tabular.frames import NativeFrame, read_frame
+from fillin.tabular.readers import CsvFile, NativeFrame, read_frame
 from fillin.tabular.table import TypedTable
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from fillin.filling.series.infer_roles import check_new_columns
 from fillin.filling.series.run import check_bounds
 from fillin.predictive import MAX_CLASSES
 from fillin.runtime import Tick, require
-from fillin.tabular.parse import declare_kinds
-from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
+from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable, declare_kinds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,9 +11,8 @@ from fillin.filling.outputs import Outputs
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction, Prediction, format_number
 from fillin.filling.table.plan import TablePlan, endings
 from fillin.runtime import require
-from fillin.tabular.csv import CsvFile
 from fillin.tabular.dates import DAY
-from fillin.tabular.frames import NativeFrame
+from fillin.tabular.readers import CsvFile, NativeFrame
 from fillin.tabular.table import DATE, TypedColumn
 
 
