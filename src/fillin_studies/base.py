@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from torch.nn import Module
+
 from fillin.errors import InputError
 from fillin.io import write_text
 from fillin.models import Process
@@ -189,7 +191,7 @@ class TrainingStudy(Study):
             "steps": state.step,
             "seconds": state.seconds,
             "ms": 1000 * (state.seconds - state.validating) / state.step,
-            "parameters": sum(p.numel() for p in model.parameters()),
+            "parameters": count_parameters(model),
             "validation": state.best,
             **self.measure(model, cell.recipe, quick),
         }
@@ -229,6 +231,10 @@ class DataSets:
 
     sets: dict[str, Any]
     left_out: tuple[str, ...] = ()
+
+
+def count_parameters(model: Module) -> int:
+    return sum(p.numel() for p in model.parameters())
 
 
 def mean_over_seeds(cells: Sequence[StudyCell], key: str) -> dict[str, float]:

@@ -9,7 +9,15 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from fillin.models import SIZES, Process, create
 from fillin.plots import BLUE, FAINT, GREEN, ORANGE, panels, save, style
 from fillin.train.recipe import Recipe
-from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
+from fillin_studies.base import (
+    RecipeSettings,
+    StudyCell,
+    StudyReport,
+    StudyScale,
+    TrainingStudy,
+    count_parameters,
+    mean_over_seeds,
+)
 from fillin_studies.curves import score_shifted
 from fillin_studies.run import StudyRun
 
@@ -119,7 +127,7 @@ def _tell_result(search, trial: int, cell: StudyCell) -> None:
 def _make_sized_cell(run: StudyRun, numbers: Mapping[str, Any]) -> StudyCell:
     """Choose the number of layers. All layers have equally many parameters: two models give their number."""
     sized = {**numbers, "hidden": 2 * numbers["width"]}
-    one, two = (sum(p.numel() for p in create("te-tnp", **sized, layers=n).parameters()) for n in (1, 2))
+    one, two = (count_parameters(create("te-tnp", **sized, layers=n)) for n in (1, 2))
     layers = min(range(1, 25), key=lambda layers: abs(one + (layers - 1) * (two - one) - PARAMETERS))
     return run.cell(f"1m {name_size(numbers)} layers={layers}", 0, _make_settings(numbers, layers))
 

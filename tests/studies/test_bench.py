@@ -12,7 +12,8 @@ from fillin.attention import SCORES
 from fillin.cli import main
 from fillin.models import names
 from fillin.runtime import threads
-from fillin_studies.bench import models, peers
+from fillin_studies.base import count_parameters
+from fillin_studies.bench import models
 from fillin_studies.bench.models import StepSize
 
 TINY = StepSize(3, 4, batch=2, rounds=1)
@@ -59,12 +60,12 @@ def test_threads_are_put_back():
 
 def test_models():
     rows = models.measure_models(["cnp", "np"], [TINY, StepSize(5, 6, batch=2, rounds=1)], size="small")
-    assert [row.model for row in rows] == ["cnp", "np", "tnp-d"]  # tnp-d is there for the ratios
-    assert all([f.size for f in row.figures] == ["3/4", "5/6"] for row in rows)
-    for figure in (f for row in rows for f in row.figures):
-        assert math.isfinite(figure.yardsticks)
-        assert figure.milliseconds > 0
-    assert rows[-1].figures[0].to_reference == 1
+    assert [row["model"] for row in rows] == ["cnp", "np", "tnp-d"]  # tnp-d is there for the ratios
+    assert all([f["size"] for f in row["figures"]] == ["3/4", "5/6"] for row in rows)
+    for figure in (f for row in rows for f in row["figures"]):
+        assert math.isfinite(figure["yardsticks"])
+        assert figure["milliseconds"] > 0
+    assert rows[-1]["figures"][0]["to_reference"] == 1
 
 
 def test_no_name_is_every_model():
@@ -85,26 +86,26 @@ def test_measuring_leaves_the_random_state_alone():
 
 
 def test_peers_are_about_as_large():
-    rows = peers.measure_peers([p for p in peers.PEERS if p.model == "anp"], TINY)
-    assert [row.samples for row in rows] == [4]
+    rows = models.measure_peers([p for p in models.PEERS if p.model == "anp"], TINY)
+    assert [row["samples"] for row in rows] == [4]
     for row in rows:
-        assert abs(row.parameters / row.peer_parameters - 1) < 0.03
-        assert row.ratio == pytest.approx(row.yardsticks / row.peer_yardsticks)
+        assert abs(row["parameters"] / row["peer_parameters"] - 1) < 0.03
+        assert row["ratio"] == pytest.approx(row["yardsticks"] / row["peer_yardsticks"])
 
 
 def test_every_peer_can_be_built():
-    for peer in peers.PEERS:
-        assert 0.45 < models.count_parameters(models.make_model(peer.model, **peer.options)) / peer.parameters < 1.05
+    for peer in models.PEERS:
+        assert 0.45 < count_parameters(models.make_model(peer.model, **peer.options)) / peer.parameters < 1.05
 
 
 def test_scores():
     at = StepSize(128, 128, batch=2, rounds=1)  # enough pairs for a table
-    rows = {row.score: row for row in models.measure_scores(["fourier", "mlp", "laplace"], at, size="small")}
-    assert [row.how for row in rows.values()] == ["folded", "folded", "table", "pairs"]  # tnp-d first
-    error = rows["mlp"].error
+    rows = {row["score"]: row for row in models.measure_scores(["fourier", "mlp", "laplace"], at, size="small")}
+    assert [row["how"] for row in rows.values()] == ["folded", "folded", "table", "pairs"]  # tnp-d first
+    error = rows["mlp"]["error"]
     assert error is not None
     assert error < 1e-3
-    assert rows["fourier"].error is None
+    assert rows["fourier"]["error"] is None
 
 
 def test_joint_is_measured_only_when_asked_for():
@@ -115,7 +116,7 @@ def test_joint_is_measured_only_when_asked_for():
 @pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setattr(models, "step_sizes", lambda repeats: (TINY, TINY))
-    monkeypatch.setattr(peers, "PEER_SIZE", TINY)
+    monkeypatch.setattr(models, "PEER_SIZE", TINY)
     monkeypatch.setattr(models, "SCORE_SIZE", TINY)
     monkeypatch.setattr(models, "select_scores", lambda include_slow: ["fourier"])
 

@@ -12,13 +12,12 @@ from fillin import measure
 from fillin.attention import kernel
 from fillin.cli import main
 from fillin.measure import BIAS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
-from fillin_studies.bench import crossover, span, targets
-from fillin_studies.bench.figure import draw_span
+from fillin_studies.bench import span, targets
 from fillin_studies.bench.models import StepSize
-from fillin_studies.bench.results_pages import make_core_page, make_span_page
-from fillin_studies.bench.span import ReportedCost, SpanPlan, SpanRow, WindowCase
+from fillin_studies.bench.results_pages import draw_span, make_core_page, make_span_page
+from fillin_studies.bench.span import SpanPlan, WindowCase
 from fillin_studies.bench.tables import make_tables
-from fillin_studies.bench.targets import SpanResults, check_requirements
+from fillin_studies.bench.targets import check_requirements
 
 pytestmark = pytest.mark.skipif(not kernel.is_available(), reason="the kernel is not built here")
 TINY = SpanPlan(
@@ -64,9 +63,9 @@ def test_all_candidates_with_a_window_compute_the_same():
     assert len(truth) == 4  # q, k, v and σ
 
 
-@pytest.mark.parametrize("kind", crossover.list_problems(), ids=str)
+@pytest.mark.parametrize("kind", targets.PROBLEMS, ids=str)
 def test_all_back_ends_of_the_crossover_compute_the_same(kind):
-    runs = crossover.make_candidates(*kind, 40)
+    runs = targets.make_candidates(*kind, 40)
     assert set(runs) == {"native", "streamed", "reference", "fused"}
     truth = runs["reference"]()
     for name, run in runs.items():
@@ -80,7 +79,7 @@ def test_what_would_need_gigabytes_is_left_out():
     )
     assert everyone == [NATIVE, HARD, FUSED, BIAS, REFERENCE]
     assert few == [NATIVE, HARD]
-    assert set(crossover.make_candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
+    assert set(targets.make_candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
     assert WindowCase("scattered", 2, 65536, 0.2) not in span.FULL.cases
     assert WindowCase("scattered", 2, 65536, 0.05) in span.FULL.cases
 
@@ -89,42 +88,40 @@ def test_everything_is_measured_and_ticks_as_announced():
     ticked = []
     results = targets.measure_span(TINY, tick=lambda: ticked.append(1))
     assert len(ticked) == targets.count_span_ticks(TINY)
-    assert [(row.layout, row.dim, row.points) for row in results.table][:2] == [("grid", 2, 16), ("scattered", 1, 20)]
-    assert len(results.table) == 7
-    for row in results.table:
-        assert set(row.faster) == set(row.figures) - {NATIVE}
-        assert (row.of_limit is None) == (row.points > TINY.max_fused_points)
-    assert [g.dim for g in results.growth] == [1, 2, 3]
-    assert [row.score for row in results.models] == ["tnp-d", "mlp"]
-    assert results.function[0].error < 1e-4
-    assert [(row.dim, row.context, row.targets) for row in results.large] == [(1, 40, 60), (2, 40, 60)]
-    assert len(results.crossover) == 8
+    first = [(row["layout"], row["dim"], row["points"]) for row in results["table"]][:2]
+    assert first == [("grid", 2, 16), ("scattered", 1, 20)]
+    assert len(results["table"]) == 7
+    for row in results["table"]:
+        assert set(row["faster"]) == set(row["figures"]) - {NATIVE}
+        assert (row["of_limit"] is None) == (row["points"] > TINY.max_fused_points)
+    assert [row["dim"] for row in results["growth"]] == [1, 2, 3]
+    assert [row["score"] for row in results["models"]] == ["tnp-d", "mlp"]
+    assert results["function"][0]["error"] < 1e-4
+    assert [(row["dim"], row["context"], row["targets"]) for row in results["large"]] == [(1, 40, 60), (2, 40, 60)]
+    assert len(results["crossover"]) == 8
     lines = check_requirements(results)
     assert len(lines) == 16
-    assert {line.what.partition(",")[0] for line in lines if line.measured is not None} == {"te-tnp with an MLP score"}
+    measured = [line["what"].partition(",")[0] for line in lines if line["measured"] is not None]
+    assert set(measured) == {"te-tnp with an MLP score"}
 
 
 def test_the_kernel_pays_from_where_it_stays_the_fastest():
     def times(*first: str):
         return [{name: 1.0 if name == one else 2.0 for name in (NATIVE, "fused")} for one in first]
 
-    assert crossover.find_crossover([8, 16, 32], times(NATIVE, "fused", NATIVE)) == 4 * 32 * 32
-    assert crossover.find_crossover([8, 16, 32], times(NATIVE, NATIVE, NATIVE)) == 4 * 8 * 8
-    assert crossover.find_crossover([8, 16, 32], times(NATIVE, NATIVE, "fused")) is None
+    assert targets.find_crossover([8, 16, 32], times(NATIVE, "fused", NATIVE)) == 4 * 32 * 32
+    assert targets.find_crossover([8, 16, 32], times(NATIVE, NATIVE, NATIVE)) == 4 * 8 * 8
+    assert targets.find_crossover([8, 16, 32], times(NATIVE, NATIVE, "fused")) is None
 
 
 def test_requirements_are_compared_with_the_worst_figure():
-    figures = {
-        NATIVE: ReportedCost(10, 5),
-        HARD: ReportedCost(7, 5),
-        FUSED: ReportedCost(90, 7),
-        BIAS: ReportedCost(900, 600),
-    }
+    costs = {NATIVE: (10, 5), HARD: (7, 5), FUSED: (90, 7), BIAS: (900, 600)}
+    figures = {name: {"milliseconds": ms, "megabytes": mb} for name, (ms, mb) in costs.items()}
     faster = {HARD: 0.7, FUSED: 9.0, BIAS: 90.0}
-    row = SpanRow("grid", 2, 4096, 0.05, 0.045, figures, faster, 2.4)
-    many = [replace(row, points=16384, faster={**faster, FUSED: v}) for v in (12.0, 9.0)]
-    requirements = check_requirements(SpanResults(table=[row, *many]))
-    lines = {(line.what, line.unit): (line.measured, line.holds) for line in requirements}
+    row = {"layout": "grid", "dim": 2, "points": 4096, "span": 0.05, "figures": figures, "faster": faster}
+    many = [{**row, "points": 16384, "faster": {**faster, FUSED: ratio}} for ratio in (12.0, 9.0)]
+    requirements = check_requirements({"table": [row, *many]})
+    lines = {(line["what"], line["unit"]): (line["measured"], line["holds"]) for line in requirements}
     pixels = "fused attention without a window, 64×64 pixels, 5 %"
     assert lines[pixels, "× faster"] == (9, True)
     assert lines[f"{pixels}, hard cut", "× faster"] == (pytest.approx(9 / 0.7), True)
@@ -138,8 +135,8 @@ def test_memory_that_the_system_does_not_tell(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
     results = targets.measure_span(TINY, ["table", "growth", "function"])
     content = {"benchmark": "span", "budget": {"threads": 1}, "rows": [], **targets.describe_parts(results)}
-    assert results.growth[0].beyond is None
-    assert results.function[0].less_memory is None
+    assert results["growth"][0]["beyond"] is None
+    assert results["function"][0]["less_memory"] is None
     assert any("–" in cell for table in make_tables(content) for row in table.rows for cell in row)
     assert draw_span(content, tmp_path).exists()
 

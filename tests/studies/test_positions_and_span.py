@@ -13,8 +13,18 @@ from fillin.errors import InputError
 from fillin_studies import get, open_study, run_study
 from fillin_studies.base import StudyScale
 from fillin_studies.positions_and_span import costs, share_of_pairs
-from fillin_studies.positions_and_span.results import VariantResults, compare, group_cells, run_tests, summarise
-from fillin_studies.positions_and_span.variants import CUT, INIT, PENALTIES, SIREN, VARIANTS
+from fillin_studies.positions_and_span.results import (
+    CUT,
+    INIT,
+    PENALTIES,
+    SIREN,
+    VARIANTS,
+    VariantResults,
+    compare,
+    group_cells,
+    run_tests,
+    summarise,
+)
 from fillin_studies.report import write_report
 
 NAME = "positions-and-span"

@@ -18,7 +18,7 @@ from fillin_studies.fill.methods import METHODS, FillMethod
 def test_every_method_is_finite_and_sane(name, series, monkeypatch):
     if METHODS[name].requires:
         pytest.importorskip(METHODS[name].requires)
-    monkeypatch.setattr("fillin_studies.fill.gaussian_processes._ADAM_STEPS", 20)
+    monkeypatch.setattr("fillin_studies.fill.methods._ADAM_STEPS", 20)
     x, y = wave(36)
     if series == "two":
         x, y = x[[0, 20]], y[[0, 20]]

@@ -10,8 +10,7 @@ from fillin_studies import get, open_study, run_study
 from fillin_studies.report import write_report
 from fillin_studies.tables.data import FEW_LABELS
 from fillin_studies.tables.methods import LABELLED_ONLY, METHODS, OURS
-from fillin_studies.tables.report import describe_sets, summarise
-from fillin_studies.tables.results import ACCURACY, RMSE, MethodResults
+from fillin_studies.tables.report import ACCURACY, RMSE, MethodResults, describe_sets, summarise
 
 pytest_plugins = ["support.study_tables"]
 

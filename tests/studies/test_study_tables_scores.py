@@ -9,8 +9,17 @@ from scoringrules import crps_normal
 from fillin.metrics import calibration_error
 from fillin.predictive import Categorical, GaussianMixture
 from fillin_studies.tables.data import FEW_LABELS, TableDataset, TableSplit, find_tables
-from fillin_studies.tables.methods import FEW_LABEL_METHODS, LABELLED_ONLY, MAX_GP_ROWS, METHODS, OURS, make_gp
-from fillin_studies.tables.score import predict_points, score_classes, score_numbers
+from fillin_studies.tables.methods import (
+    FEW_LABEL_METHODS,
+    LABELLED_ONLY,
+    MAX_GP_ROWS,
+    METHODS,
+    OURS,
+    make_gp,
+    predict_points,
+    score_classes,
+    score_numbers,
+)
 
 pytest_plugins = ["support.study_tables"]
 

@@ -12,10 +12,17 @@ from fillin_studies.report import write_report
 from fillin_studies.tables.data import TableDataset, TableSplit
 from fillin_studies.tables.methods import OURS
 from fillin_studies.uses_rows import experiments
-from fillin_studies.uses_rows.deletion import ORDERS, SHARES_LEFT, DeletableContext, delete_in_order, delete_one_by_one
-from fillin_studies.uses_rows.experiments import ContextSwapper, fit_model, score_with_context
-from fillin_studies.uses_rows.report import smallest_share, summarise
-from fillin_studies.uses_rows.results import CorruptionEffect
+from fillin_studies.uses_rows.experiments import (
+    ORDERS,
+    SHARES_LEFT,
+    ContextSwapper,
+    DeletableContext,
+    delete_in_order,
+    delete_one_by_one,
+    fit_model,
+    score_with_context,
+)
+from fillin_studies.uses_rows.report import CorruptionEffect, smallest_share, summarise
 
 pandas = pytest.importorskip("pandas")
 

@@ -99,7 +99,7 @@ def _models(arguments: argparse.Namespace) -> None:
 
 def _peers(arguments: argparse.Namespace) -> None:
     from fillin.measure import count_ticks
-    from fillin_studies.bench.peers import PEER_SIZE, measure_peers, select_peers
+    from fillin_studies.bench.models import PEER_SIZE, measure_peers, select_peers
 
     peers, size = select_peers(arguments.names), replace(PEER_SIZE, rounds=arguments.repeats)
     total, budget = count_ticks(len(peers) + 1, size.rounds), {"batch": size.batch, "rounds": {size.label: size.rounds}}
@@ -148,12 +148,12 @@ def _span(arguments: argparse.Namespace) -> None:
     def measure(tick):
         results = measure_span(plan, parts, arguments.seed, tick)
         parts_content.update(describe_parts(results))
-        return results.table
+        return results["table"]
 
     budget = {"lanes": span.kernel_lanes(), "batch": 1, "rounds": rounds, "turn": plan.turn}
     content = _report(arguments, "span", measure, count_span_ticks(plan, parts), budget, parts_content)
     if arguments.out and (content["growth"] or content["rows"]):
-        from fillin_studies.bench.figure import draw_span
+        from fillin_studies.bench.results_pages import draw_span
 
         path = draw_span(content, Path(arguments.out))
         if arguments.json != "-":

@@ -73,7 +73,7 @@ def check_writable(path: str, option: str = "--json") -> None:
 def describe_results(
     benchmark: str, rows: Sequence[Any], command: Sequence[str], seed: int, budget: dict[str, Any]
 ) -> dict[str, Any]:
-    """Collect what is needed to understand the results, or to measure them again. `rows` are dataclasses."""
+    """Collect what is needed to understand the results, or to measure them again. `rows` are dataclasses or dicts."""
     import fillin
     from fillin.measure import describe_machine
 
@@ -84,7 +84,7 @@ def describe_results(
         "seed": seed,
         "budget": budget,
         "machine": describe_machine(),
-        "rows": [asdict(row) for row in rows],
+        "rows": [row if isinstance(row, dict) else asdict(row) for row in rows],
     }
 
 

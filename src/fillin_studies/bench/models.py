@@ -1,9 +1,14 @@
-"""Cost of a training step: of every model, of every score of te-tnp, and of the training loop around it."""
+"""Cost of a training step: of every model, of every score of te-tnp, of released code, and of the training loop.
+
+Rows are JSON objects. Ratios are of time: `to_reference` to tnp-d at the same size, `yardsticks` to the yardstick of
+the same rounds.
+"""
 
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,13 +18,14 @@ from fillin.attention.backends.fused import fold_terms
 from fillin.attention.dispatch import tabulate_terms
 from fillin.attention.problem import AttentionProblem
 from fillin.data import Task
-from fillin.errors import choose
+from fillin.errors import InputError, choose
 from fillin.measure import Cost, Workload, fastest_times, measure_costs
 from fillin.models import LatentProcess, Process, create, names
 from fillin.objectives import elbo, log_likelihood
 from fillin.runtime import Tick
 from fillin.train.loop import Loop, TrainingModule, make_objective, make_optimiser
 from fillin.train.recipe import Recipe, build_model, make_stream, read_recipe
+from fillin_studies.base import count_parameters
 
 REFERENCE, YARDSTICK = "tnp-d", "yardstick"
 SLOW_SCORE = "joint"  # an MLP on every pair: it takes longer than all other scores together
@@ -45,52 +51,6 @@ SCORE_SIZE = StepSize(256, 512, batch=2, rounds=3)
 def step_sizes(repeats: int) -> tuple[StepSize, StepSize]:
     """Return 32/64 and 256/512 points. A run at the latter takes seconds, and is repeated a fifth as often."""
     return StepSize(32, 64, rounds=repeats), StepSize(256, 512, rounds=max(1, repeats // 5))
-
-
-@dataclass(frozen=True)
-class ModelCost:
-    """One model at one size. Ratios are of time: to tnp-d at the same size, and to the yardstick of the same rounds."""
-
-    size: str
-    milliseconds: float
-    to_reference: float
-    yardsticks: float
-    megabytes: float | None
-
-
-@dataclass(frozen=True)
-class ModelRow:
-    """One model at all sizes."""
-
-    model: str
-    parameters: int
-    figures: list[ModelCost]
-
-
-@dataclass(frozen=True)
-class ScoreRow:
-    """te-tnp with one score, which is "folded" into queries and keys, read from a "table", or evaluated on "pairs".
-
-    `error` is ‖auto − reference‖/‖reference‖ of attention's output, where the score is read from a table.
-    """
-
-    score: str
-    how: str
-    milliseconds: float
-    to_reference: float
-    megabytes: float | None
-    memory_to_reference: float | None
-    error: float | None
-
-
-@dataclass(frozen=True)
-class TrainRow:
-    """Seconds a step: forward + backward + optimiser, and the loop around them (data, seeds, clipping, log, …)."""
-
-    model: str
-    bare: float
-    loop: float
-    ratio: float
 
 
 def make_yardstick(seed: int = 0) -> Workload:
@@ -139,10 +99,6 @@ def make_model(name: str, seed: int = 0, **options) -> Process:
         return create(name, **options)
 
 
-def count_parameters(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
-
-
 def to_megabytes(size: int | None) -> float | None:
     return None if size is None else size / 1e6
 
@@ -161,17 +117,20 @@ def measure_steps(
 
 def measure_models(
     selected: Sequence[str], sizes: Sequence[StepSize], *, size: str = "base", seed: int = 0, tick: Tick = lambda: None
-) -> list[ModelRow]:
+) -> list[dict[str, Any]]:
     """Measure the selected models (none: all of them) at every size. tnp-d is always among them, for the ratios."""
     models = {name: make_model(name, seed, size=size) for name in select_models(selected)}
-    figures: dict[str, list[ModelCost]] = {name: [] for name in models}
+    rows = {name: {"model": name, "parameters": count_parameters(models[name]), "figures": []} for name in models}
     for points in sizes:
         costs = measure_steps(models, points, seed=seed, tick=tick)
-        unit, reference = costs[YARDSTICK].seconds, costs[REFERENCE].seconds
-        for name in models:
-            seconds, memory = costs[name].seconds, to_megabytes(costs[name].bytes)
-            figures[name].append(ModelCost(points.label, 1e3 * seconds, seconds / reference, seconds / unit, memory))
-    return [ModelRow(name, count_parameters(model), figures[name]) for name, model in models.items()]
+        for name, row in rows.items():
+            seconds = costs[name].seconds
+            row["figures"].append({
+                "size": points.label, "milliseconds": 1e3 * seconds,
+                "to_reference": seconds / costs[REFERENCE].seconds, "yardsticks": seconds / costs[YARDSTICK].seconds,
+                "megabytes": to_megabytes(costs[name].bytes),
+            })  # fmt: skip
+    return list(rows.values())
 
 
 def select_models(selected: Sequence[str]) -> list[str]:
@@ -187,8 +146,12 @@ def select_scores(include_slow: bool = False) -> list[str]:
 def measure_scores(
     scores: Sequence[str], points: StepSize = SCORE_SIZE, *, size: str = "base", seed: int = 0,
     tick: Tick = lambda: None,
-) -> list[ScoreRow]:  # fmt: skip
-    """Measure te-tnp with each score; the first row is tnp-d."""
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Measure te-tnp with each score; the first row is tnp-d.
+
+    A score is "folded" into queries and keys, read from a "table", or evaluated on "pairs" (`how`). `error` is
+    ‖auto − reference‖/‖reference‖ of attention's output, where the score is read from a table.
+    """
     models = {REFERENCE: make_model(REFERENCE, seed, size=size)}
     models |= {f"te-tnp {name}": make_model("te-tnp", seed, size=size, score=name) for name in scores}
     costs = measure_steps(models, points, seed=seed, tick=tick)
@@ -197,12 +160,12 @@ def measure_scores(
     for name, model in models.items():
         how, error = _score_accuracy(model, points, seed)
         cost = costs[name]
-        memory_ratio = None if cost.bytes is None or not base.bytes else cost.bytes / base.bytes
-        row = ScoreRow(
-            name.removeprefix("te-tnp "), how, 1e3 * cost.seconds, cost.seconds / base.seconds,
-            to_megabytes(cost.bytes), memory_ratio, error,
-        )  # fmt: skip
-        rows.append(row)
+        rows.append({
+            "score": name.removeprefix("te-tnp "), "how": how, "milliseconds": 1e3 * cost.seconds,
+            "to_reference": cost.seconds / base.seconds, "megabytes": to_megabytes(cost.bytes),
+            "memory_to_reference": None if cost.bytes is None or not base.bytes else cost.bytes / base.bytes,
+            "error": error,
+        })  # fmt: skip
     return rows
 
 
@@ -230,10 +193,10 @@ def _score_accuracy(model: Process, points: StepSize, seed: int) -> tuple[str, f
     return "table", float((fast - exact).norm() / exact.norm())
 
 
-def measure_training(models: Sequence[str], steps: int, rounds: int, seed: int, tick: Tick) -> list[TrainRow]:
-    """Time `steps` steps of the recipe te-tnp, bare and in the training loop by turns, on the same tasks.
+def measure_training(models: Sequence[str], steps: int, rounds: int, seed: int, tick: Tick) -> list[dict[str, Any]]:
+    """Time `steps` steps of the recipe te-tnp, bare (forward + backward + optimiser) and in the training loop by turns.
 
-    The loop is timed whole, from building the model to the last checkpoint.
+    The loop is timed whole, from building the model to the last checkpoint. Times are seconds a step.
     """
     from lightning_fabric import Fabric
 
@@ -242,26 +205,98 @@ def measure_training(models: Sequence[str], steps: int, rounds: int, seed: int, 
         words = ["--model.name", name, "--budget.time", "null", "--budget.steps", str(steps), "--seed", str(seed)]
         recipe = read_recipe("te-tnp", [*words, "--keep.validations", "1", "--keep.batches", "1"])
 
+        stream = make_stream(recipe)
+        tasks = [stream.task(step) for step in range(steps)]
+        goal = TrainingModule(build_model(recipe, stream), make_objective(recipe))
+        optimiser = make_optimiser(recipe, goal)
+
+        def bare(tasks=tasks, goal=goal, optimiser=optimiser) -> None:
+            for task in tasks:
+                goal(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t).backward()
+                optimiser.step()
+                optimiser.zero_grad()
+
         def loop(recipe: Recipe = recipe) -> None:
             with tempfile.TemporaryDirectory() as folder:
                 Loop(fabric, recipe, Path(folder), "bench", watch=lambda *_: None)()
 
-        best = fastest_times({"bare": _bare_steps(recipe, steps), "loop": loop}, rounds, tick)
-        rows.append(TrainRow(name, best["bare"] / steps, best["loop"] / steps, best["loop"] / best["bare"]))
+        best = fastest_times({"bare": bare, "loop": loop}, rounds, tick)
+        seconds = {key: value / steps for key, value in best.items()}
+        rows.append({"model": name, **seconds, "ratio": best["loop"] / best["bare"]})
     return rows
 
 
-def _bare_steps(recipe: Recipe, steps: int) -> Workload:
-    """Forward + backward + optimiser alone."""
-    stream = make_stream(recipe)
-    tasks = [stream.task(step) for step in range(steps)]
-    goal = TrainingModule(build_model(recipe, stream), make_objective(recipe))
-    optimiser = make_optimiser(recipe, goal)
+@dataclass(frozen=True)
+class Peer:
+    """A released model, its cost, and the options of fillin's model that come nearest to it."""
 
-    def run() -> None:
-        for task in tasks:
-            goal(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t).backward()
-            optimiser.step()
-            optimiser.zero_grad()
+    title: str
+    parameters: int
+    yardsticks: float
+    megabytes: int
+    model: str
+    options: dict[str, Any] = field(default_factory=dict)
+    samples: int = 1  # latent samples per step
 
-    return run
+
+PEER_SIZE = StepSize(32, 64, batch=16, rounds=10)  # at which the peers were measured
+
+_TNP = {"width": 64, "heads": 4, "layers": 6, "hidden": 128}
+_TEN = {"width": 128, "heads": 8, "head_dim": 16, "layers": 5, "hidden": 128}
+
+# Same dimensions (width, heads, layers, feed-forward). Cambridge's TNP-D has one block a layer for the context and
+# another for the targets where fillin's has one for both, hence half the parameters at the same work per token.
+PEERS: tuple[Peer, ...] = (
+    Peer("CANP, TNP-pytorch", 332_000, 0.44, 34, "canp", {"hidden": 256, "layers": 7}),
+    Peer("ANP, TNP-pytorch", 348_000, 1.44, 93, "anp", {"width": 104, "heads": 4}, samples=4),
+    Peer("TNP-D, TNP-pytorch", 222_000, 0.97, 53, "tnp-d", _TNP),
+    Peer("TNP-A, TNP-pytorch", 222_000, 1.83, 81, "tnp-a", _TNP),
+    Peer("TNP-ND, TNP-pytorch", 333_000, 1.27, 57, "tnp-nd", {**_TNP, "layers": 8}),
+    # Cambridge's ANP has no latent path: in the names of fillin it is a canp with five layers of self-attention
+    Peer("ANP, cambridge-mlg/tnp", 629_000, 0.87, 28, "canp", {"self_attention": 5, "layers": 3}),
+    Peer("TNP-D, cambridge-mlg/tnp", 1_060_000, 1.39, 60, "tnp-d", _TEN),
+    Peer("LBANP-32, cambridge-mlg/tnp", 1_560_000, 1.75, 60, "lbanp", {**_TEN, "pseudo_tokens": 32}),
+    Peer("LBANP-8, Borealis", 785_000, 1.14, 47, "lbanp", {**_TNP, "hidden": 200, "pseudo_tokens": 8}),
+    # the peer's grid has 64 points a unit; with fillin's default of 16 the comparison would flatter
+    Peer(
+        "ConvCNP, neuralprocesses", 329_000, 1.02, 17, "convcnp", {"width": 176, "kernel": 3, "points_per_unit": 64.0}
+    ),
+    Peer("ConvCNP, cambridge-mlg/tnp", 51_000, 0.48, 8, "convcnp", {"width": 68, "kernel": 3}),
+    Peer("AttnCNP, NPF", 335_000, 0.34, 28, "canp", {"layers": 15, "self_attention": 0}),
+    Peer("TE-TNP, cambridge-mlg/tetnp", 657_000, 10.1, 650, "te-tnp", {**_TEN, "hidden": 224}),
+    Peer("TE-TNP, cambridge-mlg/tetnp", 657_000, 10.1, 650, "te-tnp", {**_TEN, "score": "joint"}),
+)
+
+
+def select_peers(models: Sequence[str]) -> list[Peer]:
+    """Return the peers of these models; of all models where none is named."""
+    chosen = {choose("model", name, names()) for name in models} or set(names())
+    peers = [peer for peer in PEERS if peer.model in chosen]
+    if not peers:
+        available = ", ".join(sorted({peer.model for peer in PEERS}))
+        raise InputError(f"--peers: no peer of {', '.join(models)} was measured; there are peers of {available}")
+    return peers
+
+
+def measure_peers(
+    peers: Sequence[Peer], size: StepSize = PEER_SIZE, *, seed: int = 0, tick: Tick = lambda: None
+) -> list[dict[str, Any]]:
+    """Measure fillin's models at the size of each peer, all in the same rounds; `ratio` below 1: fillin is faster.
+
+    The figures of a peer were measured by running its released code at its default size, in yardsticks, on one thread.
+    They are no claims of its authors. Only the yardstick joins the two: a ratio near 1 means "about as fast".
+    """
+    keyed = {str(number): peer for number, peer in enumerate(peers)}
+    models = {key: make_model(peer.model, seed, **peer.options) for key, peer in keyed.items()}
+    samples = {key: peer.samples for key, peer in keyed.items()}
+    costs = measure_steps(models, size, samples=samples, seed=seed, tick=tick)
+    rows = []
+    for key, peer in keyed.items():
+        yardsticks = costs[key].seconds / costs[YARDSTICK].seconds
+        rows.append({
+            "model": peer.model, "options": peer.options, "samples": peer.samples, "peer": peer.title,
+            "parameters": count_parameters(models[key]), "peer_parameters": peer.parameters, "yardsticks": yardsticks,
+            "peer_yardsticks": peer.yardsticks, "ratio": yardsticks / peer.yardsticks,
+            "megabytes": to_megabytes(costs[key].bytes), "peer_megabytes": peer.megabytes,
+        })  # fmt: skip
+    return rows

@@ -1,4 +1,4 @@
-"""Pages of docs/results, written from the JSON files of the benchmarks.
+"""Pages and figure of docs/results, made from the JSON files of the benchmarks.
 
 Command: `python -m fillin_studies.bench.results_pages docs/results`.
 """
@@ -8,6 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from fillin.measure import BIAS, FUSED, NATIVE, REFERENCE
+from fillin.plots import AMBER, BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, panels, save, style
+from fillin_studies.bench.span import fit_exponent, least_megabytes
 from fillin_studies.bench.tables import make_tables
 
 _CORE = """\
@@ -28,12 +33,12 @@ _SPAN = """\
 
 Made by `make results` on an otherwise idle machine; `span.json` beside this page holds the raw figures, the machine,
 the budget and the seed. Forward + backward of self-attention over points, batch 1, 4 heads of 16, float32, with
-gradients to q, k, v and the window, threads: {threads}. Times are minima over interleaved rounds. Points fill the unit
+gradients to q, k, v and the window, threads: {budget[threads]}. Times are minima over interleaved rounds. Points fill the unit
 interval, square or cube; "5 %" is a window whose ball is 5 % of that, and less of it lies inside near an edge. The
 points are sorted beforehand: every layer and step on the same set shares the order. Only ratios carry over to another
 machine.
 
-Machine: {machine}; the kernel of {lanes} lanes.
+Machine: {machine}; the kernel of {budget[lanes]} lanes.
 
 ![Time and memory against the number of points](span.png)
 
@@ -44,34 +49,67 @@ def make_core_page(folder: Path) -> str:
     """Make core.md from models.json, scores-1-thread.json, scores-2-threads.json and peers.json."""
     contents = [_load(folder, name) for name in ("models", "scores-1-thread", "scores-2-threads", "peers")]
     sections = [
-        table.to_markdown().replace("\n", f"\n`{_command(content)}`\n\n", 1)
+        table.to_markdown().replace("\n", f"\n`{content['command']}`\n\n", 1)
         for content in contents
         for table in make_tables(content)
     ]
-    return _CORE.format(machine=_machine(contents[0])) + "\n".join(sections)
+    return _CORE.format_map(contents[0]) + "\n".join(sections)
 
 
 def make_span_page(folder: Path) -> str:
     """Make span.md from span.json."""
     content = _load(folder, "span")
-    budget = content["budget"]
-    head = _SPAN.format(
-        command=_command(content), threads=budget["threads"], machine=_machine(content), lanes=budget["lanes"]
-    )
-    return head + "\n".join(table.to_markdown() for table in make_tables(content))
+    return _SPAN.format_map(content) + "\n".join(table.to_markdown() for table in make_tables(content))
 
 
 def _load(folder: Path, name: str) -> dict[str, Any]:
-    return json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    content = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+    machine = "{cores} cores of {cpu}, torch {torch}, Python {python}".format_map(content["machine"])
+    return {**content, "machine": machine, "command": " ".join(content["command"])}
 
 
-def _machine(content: dict[str, Any]) -> str:
-    machine = content["machine"]
-    return f"{machine['cores']} cores of {machine['cpu']}, torch {machine['torch']}, Python {machine['python']}"
-
-
-def _command(content: dict[str, Any]) -> str:
-    return " ".join(content["command"])
+def draw_span(content: dict[str, Any], folder: Path) -> Path:
+    """Draw time and memory against the number of points from the content of span.json; lines of parts that were not
+    measured are left out."""
+    lines = [
+        (f"kernel, {row['neighbours']} neighbours, {row['dim']}-D", row["points"], row["figures"], colour, "-", mark)
+        for row, colour, mark in zip(content["growth"], (SKY, BLUE, GREEN), ("s", "o", "^"), strict=False)
+    ]
+    plane = [row for row in content["rows"] if (row["layout"], row["dim"], row["span"]) == ("scattered", 2, 0.05)]
+    for name, label, colour, dash in (
+        (NATIVE, "kernel, 5 % of the square", BLUE, "--"),
+        (FUSED, "PyTorch, fused, no window", AMBER, "-"),
+        (BIAS, "PyTorch, window as a bias", ORANGE, "-"),
+        (REFERENCE, "reference", PINK, "-"),
+    ):
+        rows = [row for row in plane if name in row["figures"]]
+        lines.append((label, [r["points"] for r in rows], [r["figures"][name] for r in rows], colour, dash, "o"))
+    sizes = sorted({n for _, points, *_ in lines for n in points})
+    with style():
+        figure, [[left, right]] = panels(1, 2, width=10.5, height=4.6)
+        for axes, quantity in ((left, "milliseconds"), (right, "megabytes")):
+            for label, points, figures, colour, dash, mark in lines:
+                measured = [(n, cost[quantity]) for n, cost in zip(points, figures, strict=True) if cost[quantity]]
+                if measured:
+                    x, y = zip(*measured, strict=True)
+                    growth = f", $N^{{{fit_exponent(x, y):.2f}}}$" if len(measured) > 1 else ""
+                    axes.plot(
+                        x, y, dash, marker=mark, color=colour, markersize=3.5, linewidth=1.4, label=label + growth
+                    )
+            axes.set(xscale="log", yscale="log", xlabel="points")
+            axes.xaxis.set_major_locator(FixedLocator(sizes))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(lambda n, _: f"{n / 1024:g} k" if n >= 1024 else f"{n:g}")
+            axes.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
+            axes.grid(True, which="major", color=FAINT, alpha=0.25, linewidth=0.5)
+            axes.margins(x=0.04)
+        floor = [least_megabytes(n) for n in sizes]
+        right.plot(sizes, floor, color=INK, linewidth=0.8, linestyle=":", label="output and gradients alone")
+        left.set(title="forward + backward, 4 heads of 16", ylabel="milliseconds")
+        right.set(title="peak memory beyond what was in use before", ylabel="MB")
+        for axes in (left, right):
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2, handlelength=2.6)
+    return save(figure, folder / "span.png")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Savings of a learned window: the kernel against PyTorch without a window, PyTorch with it as a bias, the reference.
 
-The workloads are those of `fillin.measure`. The points are sorted beforehand, as every layer and step on the
-same set shares the order; `GrowthRow.sorting` is what the sorting takes.
+The workloads are those of `fillin.measure`. The points are sorted beforehand, as every layer and step on the same set
+shares the order. Rows are JSON objects; a cost in them has `milliseconds` and `megabytes`.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 
@@ -13,9 +14,8 @@ from fillin.attention import MLP, DotProduct, attend
 from fillin.attention.kernel import load_library
 from fillin.attention.kernel.ops import sort_points
 from fillin.measure import BIAS, CANDIDATES, FUSED, HARD, HEADS, NATIVE, REFERENCE, AttentionInputs, Cost
-from fillin.models import create
 from fillin.runtime import Tick
-from fillin_studies.bench.models import SCORE_SIZE, StepSize, to_megabytes
+from fillin_studies.bench.models import SCORE_SIZE, StepSize, make_model, to_megabytes
 
 PARTS = ("table", "growth", "models", "function", "large", "crossover")
 
@@ -72,74 +72,8 @@ QUICK = replace(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ReportedCost:
-    """Milliseconds of forward + backward, and peak memory beyond what was in use before."""
-
-    milliseconds: float
-    megabytes: float | None
-
-    @classmethod
-    def of(cls, cost: Cost) -> "ReportedCost":
-        return cls(1e3 * cost.seconds, to_megabytes(cost.bytes))
-
-
-@dataclass(frozen=True)
-class SpanRow:
-    """One case. `inside` is the share of pairs inside the window, `faster` the time of each competitor over that of the
-    kernel, `of_limit` (time / time of fused attention without a window) / inside: 1 means that only the pairs inside
-    cost anything."""
-
-    layout: str
-    dim: int
-    points: int
-    span: float
-    inside: float
-    figures: dict[str, ReportedCost]
-    faster: dict[str, float]
-    of_limit: float | None
-
-
-@dataclass(frozen=True)
-class GrowthRow:
-    """The kernel on growing numbers of points with the same number of neighbours: time ∝ N^exponent.
-
-    `beyond` is the memory at the largest N in excess of inputs, output and gradients; `sorting` is in milliseconds.
-    """
-
-    dim: int
-    neighbours: int
-    points: list[int]
-    figures: list[ReportedCost]
-    sorting: list[float]
-    exponent: float
-    beyond: float | None
-
-
-@dataclass(frozen=True)
-class FunctionRow:
-    """An MLP F(Δ) read from a table inside the kernel, and evaluated on every pair; `error` is that of the output."""
-
-    points: int
-    span: float
-    table: ReportedCost
-    pairs: ReportedCost
-    faster: float
-    less_memory: float | None
-    error: float
-
-
-@dataclass(frozen=True)
-class LargeRow:
-    """te-tnp on many points. `step`: forward + backward on `context` points and a tenth as many targets. `fill`: a
-    prediction at `targets`."""
-
-    dim: int
-    context: int
-    targets: int
-    neighbours: int
-    step: ReportedCost
-    fill: ReportedCost
+def report_cost(cost: Cost) -> dict[str, float | None]:
+    return {"milliseconds": 1e3 * cost.seconds, "megabytes": to_megabytes(cost.bytes)}
 
 
 def select_candidates(case: WindowCase, plan: SpanPlan) -> list[str]:
@@ -148,51 +82,59 @@ def select_candidates(case: WindowCase, plan: SpanPlan) -> list[str]:
     return [name for name in CANDIDATES if case.points <= limits.get(name, case.points)]
 
 
-def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[SpanRow]:
-    """Measure the kernel against its competitors on every case."""
-    return [_measure_case(case, plan, seed, tick) for case in plan.cases]
+def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
+    """Measure the kernel against its competitors on every case.
+
+    `inside` is the share of pairs inside the window, `faster` the time of each competitor over that of the kernel,
+    `of_limit` (time / time of fused attention without a window) / inside: 1 means that only the pairs inside cost
+    anything.
+    """
+    rows = []
+    for case in plan.cases:
+        x = measure.sample_locations(case.layout, case.dim, case.points, seed)
+        radius = measure.ball_radius(case.span, case.dim)
+        inputs, window = AttentionInputs(x, seed), measure.span_of_radius(radius, case.dim)
+        workloads = {
+            NATIVE: inputs.attend("native", window),
+            HARD: inputs.attend("native", measure.span_of_radius(radius, case.dim, "hard")),
+            FUSED: inputs.fused(),
+            BIAS: inputs.bias(window),
+            REFERENCE: inputs.attend("reference", window),
+        }
+        candidates = {name: workloads[name] for name in select_candidates(case, plan)}
+        costs = measure.measure_costs(candidates, plan.rounds, tick, plan.turn)
+        inside = measure.fraction_inside(x, radius)
+        faster = {name: cost.seconds / costs[NATIVE].seconds for name, cost in costs.items() if name != NATIVE}
+        rows.append({
+            **asdict(case), "inside": inside, "figures": {name: report_cost(cost) for name, cost in costs.items()},
+            "faster": faster, "of_limit": 1 / faster[FUSED] / inside if FUSED in faster else None,
+        })  # fmt: skip
+    return rows
 
 
-def _measure_case(case: WindowCase, plan: SpanPlan, seed: int, tick: Tick) -> SpanRow:
-    x, radius = (
-        measure.sample_locations(case.layout, case.dim, case.points, seed),
-        measure.ball_radius(case.span, case.dim),
-    )
-    inputs, window = AttentionInputs(x, seed), measure.span_of_radius(radius, case.dim)
-    workloads = {
-        NATIVE: inputs.attend("native", window),
-        HARD: inputs.attend("native", measure.span_of_radius(radius, case.dim, "hard")),
-        FUSED: inputs.fused(),
-        BIAS: inputs.bias(window),
-        REFERENCE: inputs.attend("reference", window),
-    }
-    candidates = {name: workloads[name] for name in select_candidates(case, plan)}
-    costs = measure.measure_costs(candidates, plan.rounds, tick, plan.turn)
-    share, seconds = measure.fraction_inside(x, radius), costs[NATIVE].seconds
-    faster = {name: cost.seconds / seconds for name, cost in costs.items() if name != NATIVE}
-    limit = 1 / faster[FUSED] / share if FUSED in faster else None
-    figures = {name: ReportedCost.of(cost) for name, cost in costs.items()}
-    return SpanRow(case.layout, case.dim, case.points, case.span, share, figures, faster, limit)
+def measure_growth(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
+    """Measure the kernel on growing numbers of points with the same number of neighbours: time ∝ N^exponent.
 
-
-def measure_growth(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[GrowthRow]:
-    """Measure growth in one, two and three dimensions; all sizes of one dimension take turns."""
-    return [_measure_growth(dim, plan, seed, tick) for dim in (1, 2, 3)]
-
-
-def _measure_growth(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> GrowthRow:
-    workloads, locations = {}, {n: measure.sample_locations("scattered", dim, n, seed) for n in plan.growth}
-    for n, x in locations.items():
-        window = measure.span_of_radius(measure.neighbour_radius(x, plan.neighbours), dim)
-        workloads[f"{n}"] = AttentionInputs(x, seed).attend("native", window)
-        workloads[f"sort {n}"] = lambda x=x: sort_points(x)
-    costs = measure.measure_costs(workloads, plan.rounds, tick, plan.turn)
-    figures = [ReportedCost.of(costs[f"{n}"]) for n in plan.growth]
-    sorting = [1e3 * costs[f"sort {n}"].seconds for n in plan.growth]
-    exponent = fit_exponent(plan.growth, [f.milliseconds for f in figures])
-    memory, largest = figures[-1].megabytes, plan.growth[-1]
-    beyond = None if memory is None else max(0.0, memory - least_megabytes(largest))
-    return GrowthRow(dim, plan.neighbours, list(plan.growth), figures, sorting, exponent, beyond)
+    All sizes of one dimension take turns. `beyond` is the memory at the largest N in excess of inputs, output and
+    gradients; `sorting` is in milliseconds.
+    """
+    rows = []
+    for dim in (1, 2, 3):
+        workloads, locations = {}, {n: measure.sample_locations("scattered", dim, n, seed) for n in plan.growth}
+        for n, x in locations.items():
+            window = measure.span_of_radius(measure.neighbour_radius(x, plan.neighbours), dim)
+            workloads[f"{n}"] = AttentionInputs(x, seed).attend("native", window)
+            workloads[f"sort {n}"] = lambda x=x: sort_points(x)
+        costs = measure.measure_costs(workloads, plan.rounds, tick, plan.turn)
+        memory = to_megabytes(costs[f"{plan.growth[-1]}"].bytes)
+        rows.append({
+            "dim": dim, "neighbours": plan.neighbours, "points": list(plan.growth),
+            "figures": [report_cost(costs[f"{n}"]) for n in plan.growth],
+            "sorting": [1e3 * costs[f"sort {n}"].seconds for n in plan.growth],
+            "exponent": fit_exponent(plan.growth, [costs[f"{n}"].seconds for n in plan.growth]),
+            "beyond": None if memory is None else max(0.0, memory - least_megabytes(plan.growth[-1])),
+        })  # fmt: skip
+    return rows
 
 
 def least_megabytes(points: int) -> float:
@@ -211,8 +153,10 @@ def fit_exponent(sizes, values) -> float:
     return float((x @ y) / (x @ x))
 
 
-def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None, share: float = 0.05) -> FunctionRow:
-    """Measure F(Δ) = MLP(2→32→32→4) added to q·k/√d, with a window of 5 % of a square."""
+def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
+    """Measure F(Δ) = MLP(2→32→32→4) added to q·k/√d, with a window of 5 % of a square: read from a table inside the
+    kernel, and evaluated on every pair; `error` is that of the output."""
+    share = 0.05
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         score = DotProduct() + MLP(HEADS, 2, hidden=(32, 32))
@@ -224,61 +168,49 @@ def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None, s
     }
     costs = measure.measure_costs(workloads, plan.rounds, tick, plan.turn)
     table, pairs = costs["table"], costs["pairs"]
-    less_memory = None if pairs.bytes is None or not table.bytes else pairs.bytes / table.bytes
     with torch.no_grad():
         fast, exact = (
             attend(inputs.q, inputs.k, inputs.v, xq=inputs.x, xk=inputs.x, span=window, score=score, backend=backend)
             for backend in ("native", "reference")
         )
-    error = float((fast - exact).norm() / exact.norm())
-    faster = pairs.seconds / table.seconds
-    return FunctionRow(plan.function, share, ReportedCost.of(table), ReportedCost.of(pairs), faster, less_memory, error)
+    return [{
+        "points": plan.function, "span": share, "table": report_cost(table), "pairs": report_cost(pairs),
+        "faster": pairs.seconds / table.seconds,
+        "less_memory": None if pairs.bytes is None or not table.bytes else pairs.bytes / table.bytes,
+        "error": float((fast - exact).norm() / exact.norm()),
+    }]  # fmt: skip
 
 
-def measure_large(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[LargeRow]:
-    """Measure te-tnp with a learned window on many points: a training step, and a prediction at more targets."""
-    return [_measure_large(dim, plan, seed, tick) for dim in (1, 2)]
+def measure_large(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
+    """Measure te-tnp with a learned window on many points.
 
+    `step`: forward + backward on `context` points and a tenth as many targets. `fill`: a prediction at `targets`.
+    """
+    rows, (context, targets) = [], plan.large
+    for dim in (1, 2):
+        random = torch.Generator().manual_seed(seed)
+        xc = measure.sample_locations("scattered", dim, context, seed)
+        xt = torch.rand(1, targets, dim, generator=random)
+        yc = torch.sin(9 * xc.sum(-1, keepdim=True)) + 0.1 * torch.randn(1, context, 1, generator=random)
+        window = measure.span_of_radius(measure.neighbour_radius(xc, plan.neighbours), dim)
+        sigma = float(window.log_sigma.detach().exp().mean())
+        model = make_model("te-tnp", seed, dim_x=dim, size="small", span=sigma)
 
-def _measure_large(dim: int, plan: SpanPlan, seed: int, tick: Tick) -> LargeRow:
-    context, targets = plan.large
-    random = torch.Generator().manual_seed(seed)
-    xc = measure.sample_locations("scattered", dim, context, seed)
-    xt = torch.rand(1, targets, dim, generator=random)
-    yc = torch.sin(9 * xc.sum(-1, keepdim=True)) + 0.1 * torch.randn(1, context, 1, generator=random)
-    sigma = float(
-        measure.span_of_radius(measure.neighbour_radius(xc, plan.neighbours), dim).log_sigma.detach().exp().mean()
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = create("te-tnp", dim_x=dim, size="small", span=sigma)
-    few = xt[:, : context // 10]
+        def step(model=model, xc=xc, yc=yc, few=xt[:, : context // 10]) -> object:
+            loss = -model(xc, yc, few).log_prob(yc[:, : few.shape[1]]).mean()
+            return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
 
-    def step() -> object:
-        loss = -model(xc, yc, few).log_prob(yc[:, : few.shape[1]]).mean()
-        return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+        @torch.no_grad()
+        def fill(model=model, xc=xc, yc=yc, xt=xt) -> object:
+            return model(xc, yc, xt).mean
 
-    @torch.no_grad()
-    def fill() -> object:
-        return model(xc, yc, xt).mean
-
-    costs = measure.measure_costs({"step": step, "fill": fill}, plan.rounds, tick)
-    return LargeRow(
-        dim, context, targets, plan.neighbours, ReportedCost.of(costs["step"]), ReportedCost.of(costs["fill"])
-    )
+        costs = measure.measure_costs({"step": step, "fill": fill}, plan.rounds, tick)
+        about = {"dim": dim, "context": context, "targets": targets, "neighbours": plan.neighbours}
+        rows.append({**about, **{name: report_cost(cost) for name, cost in costs.items()}})
+    return rows
 
 
 def kernel_lanes() -> int | None:
     """Return the numbers in a vector of the kernel that is measured; None where it is not built."""
     library = load_library()
     return None if library is None else library.fillin_lanes()
-
-
-def count_part_ticks(plan: SpanPlan) -> dict[str, int]:
-    """Return how often each of the parts here ticks."""
-    return {
-        "table": sum(measure.count_ticks(len(select_candidates(case, plan)), plan.rounds) for case in plan.cases),
-        "growth": 3 * measure.count_ticks(2 * len(plan.growth), plan.rounds),
-        "function": measure.count_ticks(2, plan.rounds),
-        "large": 2 * measure.count_ticks(2, plan.rounds),
-    }

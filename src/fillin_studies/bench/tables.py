@@ -52,17 +52,15 @@ def make_tables(content: dict[str, Any]) -> list[BenchTable]:
 
 
 def _models(rows: list[dict]) -> BenchTable:
-    labels = [figure["size"] for figure in rows[0]["figures"]]
     columns = ["model", "parameters"]
-    for label in labels:
-        columns += [f"{label}: ms", "×tnp-d", "ydst", "MB"]
+    for figure in rows[0]["figures"]:
+        columns += [f"{figure['size']}: ms", "×tnp-d", "ydst", "MB"]
     cells = []
     for row in rows:
-        figures = [
-            (f"{f['milliseconds']:,.1f}", _two(f["to_reference"]), _two(f["yardsticks"]), _round(f["megabytes"]))
-            for f in row["figures"]
-        ]
-        cells.append([row["model"], f"{row['parameters']:,}", *(cell for figure in figures for cell in figure)])
+        cells.append([row["model"], f"{row['parameters']:,}"])
+        for f in row["figures"]:
+            cells[-1] += [f"{f['milliseconds']:,.1f}", _two(f["to_reference"]), _two(f["yardsticks"])]
+            cells[-1].append(_round(f["megabytes"]))
     note = (
         'Forward + backward, size "base", batch 16, context/target points. ×tnp-d: time over that of tnp-d in the same '
         "rounds. ydst: yardsticks, time over that of a small TransformerEncoder. MB: peak memory beyond what was in "
@@ -72,9 +70,7 @@ def _models(rows: list[dict]) -> BenchTable:
 
 
 def _peers(rows: list[dict]) -> BenchTable:
-    columns = (
-        "fillin", "options", "peer", "parameters", "peer's", "ydst", "peer's", "ratio", "MB", "peer's",
-    )  # fmt: skip
+    columns = ("fillin", "options", "peer", "parameters", "peer's", "ydst", "peer's", "ratio", "MB", "peer's")
     cells = []
     for r in rows:
         options = " ".join(f"{k}={v}" for k, v in r["options"].items()) or "size=base"
@@ -132,8 +128,11 @@ def _windows(rows: list[dict]) -> BenchTable:
         memory = [
             _mb(figures[name]["megabytes"]) if name in figures else NONE for name in (NATIVE, FUSED, BIAS, REFERENCE)
         ]
+        side = round(row["points"] ** 0.5)
+        grid, scattered = f"{side}×{side} pixels", f"{row['points']:,} in {row['dim']}-D"
         cells.append([
-            _points(row), _percent(row["span"]), f"{100 * row['inside']:.1f} %", _ms(figures[NATIVE]),
+            grid if row["layout"] == "grid" else scattered, _percent(row["span"]),
+            f"{100 * row['inside']:.1f} %", _ms(figures[NATIVE]),
             _ms(figures[HARD]), *(_adaptive(faster.get(name)) for name in (FUSED, BIAS, REFERENCE)),
             _adaptive(row["of_limit"]), *memory,
         ])  # fmt: skip
@@ -215,11 +214,6 @@ def _requirements(rows: list[dict]) -> BenchTable:
         cells.append([row["what"], row["unit"], bound, measured, sign])
     note = "For two threads and the continuous cut, unless a line says otherwise; of several cases the worst counts."
     return BenchTable("Requirements", note, ("against", "quantity", "required", "measured", ""), cells, text_columns=2)
-
-
-def _points(row: dict) -> str:
-    side = round(row["points"] ** 0.5)
-    return f"{side}×{side} pixels" if row["layout"] == "grid" else f"{row['points']:,} in {row['dim']}-D"
 
 
 def _percent(share: float) -> str:

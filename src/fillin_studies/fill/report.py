@@ -4,8 +4,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+from matplotlib.axes import Axes
+
+from fillin.plots import BLUE, FAINT, INK, ORANGE, panels, save, style
 from fillin_studies.base import DataSets, StudyCell, StudyReport
-from fillin_studies.fill.figures import draw_figures
+from fillin_studies.curves import line_style
+from fillin_studies.fill.data import GAP_KINDS, CurveFile, GapCase, NetcdfField
 from fillin_studies.fill.methods import BEST_OF_THREE, METHODS, OURS, TIME_REFERENCE
 from fillin_studies.fill.score import BAYES
 from fillin_studies.report import Metric, format_row, format_table
@@ -197,3 +202,115 @@ def _describe_procedure(results: GapResults) -> str:
         "3–12 %, or the last 15 % (of series cut off at several points), of a field 40 % of the cells with a value. "
         "Series of priors have 64 points, a new function for every mask. The time of loading weights is not counted."
     )
+
+
+_EXAMPLE_KINDS = ("blocks", "end")
+
+
+def draw_figures(
+    data: DataSets, results: Mapping[tuple[str, str], Mapping[str, dict[str, Any]]], folder: Path
+) -> dict[str, str]:
+    """Draw all figures that the results allow; return captions by file."""
+    captions = {
+        "crps.png": "CRPS over the standard deviation of the series, with standard errors over masks; lower is better."
+    }
+    _draw_crps(results, folder / "crps.png")
+    series = [dataset for dataset in data.sets.values() if isinstance(dataset, CurveFile)]
+    if series and not METHODS[OURS[1]].missing:
+        _draw_examples(series, folder / "examples.png")
+        captions["examples.png"] = (
+            f"Real curves with blocks or the end hidden (orange): mean, 50 % and 95 % intervals of {OURS[1]}; "
+            "grey: linear interpolation."
+        )
+    method = OURS[2] if not METHODS[OURS[2]].missing else "linear"
+    for dataset in data.sets.values():
+        if isinstance(dataset, NetcdfField):
+            name = f"field-{dataset.name}.png"
+            _draw_field(dataset, method, folder / name)
+            captions[name] = f"{dataset.name}: the truth, the observed cells, mean and standard deviation of {method}."
+    return captions
+
+
+def _draw_crps(results, path: Path) -> None:
+    """Draw a panel for each kind of gap, a column for each data set, a mark for each method."""
+    kinds = [kind for kind in GAP_KINDS if any(key[1] == kind for key in results)]
+    names = [name for name in METHODS if any("crps" in methods.get(name, {}) for methods in results.values())]
+    with style():
+        figure, axes = panels(len(kinds), 1, width=9.5, height=2.6)
+        for [panel], kind in zip(axes, kinds, strict=True):
+            sets = [data for data, of_kind in results if of_kind == kind]
+            for number, name in enumerate(names):
+                columns = [i for i, data in enumerate(sets) if "crps" in results[data, kind].get(name, {})]
+                cells = [results[sets[i], kind][name] for i in columns]
+                x = np.array(columns) + 0.7 * ((number + 0.5) / len(names) - 0.5)
+                value, error = (np.array([cell[key] for cell in cells]) for key in ("crps", "crps_error"))
+                colour, _ = line_style(number)
+                panel.errorbar(
+                    x, value, np.stack([np.minimum(error, 0.9 * value), error]), fmt="os^"[number // 6 % 3],
+                    color=colour, markersize=4 if name not in OURS.values() else 6, linewidth=1, label=name,
+                )  # fmt: skip
+            panel.set_yscale("log")
+            panel.set_xlim(-0.5, len(sets) - 0.5)
+            panel.set_xticks(range(len(sets)), [name.replace("_", "\n") for name in sets])
+            panel.set_title(kind)
+            panel.set_ylabel("CRPS / standard deviation")
+        axes[0][0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        save(figure, path)
+
+
+def _draw_examples(series: list[CurveFile], path: Path) -> None:
+    with style():
+        figure, axes = panels(len(series), len(_EXAMPLE_KINDS), width=11.0, height=1.9, sharex="row", sharey="row")
+        for row, dataset in zip(axes, series, strict=True):
+            row[0].set_ylabel(dataset.name)
+            for panel, kind in zip(row, _EXAMPLE_KINDS, strict=True):
+                _draw_example(panel, dataset.case(kind, 0))
+        for panel, kind in zip(axes[0], _EXAMPLE_KINDS, strict=True):
+            panel.set_title(kind)
+        save(figure, path)
+
+
+def _draw_example(panel: Axes, case: GapCase) -> None:
+    x, y, _ = case.query
+    xt = np.linspace(case.x.min(), case.x.max(), 600)
+    prediction = METHODS[OURS[1]].predict(x, y, xt[:, None])
+    for inside, alpha in ((0.95, 0.16), (0.5, 0.26)):
+        low, high = (prediction.quantile(0.5 + half) for half in (-inside / 2, inside / 2))
+        panel.fill_between(xt, low, high, color=BLUE, alpha=alpha, linewidth=0)
+    panel.plot(xt, np.interp(xt, x[:, 0], y), color=FAINT, linewidth=0.7)
+    panel.plot(xt, prediction.mean, color=BLUE, linewidth=1)
+    panel.plot(x[:, 0], y, ".", color=INK, markersize=2)
+    panel.plot(case.x[case.mask.hidden, 0], case.truth, ".", color=ORANGE, markersize=2.5)
+    margin = 0.3 * np.ptp(case.y)
+    panel.set_ylim(case.y.min() - margin, case.y.max() + margin)
+
+
+def _draw_field(dataset: NetcdfField, method: str, path: Path) -> None:
+    rows, columns, values = dataset.grid
+    case = dataset.case("random", 0)
+    prediction = METHODS[method].predict(*case.query)
+    present = np.isfinite(values)
+
+    def on_grid(at_observed, at_hidden) -> np.ndarray:
+        cells, grid = np.full(len(case.y), np.nan), np.full(values.shape, np.nan)
+        cells[case.mask.observed], cells[case.mask.hidden] = at_observed, at_hidden
+        grid[present] = cells
+        return grid
+
+    observed = case.y[case.mask.observed]
+    parts = {
+        "truth": values,
+        "observed": on_grid(observed, np.nan),
+        "predicted": on_grid(observed, prediction.mean),
+        "standard deviation": on_grid(0, prediction.std),
+    }
+    wide = len(columns) > 3 * len(rows)
+    with style():
+        figure, axes = panels(*((4, 1) if wide else (1, 4)), width=11.0, height=1.2 if wide else 2.8)
+        for panel, (title, part) in zip(axes.ravel(), parts.items(), strict=True):
+            scale = {} if title == "standard deviation" else {"vmin": np.nanmin(values), "vmax": np.nanmax(values)}
+            drawn = panel.pcolormesh(columns, rows, part, cmap="viridis", shading="nearest", rasterized=True, **scale)
+            figure.colorbar(drawn, ax=panel)
+            panel.set_title(title)
+            panel.set_facecolor("#DDDDDD")
+        save(figure, path)

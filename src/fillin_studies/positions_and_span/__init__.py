@@ -17,7 +17,7 @@ from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudySca
 from fillin_studies.images import find_image_sets
 from fillin_studies.positions_and_span import costs
 from fillin_studies.positions_and_span.report import make_report
-from fillin_studies.positions_and_span.variants import CUT, PENALTIES, VARIANTS, ClassifierVariant
+from fillin_studies.positions_and_span.results import CUT, PENALTIES, VARIANTS, ClassifierVariant
 
 _SMALL: RecipeSettings = {
     "model.width": 32, "model.heads": 2, "model.hidden": 64, "model.dropout": 0.0, "data.batch": 16,

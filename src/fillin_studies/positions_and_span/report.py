@@ -13,6 +13,8 @@ from fillin_studies.base import StudyCell, StudyReport
 from fillin_studies.positions_and_span.costs import BIAS, FULL, IMPLEMENTATIONS, KERNEL, PARTS, cost_ratio
 from fillin_studies.positions_and_span.results import (
     SIGNIFICANCE,
+    THRESHOLD,
+    VARIANTS,
     VariantKey,
     VariantResults,
     format_signed,
@@ -20,7 +22,6 @@ from fillin_studies.positions_and_span.results import (
     run_tests,
     summarise,
 )
-from fillin_studies.positions_and_span.variants import THRESHOLD, VARIANTS
 from fillin_studies.report import format_table
 
 _COLUMNS = (

@@ -11,10 +11,9 @@ from matplotlib.axes import Axes
 from fillin.plots import BLUE, FAINT, GREEN, INK, ORANGE, panels, save, style
 from fillin_studies.report import with_minus
 from fillin_studies.tables.methods import OURS
-from fillin_studies.tables.results import ACCURACY, RMSE, MeanError
-from fillin_studies.uses_rows.deletion import ORDERS, SHARES_LEFT
-from fillin_studies.uses_rows.experiments import ABOUT
-from fillin_studies.uses_rows.results import LookupResults, corruption_effects, lookup_results
+from fillin_studies.tables.report import ACCURACY, RMSE, MeanError
+from fillin_studies.uses_rows.experiments import ABOUT, ORDERS, SHARES_LEFT
+from fillin_studies.uses_rows.report import LookupResults, corruption_effects, lookup_results
 
 _MAX_COLUMNS = 4  # of small panels
 _LOOKUP_MARKS = {
