@@ -8,10 +8,10 @@ import torch
 
 from fillin.heads import LatentMixture
 from fillin.models import Process
-from fillin.plots import ORANGE, draw_intervals, draw_samples, panels, save, style
+from fillin.plots import ORANGE, draw_intervals, draw_samples
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
-from fillin_studies.curves import draw_learning, score_reconstruction, score_shifted
+from fillin_studies.curves import draw_learning, drawing, score_reconstruction, score_shifted
 
 VARIANTS: dict[str, RecipeSettings] = {
     "cnp": {"model.name": "cnp"},
@@ -50,10 +50,8 @@ class AttentionStudy(TrainingStudy):
             for key in ("log_likelihood", "rmse", "context_rmse", "context_covered", "ms", "steps")
         )
         names = [name for name in VARIANTS if name in likelihood]
-        rows = [
-            (name, likelihood[name], rmse[name], context[name], covered[name], cost[name], round(steps[name]))
-            for name in names
-        ]
+        means = likelihood, rmse, context, covered, cost
+        rows = [(name, *(mean[name] for mean in means), round(steps[name])) for name in names]
         best = max(names, key=likelihood.__getitem__)
         findings = [
             f"Targets: the best is **{best}** ({likelihood[best]:.3f}); cnp reaches {likelihood['cnp']:.3f} and np "
@@ -84,8 +82,7 @@ class AttentionStudy(TrainingStudy):
 def _draw_latents(cells: Mapping[str, StudyCell], path: Path) -> None:
     """Draw models (rows) with few and with many context points (columns)."""
     shown = [name for name in ("cnp", "np", "canp, multihead", "anp, multihead") if name in cells]
-    with style():
-        figure, axes = panels(len(shown), 2, width=9.0, height=1.6, sharex=True, sharey="col")
+    with drawing(path, len(shown), 2, width=9.0, height=1.6, sharex=True, sharey="col") as (_, axes):
         for column, points in enumerate((6, 20)):
             stream = make_curves(cells[shown[0]].recipe, seed=5).at(context=(points, points), points=None)
             task = stream.task(0).rows(slice(0, 1))
@@ -98,7 +95,6 @@ def _draw_latents(cells: Mapping[str, StudyCell], path: Path) -> None:
                     draw_samples(row[column], xt, prediction.given.mean, colour=ORANGE)
                 row[0].set_ylabel(name)
             axes[0][column].set_title(f"{points} context points")
-        save(figure, path)
 
 
 STUDY = AttentionStudy

@@ -5,15 +5,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from matplotlib.ticker import ScalarFormatter
 
 from fillin.measure import fastest_times, peak_memory
 from fillin.models import Process
-from fillin.plots import panels, save, style
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
-from fillin_studies.curves import draw_fits, draw_learning, line_style, score_shifted
+from fillin_studies.curves import draw_fits, draw_learning, drawing, line_style, score_shifted
 
 MODELS: dict[str, RecipeSettings] = {
     "convcnp": {"model.name": "convcnp"},
@@ -61,9 +61,8 @@ class ConvolutionStudy(TrainingStudy):
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
         likelihood, shifted, steps = (mean_over_seeds(cells, key) for key in ("log_likelihood", "shifted", "steps"))
-        costs = {
-            cell.variant.removesuffix(", gp"): cell.result["inference"] for cell in cells if "inference" in cell.result
-        }
+        measured = {cell.variant.removesuffix(", gp"): cell.result for cell in cells}
+        costs = {name: result["inference"] for name, result in measured.items() if "inference" in result}
         names = [name for name in MODELS if f"{name}, gp" in likelihood and f"{name}, sawtooth" in likelihood]
         rows = []
         for name in names:
@@ -106,7 +105,7 @@ class ConvolutionStudy(TrainingStudy):
 def measure_inference(model: Process, max_seconds: float) -> list[dict[str, float | None]]:
     """Measure time and peak memory of one prediction of 1,000 targets from n context points in [−2, 2], for growing n,
     until one takes longer than `max_seconds`."""
-    costs = []
+    costs: list[dict[str, float | None]] = []
     random = torch.Generator().manual_seed(0)
     xt = 4 * torch.rand(1, TARGETS, 1, generator=random) - 2
     for n in CONTEXT_SIZES:
@@ -159,31 +158,25 @@ def _summarise(rows: Sequence[tuple]) -> list[str]:
 
 
 def _draw_costs(costs: Mapping[str, Any], likelihood: Mapping[str, float], names: Sequence[str], folder: Path) -> None:
-    with style():
-        figure, [axes] = panels(1, 3, width=12.0, height=3.4)
+    with drawing(folder / "costs.png", 1, 3, width=12.0, height=3.4) as (_, [axes]):
         for number, name in enumerate(names):
             colour, dash = line_style(number)
             sizes, seconds = ([cost[key] for cost in costs[name]] for key in ("points", "seconds"))
             memory = [(cost["points"], cost["bytes"] / 1e6) for cost in costs[name] if cost["bytes"]]
             axes[0].plot(sizes, seconds, dash, color=colour, label=name)
-            axes[1].plot([n for n, _ in memory], [mb for _, mb in memory], dash, color=colour)
+            axes[1].plot(*np.reshape(memory, (-1, 2)).T, dash, color=colour)
             if cost := _cost_at_1000(costs[name]):
                 point = 1000 * cost["seconds"], likelihood[f"{name}, gp"]
                 axes[2].plot(*point, "o", color=colour)
                 offset = 4, -9 if number % 2 else 3
                 axes[2].annotate(name, point, offset, textcoords="offset points", fontsize=7)
         for panel, label in zip(axes[:2], ("seconds", "peak memory, MB"), strict=True):
-            panel.set_xscale("log")
-            panel.set_yscale("log")
-            panel.set_xlabel("context points")
-            panel.set_ylabel(label)
+            panel.set(xscale="log", yscale="log", xlabel="context points", ylabel=label)
         axes[0].legend(loc="upper left")
         axes[2].set_xscale("log", base=2)
         axes[2].xaxis.set_major_formatter(ScalarFormatter())
         axes[2].margins(x=0.25)
-        axes[2].set_xlabel("ms at 1,000 context points")
-        axes[2].set_ylabel("log-likelihood per target")
-        save(figure, folder / "costs.png")
+        axes[2].set(xlabel="ms at 1,000 context points", ylabel="log-likelihood per target")
 
 
 STUDY = ConvolutionStudy

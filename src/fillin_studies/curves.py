@@ -1,12 +1,14 @@
 """Scores and figures that several studies of curves share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from fillin.data import Curves
 from fillin.evaluate import evaluate
@@ -27,7 +29,7 @@ def score_shifted(model: Process, recipe: Recipe, batches: int, settings: int = 
 
     With `settings`, the Bayes limit of the data is included, averaged over that many hyperparameters.
     """
-    stream = _stream_of(recipe)
+    stream = replace(make_curves(recipe), batch=BATCH)  # many small batches: tasks of one share their numbers of points
     scores = evaluate(model, stream, batches=batches, settings=settings)
     shifted = evaluate(model, stream.at(shift=stream.layout.shift + SHIFT), batches=batches, settings=0)
     result = {
@@ -42,7 +44,7 @@ def score_shifted(model: Process, recipe: Recipe, batches: int, settings: int = 
 @torch.no_grad()
 def score_reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[str, Any]:
     """Score predictions at the context points: their RMSE, and how often the context lies in the 95 % interval."""
-    stream = to_test_stream(_stream_of(recipe), 0)
+    stream = to_test_stream(replace(make_curves(recipe), batch=BATCH), 0)
     squares, inside = [], []
     for step in range(batches):
         task = stream.task(step)
@@ -56,66 +58,63 @@ def score_reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[s
     }
 
 
-def _stream_of(recipe: Recipe) -> Curves:
-    """Tasks of a batch share their numbers of points: many small batches tell more than few large ones."""
-    return replace(make_curves(recipe), batch=BATCH)
-
-
 def line_style(number: int) -> tuple[str, str]:
     """Return colour and dash of the n-th line of a panel: colours first, then dashes."""
     return COLOURS[number % len(COLOURS)], _DASHES[number // len(COLOURS) % len(_DASHES)]
 
 
-def plot_learning(axes: Axes, cells: Sequence[StudyCell], against: str, names: Sequence[str] | None = None) -> None:
-    """Plot validations of the cells of seed 0 against "step" or "seconds"; `names` fixes the order of colours."""
-    first = [cell for cell in cells if cell.seed == 0]
-    order = list(names or dict.fromkeys(cell.variant for cell in first))
-    values: list[float] = []
-    for cell in first:
-        points = [(getattr(line, against), line.validation) for line in cell.lines if line.validation is not None]
-        values += [value for _, value in points[1:]]  # the first is before any training
-        colour, dash = line_style(order.index(cell.variant))
-        axes.plot([x for x, _ in points], [y for _, y in points], dash, color=colour, linewidth=1.2, label=cell.variant)
-    frame(axes, values)
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the lines, not over them
-    axes.set_xlabel({"step": "steps", "seconds": "seconds of training"}[against])
+@contextmanager
+def drawing(path: Path, rows: int = 1, columns: int = 1, **options: Any) -> Iterator[tuple[Figure, np.ndarray]]:
+    """Make a figure and its axes [rows columns] as `fillin.plots.panels` does; save it at the end of the block."""
+    with style():
+        figure, axes = panels(rows, columns, **options)
+        yield figure, axes
+        save(figure, path)
 
 
 def draw_learning(
     cells: Sequence[StudyCell], groups: Sequence[tuple[str, str, Callable[[str], str | None]]],
     names: Sequence[str] | None, path: Path, *, shared_legend: bool = True, **options: Any,
 ) -> None:  # fmt: skip
-    """Draw a panel for each (title, "step" or "seconds", label); `label` names the line of a variant, None: no line."""
-    with style():
-        figure, [axes] = panels(1, len(groups), **options)
+    """Draw validations of the cells of seed 0: a panel for each (title, "step" or "seconds", label).
+
+    `label` names the line of a variant, None: no line. `names` fixes the order of colours.
+    """
+    with drawing(path, 1, len(groups), **options) as (_, [axes]):
         for panel, (title, against, label) in zip(axes, groups, strict=True):
-            lines = [replace(cell, variant=name) for cell in cells if (name := label(cell.variant)) is not None]
-            plot_learning(panel, lines, against, names)
-            panel.set_title(title)
+            lines = {name: cell for cell in cells if cell.seed == 0 and (name := label(cell.variant)) is not None}
+            order = list(names or lines)
+            values: list[float] = []
+            for name, cell in lines.items():
+                points = [(getattr(line, against), line.validation) for line in cell.lines]
+                points = [(x, y) for x, y in points if y is not None]
+                values += [y for _, y in points[1:]]  # the first is before any training
+                colour, dash = line_style(order.index(name))
+                panel.plot(*zip(*points, strict=True), dash, color=colour, linewidth=1.2, label=name)
+            frame(panel, values)
+            panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the lines, not over them
+            panel.set(title=title, xlabel={"step": "steps", "seconds": "seconds of training"}[against])
         for panel in axes[:-1] if shared_legend else ():
             panel.get_legend().remove()
         if options.get("sharey"):
             axes[-1].set_ylabel("")
-        save(figure, path)
 
 
 @torch.no_grad()
-def draw_fits(models: dict[str, Process], streams: dict[str, Curves], path: Path, step: int = 0) -> Path:
+def draw_fits(models: dict[str, Process], streams: dict[str, Curves], path: Path) -> None:
     """Draw each model (row) on one task of each stream (column): prediction intervals, and the truth as dots."""
-    with style():
-        figure, axes = panels(
-            len(models), len(streams), width=3.4 * len(streams), height=1.7, sharex="col", sharey="col"
-        )
+    shape = {"width": 3.4 * len(streams), "height": 1.7, "sharex": "col", "sharey": "col"}
+    with drawing(path, len(models), len(streams), **shape) as (_, axes):
         for row, (name, model) in zip(axes, models.items(), strict=True):
             row[0].set_ylabel(name)
             for panel, stream in zip(row, streams.values(), strict=True):
-                task = stream.task(step)
+                task = stream.task(0)
                 x = torch.cat([task.xc[:1], task.xt[:1]], 1)
                 xt = torch.linspace(float(x.min()), float(x.max()), 300).view(1, -1, 1)
                 draw_intervals(panel, xt, model(task.xc[:1], task.yc[:1], xt), task.xc[:1], task.yc[:1])
                 panel.plot(task.xt[0, :, 0], task.yt[0, :, 0], ".", color="#999999", markersize=2, zorder=1)
-                span = float(task.yt[0].max() - task.yt[0].min()) or 1.0
-                panel.set_ylim(float(task.yt[0].min()) - 0.6 * span, float(task.yt[0].max()) + 0.6 * span)
+                low, high = float(task.yt[0].min()), float(task.yt[0].max())
+                margin = 0.6 * ((high - low) or 1.0)
+                panel.set_ylim(low - margin, high + margin)
         for panel, title in zip(axes[0], streams, strict=True):
             panel.set_title(title)
-    return save(figure, path)

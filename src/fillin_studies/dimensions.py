@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from fillin.models import Process
-from fillin.plots import FAINT, panels, save, style
+from fillin.plots import FAINT
 from fillin.train.recipe import Recipe
 from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
-from fillin_studies.curves import line_style, score_shifted
+from fillin_studies.curves import drawing, line_style, score_shifted
 
 # length scales and points such that exact inference is about equally certain in each
 DATA: dict[int, RecipeSettings] = {
@@ -67,8 +67,7 @@ class DimensionStudy(TrainingStudy):
                 f"{dims}-D: the best is **{best.removesuffix(f', {dims}-D')}**, {limit - likelihood[best]:.3f} nats "
                 f"below exact inference with unknown hyperparameters ({limit:.3f})."
             )
-        with style():
-            figure, [[axes]] = panels(1, 1, width=6.5, height=3.6)
+        with drawing(folder / "dimensions.png", width=6.5, height=3.6) as (_, [[axes]]):
             for number, name in enumerate(MODELS):
                 points = [(dims, likelihood[f"{name}, {dims}-D"]) for dims in DATA if f"{name}, {dims}-D" in likelihood]
                 colour, dash = line_style(number)
@@ -76,10 +75,8 @@ class DimensionStudy(TrainingStudy):
             axes.plot(list(limits), list(limits.values()), "s--", color=FAINT, markersize=4, label="limit")
             axes.set_xticks(list(DATA))
             axes.margins(x=0.05)
-            axes.set_xlabel("input dimensions")
-            axes.set_ylabel("log-likelihood per target")
+            axes.set(xlabel="input dimensions", ylabel="log-likelihood per target")
             axes.legend(loc="best")
-            save(figure, folder / "dimensions.png")
         columns = ("model", "log-likelihood", "below the limit", "shifted by 4")
         caption = "Log-likelihood against input dimensions, and the Bayes limit with unknown hyperparameters."
         return StudyReport(findings, columns, rows, {"dimensions.png": caption})

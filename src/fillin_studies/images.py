@@ -20,10 +20,9 @@ from fillin.filling.image.figures import show_observed
 from fillin.filling.image.read import PartialImage, observe_pattern
 from fillin.models import Process
 from fillin.models.base import LatentProcess
-from fillin.plots import panels, save, style
 from fillin.train.recipe import Recipe
 from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy, mean_over_seeds
-from fillin_studies.curves import draw_learning
+from fillin_studies.curves import draw_learning, drawing
 from fillin_studies.report import with_minus
 
 # Latent models are trained by the likelihood, and ANP has Laplace attention: by the ELBO and with heads, ANP left
@@ -87,16 +86,20 @@ class ImageStudy(TrainingStudy):
     def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
         """Every model on every image set: digits, or at full budget those of a folder."""
         sources = {"digits": "digits"} if quick or not self.sources else self.sources
+
+        def grid(model: str, name: str) -> RecipeSettings:  # of one point a pixel; an image is four units wide
+            points = {"digits": 2.0, "cifar10": 8.0}.get(name, 7.0)
+            return {"model.points_per_unit": points} if model == "convcnp" else {}
+
         return {
-            f"{name}, {model}": {"data.source": str(source), **settings, **_grid_settings(model, name)}
+            f"{name}, {model}": {"data.source": str(source), **settings, **grid(model, name)}
             for name, source in sources.items()
             for model, settings in MODELS.items()
         }
 
     def measure(self, model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
-        return asdict(
-            CompletionEvaluation(model, recipe["data"]["source"], QUICK_BATCHES if quick else BATCHES).score()
-        )
+        batches = QUICK_BATCHES if quick else BATCHES
+        return asdict(CompletionEvaluation(model, recipe["data"]["source"], batches).score())
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
         sets = list(dict.fromkeys(_split_variant(cell)[0] for cell in cells))
@@ -116,21 +119,15 @@ class ImageStudy(TrainingStudy):
         ]
         path, width = folder / "learning.png", 1.5 + 4.5 * len(sets)
         draw_learning(cells, learning, None, path, width=width, height=3.4, shared_legend=False)
+        first = [cell for cell in cells if cell.seed == 0 and not cell.failed]
         for name in sets:
-            figures |= _draw_image_set(
-                name, {_split_variant(cell)[1]: cell for cell in _first_seed(cells) if _split_variant(cell)[0] == name},
-                folder,
-            )  # fmt: skip
+            of_set = {_split_variant(cell)[1]: cell for cell in first if _split_variant(cell)[0] == name}
+            figures |= _draw_image_set(name, of_set, folder) if of_set else {}
         columns = (
             "images", "model", "log-likelihood", "RMSE", "RMSE at observed pixels",
             f"change when shifted by {SHIFT_PIXELS} pixels", "ms a step", "steps",
         )  # fmt: skip
-        return StudyReport(_summarise(sets, means), columns, rows, figures, _tabulate_kinds(cells))
-
-
-def _grid_settings(model: str, name: str) -> RecipeSettings:
-    """Give ConvCNP one grid point a pixel. An image is four units wide."""
-    return {"model.points_per_unit": {"digits": 2.0, "cifar10": 8.0}.get(name, 7.0)} if model == "convcnp" else {}
+        return StudyReport(_summarise(sets, means), columns, rows, figures, _tabulate_kinds(first))
 
 
 def _split_variant(cell: StudyCell) -> list[str]:
@@ -138,18 +135,11 @@ def _split_variant(cell: StudyCell) -> list[str]:
     return cell.variant.split(", ")
 
 
-def _first_seed(cells: Sequence[StudyCell]) -> list[StudyCell]:
-    return [cell for cell in cells if cell.seed == 0 and not cell.failed]
-
-
 def _summarise(sets: Sequence[str], means: dict[str, dict[str, float]]) -> list[str]:
     findings = []
     for name in sets:
-        scores = {
-            variant.split(", ")[1]: value
-            for variant, value in means["log_likelihood"].items()
-            if variant.startswith(f"{name}, ")
-        }
+        variants = {variant.split(", ")[1]: variant for variant in means["log_likelihood"] if f"{name}, " in variant}
+        scores = {model: means["log_likelihood"][variant] for model, variant in variants.items()}
         order = sorted(scores, key=scores.__getitem__, reverse=True)
         ranks = ", ".join(f"{model} {scores[model]:.3f}" for model in order)
         findings.append(f"{name}: log-likelihood per pixel, mean over kinds of task: {ranks}.".replace("-0", "−0"))
@@ -166,9 +156,8 @@ def _summarise(sets: Sequence[str], means: dict[str, dict[str, float]]) -> list[
     return findings
 
 
-def _tabulate_kinds(cells: Sequence[StudyCell]) -> list[str]:
+def _tabulate_kinds(first: Sequence[StudyCell]) -> list[str]:
     """Tabulate log-likelihood and coverage by kind of task."""
-    first = _first_seed(cells)
     lines = [
         "## By observed part",
         "",
@@ -186,8 +175,6 @@ def _tabulate_kinds(cells: Sequence[StudyCell]) -> list[str]:
 
 def _draw_image_set(name: str, cells: Mapping[str, StudyCell], folder: Path) -> dict[str, str]:
     """Draw every figure of one image set and the models trained on it; return captions by file."""
-    if not cells:
-        return {}
     models = {model: cell.model().eval() for model, cell in cells.items()}
     source = next(iter(cells.values())).recipe["data"]["source"]
     h, w = completion.get_image_shape(source)
@@ -218,8 +205,8 @@ def _draw_image_set(name: str, cells: Mapping[str, StudyCell], folder: Path) -> 
 def _draw_latents(models: Mapping[str, LatentProcess], source: str, shape: tuple[int, int], path: Path) -> None:
     """Draw models on two tasks (rows): the observed pixels, and one latent sample after another (columns)."""
     rows = [(name, model, OBSERVED[kind]) for name, model in models.items() for kind in ("1 pixel in 20", "upper half")]
-    with style():
-        figure, axes = panels(len(rows), 1 + _LATENT_SAMPLES, width=1.6 * (1 + _LATENT_SAMPLES), height=1.6)
+    columns = 1 + _LATENT_SAMPLES
+    with drawing(path, len(rows), columns, width=1.6 * columns, height=1.6) as (_, axes):
         for row, (_, model, pattern) in zip(axes, rows, strict=True):
             torch.manual_seed(completion.FIGURE_SEED)
             task = completion.draw_task(source, pattern, 1)
@@ -229,7 +216,6 @@ def _draw_latents(models: Mapping[str, LatentProcess], source: str, shape: tuple
         for number, panel in enumerate(axes[0][1:], 1):
             panel.set_title(f"sample {number}")
         completion.label_rows(axes, [name for name, _, _ in rows])
-        save(figure, path)
 
 
 def _draw_attention(models: Mapping[str, Process], source: str, path: Path) -> bool:
@@ -242,15 +228,13 @@ def _draw_attention(models: Mapping[str, Process], source: str, path: Path) -> b
     if not attention:
         return False
     layers = len(attention[-1][0][1])
-    with style():
-        figure, axes = panels(len(parts), layers, width=2.0 * layers, height=2.0)
+    with drawing(path, len(parts), layers, width=2.0 * layers, height=2.0) as (_, axes):
         for row, part, (x, weights) in zip(axes, parts, attention[-1], strict=True):
             for panel, layer in zip(row, weights, strict=True):
                 draw_heads(panel, 0.65 + 0.35 * show_observed(part), x, layer, middle)
         for number, panel in enumerate(axes[0], 1):
             panel.set_title(f"layer {number}")
         completion.label_rows(axes, [])
-        save(figure, path)
     return True
 
 

@@ -18,9 +18,9 @@ import fillin
 from fillin.runtime import require
 from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
 from fillin_studies.report import Metric, capitalise, format_table
+from fillin_studies.tables import COVERED, SECONDS, UCI_FIVE, MethodResults
 from fillin_studies.tables.data import TableDataset, find_tables
 from fillin_studies.tables.methods import OURS
-from fillin_studies.tables.report import COVERED, SECONDS, UCI_FIVE, MethodResults
 
 HIDDEN_SHARE = 0.2
 GROUP = "imputation"

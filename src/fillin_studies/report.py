@@ -80,6 +80,12 @@ def format_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[
     return [head, rule, *("| " + " | ".join(map(_format_value, row)) + " |" for row in rows)]
 
 
+def format_sections(sections: Mapping[str, Sequence[str]]) -> list[str]:
+    """Put the lines of each section under its heading, and an empty line between two sections."""
+    lines = [line for heading, section in sections.items() for line in (f"## {heading}", "", *section, "")]
+    return lines[:-1]
+
+
 def _format_value(value: Any) -> str:
     if value is None:
         return "–"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 
 from fillin.models import SIZES, Process, create
-from fillin.plots import BLUE, FAINT, GREEN, ORANGE, panels, save, style
+from fillin.plots import BLUE, FAINT, GREEN, ORANGE
 from fillin.train.recipe import Recipe
 from fillin_studies.base import (
     RecipeSettings,
@@ -18,7 +18,7 @@ from fillin_studies.base import (
     count_parameters,
     mean_over_seeds,
 )
-from fillin_studies.curves import score_shifted
+from fillin_studies.curves import drawing, score_shifted
 from fillin_studies.run import StudyRun
 
 PARAMETERS = 1_000_000
@@ -118,10 +118,9 @@ def _tell_result(search, trial: int, cell: StudyCell) -> None:
     """Tell Optuna the validation of a trial, not the reported score; that it failed where another process has it."""
     from optuna.trial import TrialState
 
-    if cell.done and not cell.failed:
-        search.tell(trial, cell.result["validation"], skip_if_finished=True)
-    else:
-        search.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
+    measured = cell.done and not cell.failed
+    result = {"values": cell.result["validation"]} if measured else {"state": TrialState.FAIL}
+    search.tell(trial, **result, skip_if_finished=True)
 
 
 def _make_sized_cell(run: StudyRun, numbers: Mapping[str, Any]) -> StudyCell:
@@ -150,8 +149,7 @@ def _scores_along(score: Mapping[str, float], name: str) -> dict[int, float]:
 def _draw(
     score: Mapping[str, float], parameters: Mapping[str, float], kinds: Mapping[str, Sequence[str]], folder: Path
 ) -> None:
-    with style():
-        figure, [axes] = panels(1, 4, width=12.0, height=2.9, sharey=True)
+    with drawing(folder / "sizes.png", 1, 4, width=12.0, height=2.9, sharey=True) as (_, [axes]):
         for panel, name in zip(axes, AROUND, strict=False):
             line = _scores_along(score, name)
             panel.plot(list(line), list(line.values()), "o-", color=BLUE, markersize=4)
@@ -174,7 +172,6 @@ def _draw(
         axes[3].margins(x=0.06)
         axes[3].set_xlabel("parameters")
         axes[3].legend(loc="best")
-        save(figure, folder / "sizes.png")
 
 
 STUDY = SizeStudy

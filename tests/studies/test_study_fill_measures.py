@@ -9,6 +9,7 @@ import pytest
 from support.helpers import ExactProcess, wave
 
 from fillin.predictive import GaussianMixture
+from fillin_studies.fill import CRPS, OTHER_METRICS, compare_with_three, tabulate
 from fillin_studies.fill import score as scores
 from fillin_studies.fill.data import (
     BLOCK_SHARES,
@@ -21,7 +22,6 @@ from fillin_studies.fill.data import (
 )
 from fillin_studies.fill.interpolation import make_normal
 from fillin_studies.fill.methods import BEST_OF_THREE, METHODS
-from fillin_studies.fill.report import CRPS, OTHER_METRICS, compare_with_three, tabulate
 
 SIZES = (12, 64, 91, 144, 468)
 

@@ -8,9 +8,9 @@ import pytest
 
 from fillin_studies import get, open_study, run_study
 from fillin_studies.report import write_report
+from fillin_studies.tables import ACCURACY, RMSE, MethodResults, describe_sets, summarise
 from fillin_studies.tables.data import FEW_LABELS
 from fillin_studies.tables.methods import LABELLED_ONLY, METHODS, OURS
-from fillin_studies.tables.report import ACCURACY, RMSE, MethodResults, describe_sets, summarise
 
 pytest_plugins = ["support.study_tables"]
 

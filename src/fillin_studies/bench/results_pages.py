@@ -33,12 +33,12 @@ _SPAN = """\
 
 Made by `make results` on an otherwise idle machine; `span.json` beside this page holds the raw figures, the machine,
 the budget and the seed. Forward + backward of self-attention over points, batch 1, 4 heads of 16, float32, with
-gradients to q, k, v and the window, threads: {budget[threads]}. Times are minima over interleaved rounds. Points fill the unit
+gradients to q, k, v and the window, threads: {threads}. Times are minima over interleaved rounds. Points fill the unit
 interval, square or cube; "5 %" is a window whose ball is 5 % of that, and less of it lies inside near an edge. The
 points are sorted beforehand: every layer and step on the same set shares the order. Only ratios carry over to another
 machine.
 
-Machine: {machine}; the kernel of {budget[lanes]} lanes.
+Machine: {machine}; the kernel of {lanes} lanes.
 
 ![Time and memory against the number of points](span.png)
 
@@ -59,7 +59,9 @@ def make_core_page(folder: Path) -> str:
 def make_span_page(folder: Path) -> str:
     """Make span.md from span.json."""
     content = _load(folder, "span")
-    return _SPAN.format_map(content) + "\n".join(table.to_markdown() for table in make_tables(content))
+    return _SPAN.format_map(content | content["budget"]) + "\n".join(
+        table.to_markdown() for table in make_tables(content)
+    )
 
 
 def _load(folder: Path, name: str) -> dict[str, Any]:

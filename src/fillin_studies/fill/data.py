@@ -7,11 +7,13 @@ DIR/fields/*.nc      the first variable over two dimensions or more: the last tw
 import csv
 import math
 import warnings
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +32,6 @@ HIDDEN_SHARE, END_SHARE = 0.3, 0.15  # hidden at random and in blocks; at the en
 BLOCK_SHARES = (0.03, 0.12)  # of all points, each
 _SHORTEST_SERIES = 0.6  # of the points, where the end is hidden
 _FIELD_SHARE = 0.4
-_MAX_FIELD_MASKS = 3  # a field has thousands of hidden cells: few masks suffice
 _MIN_POINTS = 12
 
 
@@ -113,15 +114,26 @@ class GapLayout(TaskLayout):
         return x[:, mask.observed], x[:, mask.hidden]
 
 
+class GapDataset(ABC):
+    """Series or a field with gaps."""
+
+    name: str
+    group: str
+    dim_x = 1
+    kinds = GAP_KINDS
+    max_masks: float = math.inf
+
+    @abstractmethod
+    def case(self, kind: str, number: int) -> GapCase:
+        """Return the case with the mask of that number."""
+
+
 @dataclass(frozen=True)
-class PriorSeries:
+class PriorSeries(GapDataset):
     """A new function from a prior of the TNP protocol for every mask."""
 
     name: str
-    group: ClassVar[str] = "prior"
-    dim_x: ClassVar[int] = 1
-    kinds: ClassVar[tuple[str, ...]] = GAP_KINDS
-    max_masks: ClassVar[float] = math.inf
+    group = "prior"
 
     def stream(self, kind: str, number: int) -> Curves:
         """Return the stream whose task `number` is the case; `fillin.data.bayes_limit` accepts it."""
@@ -135,43 +147,33 @@ class PriorSeries:
         return GapCase(x[order], y[order, 0], GapMask(observed[order], ~observed[order]))
 
 
-@dataclass(frozen=True)
-class CurveFile:
+class CurveFile(GapDataset):
     """A series in a CSV file."""
 
-    path: Path
-    group: ClassVar[str] = "curve"
-    dim_x: ClassVar[int] = 1
-    kinds: ClassVar[tuple[str, ...]] = GAP_KINDS
-    max_masks: ClassVar[float] = math.inf
+    group = "curve"
 
-    @property
-    def name(self) -> str:
-        return self.path.stem
+    def __init__(self, path: Path):
+        self.path, self.name = path, path.stem
 
     @cached_property
-    def points(self) -> tuple[Float[ndarray, "n 1"], Float[ndarray, "n"]]:
-        x, y = read_curve(self.path)
-        return x[:, None], y
+    def points(self) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
+        return read_curve(self.path)
 
     def case(self, kind: str, number: int) -> GapCase:
         x, y = self.points
-        return GapCase(x, y, make_mask(kind, len(y), number))
+        return GapCase(x[:, None], y, make_mask(kind, len(y), number))
 
 
-@dataclass(frozen=True)
-class NetcdfField:
+class NetcdfField(GapDataset):
     """A field in a NetCDF file; cells without a value (land) are no part of it."""
 
-    path: Path
-    group: ClassVar[str] = "field"
-    dim_x: ClassVar[int] = 2
-    kinds: ClassVar[tuple[str, ...]] = ("random",)
-    max_masks: ClassVar[float] = _MAX_FIELD_MASKS
+    group = "field"
+    dim_x = 2
+    kinds = ("random",)
+    max_masks = 3  # a field has thousands of hidden cells: few masks suffice
 
-    @property
-    def name(self) -> str:
-        return self.path.stem
+    def __init__(self, path: Path):
+        self.path, self.name = path, path.stem
 
     @cached_property
     def grid(self) -> tuple[Float[ndarray, "r"], Float[ndarray, "c"], Float[ndarray, "r c"]]:
@@ -182,9 +184,6 @@ class NetcdfField:
         present = np.isfinite(values)
         x = np.stack(np.meshgrid(rows, columns, indexing="ij"), -1)[present]
         return GapCase(x, values[present], make_mask(kind, len(x), number, _FIELD_SHARE))
-
-
-GapDataset = PriorSeries | CurveFile | NetcdfField
 
 
 def find_gap_data(folder: Path | None) -> DataSets:
@@ -201,8 +200,9 @@ def find_gap_data(folder: Path | None) -> DataSets:
             raise InputError(
                 f"--data {folder} contains neither curves/*.csv nor fields/*.nc; name the folder above them"
             )
-        pairs = (("curves", series), ("fields", fields))
-        left_out += [f"No {kind} in the data folder." for kind, paths in pairs if not paths]
+        left_out += [
+            f"No {kind} in the data folder." for kind, paths in (("curves", series), ("fields", fields)) if not paths
+        ]
         sets += [CurveFile(path) for path in series]
         if fields and find_spec("xarray") is None:
             left_out.append("Fields are left out: xarray is not installed (pip install 'fillin[fields]').")
@@ -221,26 +221,19 @@ def read_curve(path: Path) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
     columns = [number for number, name in enumerate(head) if name != "rownames"][:2]
     if len(columns) < 2:
         raise InputError(f"{path}, line 1: a column for x and one for y are needed, got {', '.join(head) or 'nothing'}")
-    values = [
-        [_parse_number(path, line, head[column], row[column] if column < len(row) else "") for column in columns]
-        for line, row in enumerate(rows, 2)
-        if row
-    ]
+    values = []
+    for (line, row), column in product(enumerate(rows, 2), columns):
+        text = row[column].strip() if column < len(row) else ""
+        try:
+            values += [math.nan if text in ("", "NA") else float(text)] if row else []
+        except ValueError as error:
+            raise InputError(f"{path}, line {line}, column {head[column]}: {row[column]!r} is not a number") from error
     points = np.array(values, dtype=np.float64).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]
     if len(points) < _MIN_POINTS:
         raise InputError(f"{path}: {len(points)} points with a value are too few to hide some; it needs {_MIN_POINTS}")
     x, y = points[np.argsort(points[:, 0], kind="stable")].T
     return x, y
-
-
-def _parse_number(path: Path, line: int, column: str, text: str) -> float:
-    if text.strip() in ("", "NA", "NaN", "nan"):
-        return math.nan
-    try:
-        return float(text)
-    except ValueError as error:
-        raise InputError(f"{path}, line {line}, column {column}: {text!r} is not a number") from error
 
 
 def read_field(path: Path) -> tuple[Float[ndarray, "r"], Float[ndarray, "c"], Float[ndarray, "r c"]]:

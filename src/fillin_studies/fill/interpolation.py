@@ -36,10 +36,6 @@ def predict_linear(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], xt: Float[
     return add_intervals(_interpolate_linear, x, y, xt)
 
 
-def predict_cubic(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], xt: Float[ndarray, "m dx"]) -> GaussianMixture:
-    return add_intervals(_interpolate_cubic, x, y, xt)
-
-
 def predict_seasonal(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 1"]) -> GaussianMixture:
     """Return the values one period before or after, with √k times the standard deviation where they are k periods away.
 
@@ -65,8 +61,11 @@ def add_intervals(
     interpolate: Interpolant, x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], xt: Float[ndarray, "m dx"]
 ) -> GaussianMixture:
     """Return the interpolant with a standard deviation from its leave-one-out errors."""
-    x, y = _average_duplicates(x, y)
-    unit = _typical_steps(x)
+    x, inverse = np.unique(x, axis=0, return_inverse=True)
+    y = np.bincount(inverse.ravel(), y) / np.bincount(inverse.ravel())  # the mean of values at the same input
+    columns = [np.unique(column) for column in x.T]
+    # in median steps of each column, so that rows and columns of a field are equally far apart
+    unit = np.array([float(np.median(np.diff(column))) if len(column) > 1 else 1.0 for column in columns])
     x, xt = x / unit, xt / unit
     mean = interpolate(x, y, xt)
     errors, distances = [], []
@@ -99,12 +98,6 @@ def distance_to_observed(x: Float[ndarray, "n dx"], xt: Float[ndarray, "m dx"]) 
     return near / (1 + near / far)
 
 
-def _typical_steps(x: Float[ndarray, "n dx"]) -> Float[ndarray, "dx"]:
-    """Return the median step of each column, so that rows and columns of a field are equally far apart."""
-    columns = (np.unique(column) for column in x.T)
-    return np.array([float(np.median(np.diff(column))) if len(column) > 1 else 1.0 for column in columns])
-
-
 def _leave_out(x: Float[ndarray, "n dx"]) -> Iterator[ndarray]:
     """Yield each point of a series but its ends, or a tenth of a field at a time."""
     n = len(x)
@@ -113,14 +106,6 @@ def _leave_out(x: Float[ndarray, "n dx"]) -> Iterator[ndarray]:
     elif n >= 2 * _FIELD_FOLDS:
         fold = np.random.default_rng(0).permutation(n) % _FIELD_FOLDS
         yield from (fold == number for number in range(_FIELD_FOLDS))
-
-
-def _average_duplicates(
-    x: Float[ndarray, "n dx"], y: Float[ndarray, "n"]
-) -> tuple[Float[ndarray, "k dx"], Float[ndarray, "k"]]:
-    """Return distinct inputs in order, each with the mean of its values."""
-    distinct, inverse = np.unique(x, axis=0, return_inverse=True)
-    return distinct, np.bincount(inverse.ravel(), y) / np.bincount(inverse.ravel())
 
 
 def _interpolate_linear(x, y, xt):
@@ -132,7 +117,7 @@ def _interpolate_linear(x, y, xt):
     return _or_nearest(LinearNDInterpolator(x, y)(xt), x, y, xt)
 
 
-def _interpolate_cubic(x, y, xt):
+def interpolate_cubic(x, y, xt):
     """Interpolate by a natural cubic spline, a field by Clough–Tocher; beyond the ends take the nearest value."""
     if x.shape[1] == 1:
         if len(x) < 3:

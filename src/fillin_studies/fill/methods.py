@@ -1,11 +1,17 @@
-"""x"""
+"""The methods that are compared: pretrained weights, Gaussian processes, interpolation and a seasonal forecast.
+
+A new method is one more entry of METHODS: a function from observed inputs and values, and target inputs, to a
+predictive distribution. Gaussian processes are those of scikit-learn and GPyTorch, with hyperparameters fitted to each
+series: inputs are scaled to [0, 1] and values to standard deviation one, for which the usual starting points are meant.
+"""
 
 import hashlib
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -18,7 +24,6 @@ from fillin.inference.context import Context
 from fillin.models import Process, load
 from fillin.predictive import GaussianMixture
 from fillin.pretrained import locate, names
-from fillin_studies.fill import gaussian_processes as gps
 from fillin_studies.fill import interpolation
 from fillin_studies.fill.interpolation import MIN_STD, find_period, make_normal, robust_std
 
@@ -40,7 +45,8 @@ def predict_composed(
 ) -> GaussianMixture:
     """Trend (a long RBF) + periodic + rational quadratic + white noise, from a start for each initial noise variance.
 
-    The period starts at the peak of the periodogram: from other starts L-BFGS hardly ever finds it.
+    The period starts at the peak of the periodogram: from other starts L-BFGS hardly ever finds it. From a high noise
+    alone a weak season may end as noise, from a low one alone noise as a function.
     """
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, RationalQuadratic, WhiteKernel
 
@@ -51,16 +57,6 @@ def predict_composed(
         + ConstantKernel(0.1, (1e-3, 1e3)) * RationalQuadratic(0.1, 1.0, (1e-3, 1e1), (1e-2, 1e3))
     )
     return _predict_sklearn([kernel + WhiteKernel(noise, (1e-6, 1e1)) for noise in noises], x, y, xt, restarts=0)
-
-
-def predict_composed_twice(
-    x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 1"]
-) -> GaussianMixture:
-    """The same with the noise starting at a tenth and at a hundredth of the variance.
-
-    From the first start alone a weak season may end as noise, from the second alone noise as a function.
-    """
-    return predict_composed(x, y, xt, (0.1, 0.01))
 
 
 def _predict_sklearn(kernels: Sequence, x, y, xt, restarts: int) -> GaussianMixture:
@@ -82,23 +78,7 @@ def _predict_sklearn(kernels: Sequence, x, y, xt, restarts: int) -> GaussianMixt
     return make_normal(mean + std * predicted, std * np.maximum(predicted_std, MIN_STD))
 
 
-def predict_gpytorch_rbf(
-    x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], xt: Float[ndarray, "m dx"]
-) -> GaussianMixture:
-    from gpytorch.kernels import RBFKernel
-
-    return _predict_gpytorch(RBFKernel, x, y, xt)
-
-
-def predict_gpytorch_matern(
-    x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], xt: Float[ndarray, "m dx"]
-) -> GaussianMixture:
-    from gpytorch.kernels import MaternKernel
-
-    return _predict_gpytorch(lambda: MaternKernel(nu=2.5), x, y, xt)
-
-
-def _predict_gpytorch(make_kernel: Callable, x, y, xt) -> GaussianMixture:
+def predict_gpytorch(x, y, xt, kernel: str, **options: Any) -> GaussianMixture:
     """An exact GP with a constant mean; marginal likelihood by Adam."""
     import gpytorch
     import torch
@@ -106,14 +86,15 @@ def _predict_gpytorch(make_kernel: Callable, x, y, xt) -> GaussianMixture:
     u, v, w, mean, std = _standardise(x, y, xt)
     inputs, values, targets = (torch.from_numpy(np.ascontiguousarray(part)) for part in (u, v, w))
 
-    likelihood, kernel = gpytorch.likelihoods.GaussianLikelihood(), gpytorch.kernels.ScaleKernel(make_kernel())
+    likelihood = gpytorch.likelihoods.GaussianLikelihood()
+    covariance = gpytorch.kernels.ScaleKernel(getattr(gpytorch.kernels, kernel)(**options))
     likelihood.initialize(noise=0.1)
-    kernel.base_kernel.initialize(lengthscale=0.1)
+    covariance.base_kernel.initialize(lengthscale=0.1)
 
     class ConstantMeanGP(gpytorch.models.ExactGP):
         def __init__(self):
             super().__init__(inputs, values, likelihood)
-            self.mean, self.kernel = gpytorch.means.ConstantMean(), kernel
+            self.mean, self.kernel = gpytorch.means.ConstantMean(), covariance
 
         def forward(self, x):
             return gpytorch.distributions.MultivariateNormal(self.mean(x), self.kernel(x))  # type: ignore[arg-type]
@@ -125,8 +106,7 @@ def _predict_gpytorch(make_kernel: Callable, x, y, xt) -> GaussianMixture:
         adam = torch.optim.Adam(model.parameters(), _ADAM_RATE)
         for _ in range(_ADAM_STEPS):
             adam.zero_grad()
-            loss = -marginal_likelihood(model(inputs), values)  # type: ignore[operator]
-            loss.backward()
+            (-marginal_likelihood(model(inputs), values)).backward()  # type: ignore[operator]
             adam.step()
         model.eval()
         with torch.no_grad():
@@ -232,27 +212,31 @@ METHODS: dict[str, FillMethod] = {
         weights="surface",
     ),
     "GP, RBF + white": FillMethod(
-        gps.predict_rbf,
+        predict_rbf,
         "scikit-learn; marginal likelihood by L-BFGS, one restart; hyperparameters of a field from 1,000 points, "
         "conditioned on all",
         (1, 2),
         requires="sklearn",
     ),
     "GP, composed": FillMethod(
-        gps.predict_composed,
+        predict_composed,
         "scikit-learn; trend + periodic + rational quadratic + white, starting at the period of the periodogram",
         requires="sklearn",
     ),
     "GP, composed, two starts": FillMethod(
-        gps.predict_composed_twice,
+        partial(predict_composed, noises=(0.1, 0.01)),
         "the same from more noise and from less, of which the higher marginal likelihood is kept",
         requires="sklearn",
     ),
-    "GPyTorch, RBF": FillMethod(gps.predict_gpytorch_rbf, "exact GP, 100 steps of Adam", requires="gpytorch"),
-    "GPyTorch, Matérn-5/2": FillMethod(gps.predict_gpytorch_matern, "exact GP, 100 steps of Adam", requires="gpytorch"),
+    "GPyTorch, RBF": FillMethod(
+        partial(predict_gpytorch, kernel="RBFKernel"), "exact GP, 100 steps of Adam", requires="gpytorch"
+    ),
+    "GPyTorch, Matérn-5/2": FillMethod(
+        partial(predict_gpytorch, kernel="MaternKernel", nu=2.5), "exact GP, 100 steps of Adam", requires="gpytorch"
+    ),
     "linear": FillMethod(interpolation.predict_linear, "interpolation, intervals from leave-one-out errors", (1, 2)),
     "cubic spline": FillMethod(
-        interpolation.predict_cubic,
+        partial(interpolation.add_intervals, interpolation.interpolate_cubic),
         "natural spline, of a field Clough–Tocher; intervals from leave-one-out errors",
         (1, 2),
     ),

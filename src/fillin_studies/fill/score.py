@@ -20,7 +20,7 @@ from fillin.predictive import GaussianMixture
 from fillin.runtime import require
 from fillin_studies.base import ShareDone
 from fillin_studies.fill.data import GapCase, GapDataset, PriorSeries
-from fillin_studies.fill.methods import METHODS, OURS, Predict, load_once
+from fillin_studies.fill.methods import METHODS, OURS, load_once
 
 BAYES = "exact Bayes"  # knows the prior: the highest likelihood possible
 NARROW_PRIORS = ("rbf", "matern-5/2")
@@ -45,15 +45,6 @@ def score_prediction(prediction: GaussianMixture, case: GapCase) -> dict[str, fl
     }
 
 
-def score_method(predict: Predict, case: GapCase) -> dict[str, float]:
-    """Return the scores of a method on a case, and its processor time in seconds."""
-    query = case.query
-    start = time.process_time()
-    prediction = predict(*query)
-    seconds = time.process_time() - start
-    return {**score_prediction(prediction, case), "seconds": seconds}
-
-
 def measure(data: GapDataset, kind: str, method: str, masks: int, progress: ShareDone) -> dict[str, Any]:
     """Measure a method on one data set with one kind of gap: pooled over masks, on one thread."""
     count = int(min(masks, data.max_masks))
@@ -67,7 +58,10 @@ def measure(data: GapDataset, kind: str, method: str, masks: int, progress: Shar
                 assert isinstance(data, PriorSeries)
                 scores.append(score_bayes(data, kind, number, case))
             else:
-                scores.append(score_method(METHODS[method].predict, case))
+                query, start = case.query, time.process_time()
+                prediction = METHODS[method].predict(*query)
+                seconds = time.process_time() - start
+                scores.append({**score_prediction(prediction, case), "seconds": seconds})
             progress((number + 1) / count)
     return {"data": data.name, "group": data.group, "kind": kind, "method": method, **pool_masks(scores)}
 
@@ -101,19 +95,18 @@ def pool_masks(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
     return result
 
 
-def make_prior_stream(name: str) -> Curves:
-    """Return tasks of a narrow prior, or of that part of `curve`'s prior which has a Bayes limit: Gaussian processes of
-    all its kernels with Gaussian noise of any size, at the inputs of the TNP protocol."""
-    stream = Curves(gaussian_part(), TaskLayout()) if name == OWN_PRIOR else curves(name)
-    return replace(stream, batch=_BATCH)
-
-
 def measure_gap(name: str, masks: int, progress: ShareDone) -> dict[str, Any]:
-    """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks."""
+    """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks.
+
+    Tasks are of a narrow prior, or of that part of `curve`'s own prior which has a Bayes limit: Gaussian processes of
+    all its kernels with Gaussian noise of any size, at the inputs of the TNP protocol.
+    """
     batches_a_mask, settings = _OWN if name == OWN_PRIOR else _NARROW
     batches = batches_a_mask * masks
     done = iter(range(1, batches + 1))
-    model, stream = load_once(OURS[1]), make_prior_stream(name)
-    scores = evaluate(model, stream, batches, settings=settings, tick=lambda: progress(next(done) / batches))
+    stream = replace(Curves(gaussian_part(), TaskLayout()) if name == OWN_PRIOR else curves(name), batch=_BATCH)
+    scores = evaluate(
+        load_once(OURS[1]), stream, batches, settings=settings, tick=lambda: progress(next(done) / batches)
+    )
     keys = ("log_likelihood", "limit", "gap", "gap_error", "tasks")
     return {"data": name, "group": "limit", **{key: getattr(scores, key) for key in keys}}
