@@ -221,7 +221,12 @@ class MethodStudy(Study):
         return StudyCell(variant, seed, dict(settings), folder, self.version_of(settings))
 
     def measure_cell(self, cell: StudyCell, trained: Run | None, quick: bool, watch: Watcher | None) -> dict[str, Any]:
-        result = self.measure(cell.recipe, lambda share: watch and watch(cell, share, math.nan, None))
+        def progress(share: float) -> None:
+            if watch:
+                watch(cell, share, math.nan, None)
+
+        result = self.measure(cell.recipe, progress)
+        progress(1.0)
         return {"settings": cell.recipe, **result}
 
 

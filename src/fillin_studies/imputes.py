@@ -122,7 +122,6 @@ class ImputationStudy(MethodStudy):
     def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
         title, method, mask = settings["data"], settings["method"], settings["mask"]
         scores = score_imputation(select_numbers(self.tables.sets[title]), method, mask)
-        progress(1.0)
         return {"data": title, "group": GROUP, "method": method, "split": mask, **scores}
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:

@@ -79,13 +79,15 @@ class PositionStudy(TrainingStudy):
             "sigma": [layer.sigma for layer in scores.layers], "shares": [layer.share for layer in scores.layers],
             "pairs": share_of_pairs(model, height, width), "side": height,
         }  # fmt: skip
-        name = _find_variant(recipe).name
+        options = recipe["model"]
+        settings = options["dims"], options["positions"], options["span"], recipe["objective"]["span_penalty"]
+        name = next(v.name for v in VARIANTS if (v.dims, v.positions, v.window, v.penalty) == settings)
         if recipe["seed"] == 0 and recipe["model"]["dims"] == 2 and name in _TIMED:
             sides = {height: recipe["data"]["batch"]}
             sides |= {costs.LEARNED_SIDE: 1} if height < costs.LEARNED_SIDE else {}
             result["learned"] = [costs.measure_learned(model, side, batch, rounds=3) for side, batch in sides.items()]
             if name == CUT:
-                result["narrow"] = costs.measure_every_narrow()
+                result["narrow"] = costs.measure_narrow()
         return result
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
@@ -105,19 +107,13 @@ def _make_settings(variant: ClassifierVariant, data: str) -> RecipeSettings:
 
 def share_of_pairs(model: PixelClassifier, height: int, width: int) -> float:
     """Return the share of the pairs of all layers that are computed, weighted by the pairs of each layer."""
-    sizes, pairs = ((height, width) if model.dims == 2 else (1, height * width)), []
-    for number in range(1, len(model.spans(1, 1)) + 1):
+    layers, pairs = model.spans(height, width), []
+    sizes = (height, width) if model.dims == 2 else (1, height * width)
+    for number in range(1, len(layers) + 1):
         pairs.append(math.prod(sizes) ** 2)
         if number in model.reduce:
             sizes = tuple(math.ceil(size / 2) for size in sizes)
-    inside = sum(layer.share * total for layer, total in zip(model.spans(height, width), pairs, strict=True))
-    return inside / sum(pairs)
-
-
-def _find_variant(recipe: Recipe) -> ClassifierVariant:
-    model, penalty = recipe["model"], recipe["objective"]["span_penalty"]
-    settings = model["dims"], model["positions"], model["span"], penalty
-    return next(v for v in VARIANTS if (v.dims, v.positions, v.window, v.penalty) == settings)
+    return sum(layer.share * total for layer, total in zip(layers, pairs, strict=True)) / sum(pairs)
 
 
 STUDY = PositionStudy

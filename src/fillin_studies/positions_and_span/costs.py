@@ -3,6 +3,7 @@ and with its window as a bias. Time is the median over rounds in which each of t
 
 import statistics
 from collections.abc import Mapping
+from itertools import product
 from time import perf_counter
 from typing import Any
 
@@ -29,25 +30,21 @@ def measure_learned(model: PixelClassifier, side: int, batch: int, rounds: int) 
     return {"side": side, "batch": batch, "shares": shares, "costs": _measure(model, side, batch, rounds)}
 
 
-def measure_narrow(positions: str, side: int, rounds: int, batch: int = 1) -> dict[str, Any]:
-    """Measure one layer of the classifier of Alfons 2022 with windows that keep at most 5 % of pairs."""
-    sigma = narrow_sigma(side, NARROW_SHARE)
-    model = create("classifier", 1, 10, layers=_NARROW_LAYERS, positions=positions, span=sigma)
-    assert isinstance(model, PixelClassifier)
-    return {
-        "side": side, "batch": batch, "positions": positions, "share": model.spans(side, side)[0].share,
-        "costs": _measure(model, side, batch, rounds, side > _MAX_SIREN_SIDE),
-    }  # fmt: skip
-
-
-def measure_every_narrow() -> list[dict[str, Any]]:
-    """Measure each size and both kinds of positions, as far as PyTorch can compute them."""
-    return [
-        measure_narrow(positions, side, rounds)
-        for side, rounds in NARROW_ROUNDS.items()
-        for positions in ("sinusoid", "siren")
-        if positions == "sinusoid" or side <= _MAX_SIREN_SIDE
-    ]
+def measure_narrow() -> list[dict[str, Any]]:
+    """Measure one layer of the classifier of Alfons 2022 with windows that keep at most 5 % of pairs, at each size and
+    with both kinds of positions, as far as PyTorch can compute them."""
+    rows = []
+    for (side, rounds), positions in product(NARROW_ROUNDS.items(), ("sinusoid", "siren")):
+        if positions == "siren" and side > _MAX_SIREN_SIDE:
+            continue
+        sigma = narrow_sigma(side, NARROW_SHARE)
+        model = create("classifier", 1, 10, layers=_NARROW_LAYERS, positions=positions, span=sigma)
+        assert isinstance(model, PixelClassifier)
+        rows.append({
+            "side": side, "batch": 1, "positions": positions, "share": model.spans(side, side)[0].share,
+            "costs": _measure(model, side, 1, rounds, side > _MAX_SIREN_SIDE),
+        })  # fmt: skip
+    return rows
 
 
 def narrow_sigma(side: int, share: float) -> float:
@@ -89,12 +86,20 @@ def _measure(model: PixelClassifier, side: int, batch: int, rounds: int, bias_on
     """
     random = torch.Generator().manual_seed(0)
     models = {name: rebuild(model, name, side, batch) for name in IMPLEMENTATIONS}
-    images = {name: torch.rand(batch, side, side, m.dim_x, generator=random) for name, m in models.items()}
-    workloads = {
-        (name, part): _make_workload(m, images[name], part == "training")
-        for name, m in models.items()
-        for part in PARTS
-    }
+    labels = torch.arange(batch) % model.dim_y
+    workloads: dict[tuple[str, str], Workload] = {}
+    for name, m in models.items():
+        images = torch.rand(batch, side, side, m.dim_x, generator=random)
+
+        def train(m=m, images=images) -> object:
+            loss = cross_entropy(m.train()(images), labels)
+            return torch.autograd.grad(loss, list(m.parameters()), allow_unused=True)
+
+        @torch.no_grad()
+        def infer(m=m, images=images) -> object:
+            return m.eval()(images)
+
+        workloads |= {(name, "training"): train, (name, "inference"): infer}
     memory = {key: peak_memory(run) for key, run in workloads.items()}  # this also warms up
     seconds: dict[tuple[str, str], list[float]] = {key: [] for key in workloads}
     for number in range(rounds):
@@ -108,21 +113,6 @@ def _measure(model: PixelClassifier, side: int, batch: int, rounds: int, bias_on
         name: {part: {"seconds": statistics.median(seconds[name, part]), "bytes": memory[name, part]} for part in PARTS}
         for name in models
     }
-
-
-def _make_workload(model: PixelClassifier, images: torch.Tensor, training: bool) -> Workload:
-    labels = torch.arange(len(images)) % model.dim_y
-    weights = list(model.parameters())
-
-    def step() -> object:
-        model.train()
-        return torch.autograd.grad(cross_entropy(model(images), labels), weights, allow_unused=True)
-
-    @torch.no_grad()
-    def inference() -> object:
-        return model.eval()(images)
-
-    return step if training else inference
 
 
 def cost_ratio(

@@ -2,14 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import Ellipse, Patch, Rectangle
+from matplotlib.patches import Ellipse, Rectangle
 
-from fillin.plots import BLUE, COLOURS, FAINT, GREEN, INK, ORANGE, panels, save, style
+from fillin.plots import BLUE, COLOURS, FAINT, GREEN, INK, ORANGE
 from fillin_studies.base import StudyCell, StudyReport
+from fillin_studies.curves import drawing
 from fillin_studies.positions_and_span.costs import BIAS, FULL, IMPLEMENTATIONS, KERNEL, PARTS, cost_ratio
 from fillin_studies.positions_and_span.results import (
     SIGNIFICANCE,
@@ -17,7 +19,6 @@ from fillin_studies.positions_and_span.results import (
     VARIANTS,
     VariantKey,
     VariantResults,
-    format_signed,
     group_cells,
     run_tests,
     summarise,
@@ -66,60 +67,50 @@ def make_report(cells: Sequence[StudyCell], folder: Path) -> StudyReport:
     measured = [cell.result for cell in cells]
     sets = group_cells(measured)
     findings = [sentence for data, variants in sets.items() for sentence in summarise(data, variants)]
-    rows = [_tabulate_variant(variant) for variants in sets.values() for variant in variants.values()]
+    rows = [
+        [
+            f"{variant.data}, {variant.title}", f"{100 * variant.mean():.1f}", f"{100 * variant.std:.1f}",
+            len(variant.cells), variant.mean("log_likelihood"), f"{100 * variant.mean('pairs'):.0f}",
+            "–" if variant.sigmas is None else " ".join(f"{s:.2f}" for s in variant.sigmas),
+            " ".join(f"{100 * share:.0f}" for share in variant.shares), f"{variant.mean('ms'):.0f}",
+        ]
+        for variants in sets.values() for variant in variants.values()
+    ]  # fmt: skip
     more: list[str] = []
     for data, variants in sets.items():
         tests = [
             [f"{test.a.title} > {test.b.title}", f"{100 * test.a.mean():.1f}", f"{100 * test.b.mean():.1f}",
-             format_signed(test.points), test.p, test.outcome]
+             test.signed_points, test.p, test.outcome]
             for test in run_tests(variants)
         ]  # fmt: skip
         more += [f"## Tests: {data}", "", *format_table(_TEST_COLUMNS, tests), ""] if tests else []
     if costs := [row for cell in measured for row in _tabulate_costs(cell)]:
         more += ["## Time and memory", "", *format_table(_COST_COLUMNS, costs), ""]
     figures = _draw_figures(sets, folder)
-    return StudyReport(findings, _COLUMNS, rows, figures, [*more, *_EXPERIMENTS], _describe_procedure(measured))
-
-
-def _tabulate_variant(variant: VariantResults) -> list[Any]:
-    sigmas = "–" if variant.sigmas is None else " ".join(f"{s:.2f}" for s in variant.sigmas)
-    shares = " ".join(f"{100 * share:.0f}" for share in variant.shares)
-    return [
-        f"{variant.data}, {variant.title}", f"{100 * variant.mean():.1f}", f"{100 * variant.std:.1f}",
-        len(variant.cells), variant.mean("log_likelihood"), f"{100 * variant.mean('pairs'):.0f}", sigmas, shares,
-        f"{variant.mean('ms'):.0f}",
-    ]  # fmt: skip
+    seeds, steps = (sorted({cell[key] for cell in measured}) for key in ("seed", "steps"))
+    procedure = (
+        f"{len(measured)} runs, seeds {', '.join(map(str, seeds))}, {' or '.join(f'{s:,}' for s in steps)} steps each, "
+        f"{sum(cell['seconds'] for cell in measured) / 60:.0f} minutes of training in all. Each run has its recipe in "
+        "`cells/`."
+    )
+    return StudyReport(findings, _COLUMNS, rows, figures, [*more, *_EXPERIMENTS], procedure)
 
 
 def _tabulate_costs(cell: dict[str, Any]) -> list[list[Any]]:
     rows = []
-    for kind in ("learned", "narrow"):
-        for cost in cell.get(kind, ()):
-            narrow = kind == "narrow"
-            name = f"{cost['positions']}, {100 * cost['share']:.1f} % of pairs" if narrow else cell["variant"]
-            title = f"{name}, {cost['side']} × {cost['side']}, batch {cost['batch']}"
-            for part in PARTS:
-                figures: list[str | None] = []
-                for implementation in IMPLEMENTATIONS:
-                    values = cost["costs"].get(implementation, {}).get(part, {"seconds": None, "bytes": None})
-                    figures += [_scale(values["seconds"], 1000), _scale(values["bytes"], 1e-6)]
-                ratios = [cost_ratio(cost["costs"], implementation, part) for implementation in (FULL, BIAS)]
-                rows.append([title, part, *figures, *(ratio and f"{ratio:.1f}" for ratio in ratios)])
+    for cost in [*cell.get("learned", ()), *cell.get("narrow", ())]:
+        narrow = "positions" in cost
+        name = f"{cost['positions']}, {100 * cost['share']:.1f} % of pairs" if narrow else cell["variant"]
+        title = f"{name}, {cost['side']} × {cost['side']}, batch {cost['batch']}"
+        for part in PARTS:
+            figures = [
+                value and f"{value * factor:,.0f}"
+                for costs in (cost["costs"].get(implementation, {}).get(part, {}) for implementation in IMPLEMENTATIONS)
+                for value, factor in ((costs.get("seconds"), 1000), (costs.get("bytes"), 1e-6))
+            ]
+            ratios = [cost_ratio(cost["costs"], implementation, part) for implementation in (FULL, BIAS)]
+            rows.append([title, part, *figures, *(ratio and f"{ratio:.1f}" for ratio in ratios)])
     return rows
-
-
-def _scale(value: float | None, factor: float) -> str | None:
-    return None if value is None else f"{value * factor:,.0f}"
-
-
-def _describe_procedure(measured: Sequence[dict[str, Any]]) -> str:
-    seeds = sorted({cell["seed"] for cell in measured})
-    seconds = sum(cell["seconds"] for cell in measured)
-    steps = sorted({cell["steps"] for cell in measured})
-    return (
-        f"{len(measured)} runs, seeds {', '.join(map(str, seeds))}, {' or '.join(f'{s:,}' for s in steps)} steps each, "
-        f"{seconds / 60:.0f} minutes of training in all. Each run has its recipe in `cells/`."
-    )
 
 
 def _draw_figures(sets: Mapping[str, dict[VariantKey, VariantResults]], folder: Path) -> dict[str, str]:
@@ -136,8 +127,15 @@ def _draw_figures(sets: Mapping[str, dict[VariantKey, VariantResults]], folder: 
                 f"{data}: the cut of the window of each head (one colour each), layer by layer, around a pixel in the "
                 "middle of an image; dotted: at the start. First seed; in the corner the share of pairs inside."
             )
+    rows = []
     every = [variant for variants in sets.values() for variant in variants.values()]
-    rows = [row for name in (_name_learned, _name_narrow) for variant in every for row in name(variant)]
+    for variant, cost in [(v, cost) for v in every for cost in v.costs("learned")]:
+        share = 100 * sum(cost["shares"]) / len(cost["shares"])
+        name = f"{variant.name.replace('window on weights, ', '')}\nlearned, {share:.0f} % of pairs"
+        rows.append((f"{name}, {cost['side']} × {cost['side']}", cost["costs"]))
+    for cost in [cost for v in every for cost in v.costs("narrow")]:
+        name = f"{cost['positions']}, narrow\n{100 * cost['share']:.0f} % of pairs"
+        rows.append((f"{name}, {cost['side']} × {cost['side']}", cost["costs"]))
     if rows:
         _draw_costs(rows, folder / "costs.png")
         captions["costs.png"] = (
@@ -149,8 +147,8 @@ def _draw_figures(sets: Mapping[str, dict[VariantKey, VariantResults]], folder: 
 
 def _draw_accuracies(sets: Mapping[str, dict[VariantKey, VariantResults]], path: Path) -> None:
     lines = max(len(variants) for variants in sets.values())
-    with style():
-        figure, [axes] = panels(1, len(sets), width=3.2 + 3.6 * len(sets), height=0.6 + 0.24 * lines, sharey=True)
+    size = {"width": 3.2 + 3.6 * len(sets), "height": 0.6 + 0.24 * lines, "sharey": True}
+    with drawing(path, 1, len(sets), **size) as (_, [axes]):
         for panel, (data, variants) in zip(axes, sets.items(), strict=True):
             for y, variant in enumerate(variants.values()):
                 colour = GREEN if variant.dims == 1 else BLUE
@@ -165,9 +163,7 @@ def _draw_accuracies(sets: Mapping[str, dict[VariantKey, VariantResults]], path:
             panel.grid(axis="x", color="#E6E6E6", linewidth=0.6)
             panel.set_axisbelow(True)
             panel.margins(x=0.06)
-            panel.set_ylim(len(variants) - 0.4, -0.6)
-            panel.set(title=data, xlabel="accuracy, %")
-    save(figure, path)
+            panel.set(ylim=(len(variants) - 0.4, -0.6), title=data, xlabel="accuracy, %")
 
 
 def _draw_windows(variants: list[VariantResults], path: Path) -> None:
@@ -175,8 +171,8 @@ def _draw_windows(variants: list[VariantResults], path: Path) -> None:
     layers = len(variants[0].cells[0]["shares"])
     widths = [max(head) for variant in variants for layer in variant.cells[0]["sigma"] for head in layer]
     limit = min(1.2, max(0.6, 1.05 * _CUT_RADIUS * max(widths)))
-    with style():
-        figure, axes = panels(len(variants), layers, width=1.7 + 1.5 * layers, height=1.5, sharex=True, sharey=True)
+    size = {"width": 1.7 + 1.5 * layers, "height": 1.5, "sharex": True, "sharey": True}
+    with drawing(path, len(variants), layers, **size) as (_, axes):
         for row, variant in zip(axes, variants, strict=True):
             first, window = variant.cells[0], _CUT_WINDOWS[variant.dims, variant.name]
             for layer, panel in enumerate(row):
@@ -189,73 +185,48 @@ def _draw_windows(variants: list[VariantResults], path: Path) -> None:
             row[0].set_ylabel(variant.name.replace(", ", "\n"), rotation=0, ha="right", va="center", labelpad=8)
         for layer, panel in enumerate(axes[0]):
             panel.set_title(f"layer {layer + 1}")
-    save(figure, path)
 
 
 def _plot_heads(axes: Axes, sigma: list[list[float]], window: dict[str, Any]) -> None:
     """Plot the window of each head. Locations have the row first, drawn downwards."""
-    box = window["shape"] == "box"
+
+    def add_outline(sigma: list[float], **options: Any) -> None:
+        down, right = (_CUT_RADIUS * s for s in sigma)
+        if window["shape"] == "box":
+            axes.add_patch(Rectangle((-right, -down), 2 * right, 2 * down, facecolor="none", **options))
+        else:
+            axes.add_patch(Ellipse((0, 0), 2 * right, 2 * down, facecolor="none", **options))
+
     axes.add_patch(Rectangle((-0.5, -0.5), 1, 1, facecolor="#F3F3F3", edgecolor=FAINT, linewidth=0.6))
-    axes.add_patch(_outline(2 * [window["init"]], box, edgecolor=FAINT, linestyle=":", linewidth=0.8))
+    add_outline(2 * [window["init"]], edgecolor=FAINT, linestyle=":", linewidth=0.8)
     for head, widths in enumerate(sigma):
-        axes.add_patch(_outline(widths, box, edgecolor=COLOURS[head % len(COLOURS)], linewidth=1.2))
+        add_outline(widths, edgecolor=COLOURS[head % len(COLOURS)], linewidth=1.2)
     axes.plot(0, 0, "+", color=INK, markersize=4)
     for side in axes.spines.values():
         side.set_visible(False)
 
 
-def _outline(sigma: list[float], box: bool, **options: Any) -> Patch:
-    down, right = (_CUT_RADIUS * s for s in sigma)
-    if box:
-        return Rectangle((-right, -down), 2 * right, 2 * down, facecolor="none", **options)
-    return Ellipse((0, 0), 2 * right, 2 * down, facecolor="none", **options)
-
-
-def _name_learned(variant: VariantResults) -> list[tuple[str, dict[str, Any]]]:
-    rows = []
-    for cost in variant.costs("learned"):
-        share = 100 * sum(cost["shares"]) / len(cost["shares"])
-        name = f"{variant.name.replace('window on weights, ', '')}\nlearned, {share:.0f} % of pairs"
-        rows.append((f"{name}, {cost['side']} × {cost['side']}", cost["costs"]))
-    return rows
-
-
-def _name_narrow(variant: VariantResults) -> list[tuple[str, dict[str, Any]]]:
-    rows = []
-    for cost in variant.costs("narrow"):
-        name = f"{cost['positions']}, narrow\n{100 * cost['share']:.0f} % of pairs"
-        rows.append((f"{name}, {cost['side']} × {cost['side']}", cost["costs"]))
-    return rows
-
-
 def _draw_costs(rows: list[tuple[str, dict[str, Any]]], path: Path) -> None:
-    with style():
-        figure, [axes] = panels(1, 2, width=9.6, height=0.8 + 0.62 * len(rows), sharey=True)
+    size = {"width": 9.6, "height": 0.8 + 0.62 * len(rows), "sharey": True}
+    with drawing(path, 1, 2, **size) as (figure, [axes]):
         for panel, quantity, factor, label in (
             (axes[0], "seconds", 1000, "milliseconds a step"), (axes[1], "bytes", 1e-6, "MB"),
         ):  # fmt: skip
-            _plot_bars(panel, rows, quantity, factor)
-            panel.set_xlabel(label)
+            panel.set(xscale="log", xlabel=label)
             panel.tick_params(axis="y", length=0)
+            values = []
+            for (row, (_, costs)), (number, name) in product(enumerate(rows), enumerate(_COST_COLOURS)):
+                if (ratio := cost_ratio(costs, name, quantity=quantity)) is None:
+                    continue
+                value, y = factor * costs[name]["training"][quantity], row + 0.26 * (number - 1)
+                values.append(value)
+                panel.barh(y, value, height=0.24, color=_COST_COLOURS[name])
+                if name != KERNEL:
+                    text = f"{ratio:.{0 if ratio >= 10 else 1}f} ×"
+                    panel.annotate(text, (value, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
+            if values:
+                panel.set_xlim(0.5 * min(values), 3 * max(values))
         axes[0].set_yticks(range(len(rows)), [name for name, _ in rows])
         axes[0].set_ylim(len(rows) - 0.4, -0.6)
         handles = [Rectangle((0, 0), 1, 1, color=colour) for colour in _COST_COLOURS.values()]
         figure.legend(handles, list(_COST_COLOURS), loc="outside upper center", ncols=3)
-    save(figure, path)
-
-
-def _plot_bars(axes: Axes, rows: list[tuple[str, dict[str, Any]]], quantity: str, factor: float) -> None:
-    axes.set_xscale("log")
-    values = []
-    for row, (_, costs) in enumerate(rows):
-        for number, name in enumerate(_COST_COLOURS):
-            if (ratio := cost_ratio(costs, name, quantity=quantity)) is None:
-                continue
-            value, y = factor * costs[name]["training"][quantity], row + 0.26 * (number - 1)
-            values.append(value)
-            axes.barh(y, value, height=0.24, color=_COST_COLOURS[name])
-            if name != KERNEL:
-                text = f"{ratio:.{0 if ratio >= 10 else 1}f} ×"
-                axes.annotate(text, (value, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
-    if values:
-        axes.set_xlim(0.5 * min(values), 3 * max(values))

@@ -143,6 +143,10 @@ class AccuracyTest:
         return 100 * (self.a.mean() - self.b.mean())
 
     @property
+    def signed_points(self) -> str:
+        return with_minus(f"{self.points:+.1f}")
+
+    @property
     def outcome(self) -> str:
         if self.p is None:
             return "no test"
@@ -151,7 +155,7 @@ class AccuracyTest:
     def __str__(self) -> str:
         p = "" if self.p is None else f", p = {self.p:.3f}"
         accuracies = f"{self.a.format_accuracy()} against {self.b.format_accuracy()}"
-        return f"{accuracies}, {format_signed(self.points)} points{p}"
+        return f"{accuracies}, {self.signed_points} points{p}"
 
 
 HYPOTHESES: tuple[tuple[VariantKey, VariantKey], ...] = (
@@ -187,18 +191,29 @@ def compare(a: VariantResults, b: VariantResults) -> AccuracyTest:
     return AccuracyTest(a, b, float(result.pvalue))
 
 
-def format_signed(number: float) -> str:
-    return with_minus(f"{number:+.1f}")
-
-
 def summarise(data: str, variants: dict[VariantKey, VariantResults]) -> list[str]:
     """Return the findings on one image set."""
     best = max(variants.values(), key=VariantResults.mean)
     images = best.cells[0]["images"]
     findings = [f"{data}: the most accurate is **{best.title}**, {best.format_accuracy()} of {images:,} images."]
-    findings += _summarise_tests(data, run_tests(variants)) + _summarise_order(data, variants)
+    findings += _summarise_tests(data, run_tests(variants))
+    ordered = [variants[key] for key in ((2, CUT), (2, SIREN), (1, SIREN)) if key in variants]
+    if len(ordered) == 3:
+        holds = all(a.mean() >= b.mean() for a, b in pairwise(ordered))
+        findings.append(
+            f"{data}: that 2-D with a window is no worse than 2-D without, and that no worse than 1-D, "
+            f"{'holds' if holds else 'does **not** hold'} in the mean: "
+            f"{', '.join(variant.format_accuracy() for variant in ordered)}."
+        )
     if cut := variants.get((2, CUT)):
-        findings += [_summarise_spans(data, cut), *_summarise_savings(data, cut)]
+        findings.append(_summarise_spans(data, cut))
+        findings += [
+            f"{data}: at {row['side']} × {row['side']} pixels the learned windows keep "
+            f"{', '.join(f'{100 * share:.0f}' for share in row['shares'])} % of pairs, layer by layer; relative to the "
+            f"kernel, a step with full attention in PyTorch takes {_format_ratios(row['costs'], FULL)}, with the "
+            f"window as a bias {_format_ratios(row['costs'], BIAS)}."
+            for row in cut.costs("learned")
+        ]
         findings += [_summarise_penalty(data, cut, variants[2, name]) for name in PENALTIES if (2, name) in variants]
         findings += _summarise_narrow(cut)
     return findings
@@ -221,19 +236,6 @@ def _summarise_tests(data: str, tests: list[AccuracyTest]) -> list[str]:
     return findings
 
 
-def _summarise_order(data: str, variants: dict[VariantKey, VariantResults]) -> list[str]:
-    keys = ((2, CUT), (2, SIREN), (1, SIREN))
-    if any(key not in variants for key in keys):
-        return []
-    window, plane, sequence = (variants[key] for key in keys)
-    holds = window.mean() >= plane.mean() >= sequence.mean()
-    return [
-        f"{data}: that 2-D with a window is no worse than 2-D without, and that no worse than 1-D, "
-        f"{'holds' if holds else 'does **not** hold'} in the mean: {window.format_accuracy()}, "
-        f"{plane.format_accuracy()}, {sequence.format_accuracy()}."
-    ]
-
-
 def _summarise_spans(data: str, variant: VariantResults) -> str:
     sigmas, shares = variant.sigmas or [], variant.shares
     layers = ", ".join(f"{s:.2f} ({100 * share:.0f} %)" for s, share in zip(sigmas, shares, strict=True))
@@ -253,16 +255,6 @@ def _format_ratios(costs: dict[str, Any], implementation: str) -> str:
     )
     with_memory = "" if memory is None else f", memory {memory:.1f}"
     return f"{time:.1f} times the time (inference {inference:.1f}{with_memory})"
-
-
-def _summarise_savings(data: str, variant: VariantResults) -> list[str]:
-    return [
-        f"{data}: at {row['side']} × {row['side']} pixels the learned windows keep "
-        f"{', '.join(f'{100 * share:.0f}' for share in row['shares'])} % of pairs, layer by layer; relative to the "
-        f"kernel, a step with full attention in PyTorch takes {_format_ratios(row['costs'], FULL)}, with the window as "
-        f"a bias {_format_ratios(row['costs'], BIAS)}."
-        for row in variant.costs("learned")
-    ]
 
 
 def _summarise_penalty(data: str, plain: VariantResults, penalised: VariantResults) -> str:

@@ -1,4 +1,7 @@
-"""TB"""
+"""Tables: fillin's table estimators against boosting, forests, an MLP, neighbours and a Gaussian process.
+
+A cell is a data set × a method × a split. Splits are the same for every method, and every method has its defaults.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -6,10 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fillin.plots import panels, save, style
-from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
-from fillin_studies.curves import line_style
-from fillin_studies.report import Metric, capitalise, format_row, format_table
+from fillin_studies.base import MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
+from fillin_studies.curves import drawing, line_style
+from fillin_studies.report import Metric, capitalise, format_row, format_sections, format_table
 from fillin_studies.tables.data import FEW_LABELS, find_tables
 from fillin_studies.tables.methods import FEW_LABEL_METHODS, LABELLED_ONLY, METHODS, OURS, select_methods
 
@@ -40,6 +42,11 @@ class MeanError(NamedTuple):
         sample = np.fromiter(values, float)
         error = float(sample.std(ddof=1) / len(sample) ** 0.5) if len(sample) > 1 else 0.0
         return cls(float(sample.mean()), error)
+
+
+def format_means(metric: Metric, names: Sequence[str], means: Mapping[str, MeanError]) -> list[str]:
+    values, errors = ({name: mean[part] for name, mean in means.items()} for part in (0, 1))
+    return format_row(metric, names, values, errors)
 
 
 class MethodResults:
@@ -93,29 +100,11 @@ class MethodResults:
         rows = []
         for data, methods in self.sets.items():
             means = {name: self.mean(data, name, metric) for name in names if name in methods}
-            values = {name: mean.value for name, mean in means.items()}
-            rows.append([data, *format_row(metric, names, values, {name: mean.error for name, mean in means.items()})])
+            rows.append([data, *format_means(metric, names, means)])
         return ["", *names], rows
 
 
 HONEST_COVERAGE = (0.92, 0.97)  # acceptable share of values inside 95 % intervals
-
-
-def make_report(tables: DataSets, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
-    measured = [cell.result for cell in cells]
-    groups = {name: results for name in METRICS if (results := MethodResults(name, measured)).sets}
-    boards = dict(groups)
-    if "regression" in groups and set(UCI_FIVE) < set(groups["regression"].sets):
-        boards = {"regression, five of UCI": groups["regression"].select(UCI_FIVE), **groups}
-    more = []
-    for group, results in groups.items():
-        for metric in METRICS[group]:
-            more += [f"## {group.capitalize()}: {metric.title}", "", *format_table(*results.tabulate(metric)), ""]
-    more += ["## Methods", "", *_describe_methods(measured)]
-    missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
-    findings = [*summarise(boards), *tables.left_out, *missing]
-    figures = _draw_ranks(boards, folder)
-    return StudyReport(findings, *_tabulate_ranks(boards), figures, more, _describe_procedure(measured))
 
 
 def _tabulate_ranks(boards: dict[str, MethodResults]) -> tuple[list[str], list[list[str]]]:
@@ -126,13 +115,7 @@ def _tabulate_ranks(boards: dict[str, MethodResults]) -> tuple[list[str], list[l
         for metric in RANKED[results.group]
     }
     names = [name for name in FEW_LABEL_METHODS if any(name in column for column in ranks.values())]
-    columns = [
-        format_row(
-            Metric("", title, 2, False), names, {name: mean.value for name, mean in column.items()},
-            {name: mean.error for name, mean in column.items()},
-        )
-        for title, column in ranks.items()
-    ]  # fmt: skip
+    columns = [format_means(Metric("", title, 2, False), names, column) for title, column in ranks.items()]
     rows = [[name, *(column[number] for column in columns)] for number, name in enumerate(names)]
     return ["average rank", *ranks], rows
 
@@ -196,7 +179,7 @@ def _describe_rank(results: MethodResults, metric: Metric) -> str:
     beside = f"; {best} has {others[best].value:.2f} ± {others[best].error:.2f}" if best else ""
     return (
         f"{OURS} has an average rank of {ours.value:.2f} ± {ours.error:.2f} of {len(ranks)} over "
-        f"{_count(len(results.sets), 'set')}, {position}{beside}. {describe_sets(results, metric)}"
+        f"{_count_sets(results)}, {position}{beside}. {describe_sets(results, metric)}"
     )
 
 
@@ -222,14 +205,15 @@ def _describe_coverage(results: MethodResults) -> str:
     low, high = HONEST_COVERAGE
     outside = [f"{data} {share:.1%}" for data, share in shares.items() if not low <= share <= high]
     sentence = f"The 95 % intervals of {OURS} contain 92–97 % of the values on {len(shares) - len(outside)} of "
-    return sentence + _count(len(shares), "set") + (f"; not on {', '.join(outside)}." if outside else ".")
+    return sentence + _count_sets(results) + (f"; not on {', '.join(outside)}." if outside else ".")
 
 
 def _describe_unlabelled(results: MethodResults) -> str:
-    parts = []
-    for data in results.sets:
-        with_rows, without = (results.mean(data, name, ACCURACY).value for name in (OURS, LABELLED_ONLY))
-        parts.append(f"{data} {with_rows:.3f} with unlabelled rows, {without:.3f} without them")
+    parts = [
+        f"{data} {results.mean(data, OURS, ACCURACY).value:.3f} with unlabelled rows, "
+        f"{results.mean(data, LABELLED_ONLY, ACCURACY).value:.3f} without them"
+        for data in results.sets
+    ]
     return f"accuracy gained from unlabelled rows: {'; '.join(parts)}."
 
 
@@ -243,16 +227,16 @@ def _describe_time(name: str, results: MethodResults) -> str:
     return f"{name}, time: {OURS} takes up to {longest(OURS):.1f} seconds a split{beside}."
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def _count_sets(results: MethodResults) -> str:
+    return f"{len(results.sets)} set{'' if len(results.sets) == 1 else 's'}"
 
 
 def _draw_ranks(boards: dict[str, MethodResults], folder: Path) -> dict[str, str]:
     """Draw average ranks: a panel for each group of sets, a row for each method, a mark for each metric."""
     if not boards:
         return {}
-    with style():
-        figure, [row] = panels(1, len(boards), width=1.2 + 3.2 * len(boards), height=3.2)
+    size = {"width": 1.2 + 3.2 * len(boards), "height": 3.2}
+    with drawing(folder / "ranks.png", 1, len(boards), **size) as (_, [row]):
         for panel, (name, results) in zip(row, boards.items(), strict=True):
             methods = [method for method in FEW_LABEL_METHODS if method in results.methods]
             metrics = RANKED[results.group]
@@ -267,11 +251,8 @@ def _draw_ranks(boards: dict[str, MethodResults], folder: Path) -> dict[str, str
             for label, method in zip(panel.get_yticklabels(), methods, strict=True):
                 label.set_fontweight("bold" if method.startswith(OURS) else "normal")
             panel.invert_yaxis()
-            panel.set_xlim(0.5, len(methods) + 0.5)
-            panel.set_title(f"{name} ({len(results.sets)})")
-            panel.set_xlabel("average rank")
+            panel.set(xlim=(0.5, len(methods) + 0.5), title=f"{name} ({len(results.sets)})", xlabel="average rank")
             panel.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(metrics))
-        save(figure, folder / "ranks.png")
     return {"ranks.png": "Average ranks over sets (their number), with standard errors; 1 is best."}
 
 
@@ -306,11 +287,23 @@ class TableStudy(MethodStudy):
     def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
         table, method, split = self.tables.sets[settings["data"]], settings["method"], settings["split"]
         scores = select_methods(table.few_labels)[method].evaluate(table.split(split), split)
-        progress(1.0)
         return {"data": table.title, "group": table.group, "method": method, "split": split, **scores}
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
-        return make_report(self.tables, cells, folder)
+        measured = [cell.result for cell in cells]
+        groups = {name: results for name in METRICS if (results := MethodResults(name, measured)).sets}
+        boards = dict(groups)
+        if "regression" in groups and set(UCI_FIVE) < set(groups["regression"].sets):
+            boards = {"regression, five of UCI": groups["regression"].select(UCI_FIVE), **groups}
+        sections = {
+            f"{group.capitalize()}: {metric.title}": format_table(*results.tabulate(metric))
+            for group, results in groups.items()
+            for metric in METRICS[group]
+        }
+        more = format_sections({**sections, "Methods": _describe_methods(measured)})
+        missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
+        findings, figures = [*summarise(boards), *self.tables.left_out, *missing], _draw_ranks(boards, folder)
+        return StudyReport(findings, *_tabulate_ranks(boards), figures, more, _describe_procedure(measured))
 
 
 STUDY = TableStudy

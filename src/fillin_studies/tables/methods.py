@@ -1,4 +1,8 @@
-"""x"""
+"""The methods that are compared: fillin's estimators, and common ones at default settings on one thread.
+
+A new method is one more entry of METHODS. All methods except fillin's read the same table: a column for each class, and
+missing values as they are where a method handles them, else as the mean or the most frequent value.
+"""
 
 import time
 import warnings
@@ -16,7 +20,6 @@ import fillin
 from fillin.metrics import calibration_error, crps
 from fillin.predictive import Categorical, GaussianMixture
 from fillin.runtime import require
-from fillin_studies.tables import score
 from fillin_studies.tables.data import TableSplit
 
 MIN_PROBABILITY = 1e-6  # of a class, so that one confident mistake does not decide the mean
@@ -125,10 +128,10 @@ class TableMethod:
         with require("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an optimiser at its last step, or a hyperparameter at its bound
             if split.n_classes:
-                classes, seconds = score.predict_classes(self.classifier(seed), split)
-                return {**score.score_classes(classes, split.y_test), "seconds": seconds}
+                classes, seconds = predict_classes(self.classifier(seed), split)
+                return {**score_classes(classes, split.y_test), "seconds": seconds}
             numbers, seconds = self.predict(self.regressor(seed), split)
-            return {**score.score_numbers(numbers, split.y_test), "seconds": seconds}
+            return {**score_numbers(numbers, split.y_test), "seconds": seconds}
 
 
 def prepare_table(model: Any, handles_missing: bool = False, scaled: bool = False) -> Any:

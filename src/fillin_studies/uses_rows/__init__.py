@@ -1,4 +1,8 @@
-"""UR"""
+"""Use of other rows: scores of table estimators when the rows they attend to are corrupted, changed or deleted.
+
+A cell is a lookup task × a model × a seed, or a data set × a model × a split: a model is fitted once, and predicts with
+other rows as context. Accuracy is compared in the study `tables`, not here.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
-from fillin_studies.report import format_table, with_minus
+from fillin_studies.report import format_sections, format_table, with_minus
 from fillin_studies.tables import LIKELIHOOD, MeanError
 from fillin_studies.tables.data import find_tables
 from fillin_studies.tables.methods import METHODS, OURS
@@ -38,19 +42,6 @@ _CORRUPTION_COLUMNS = [
     "corrupted rows", "rows × columns", "score", "true rows", "corrupted", "change", "targets alone",
     "log-likelihood", "its change", "Kossen et al. 2021",
 ]  # fmt: skip
-
-
-def make_report(tables: DataSets, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
-    measured = [cell.result for cell in cells]
-    more = []
-    if npt := tabulate_corruption(measured, "npt"):
-        more += ["## Corruption: npt", "", *format_table(_CORRUPTION_COLUMNS, npt), ""]
-    if tasks := lookup_results(measured):
-        more += ["## Lookup", "", *format_table(*_tabulate_lookup(tasks)), ""]
-    more += ["## Experiments", "", *_describe_experiments(measured)]
-    findings, rows = [*summarise(measured), *tables.left_out], tabulate_corruption(measured, OURS)
-    figures = draw_figures(measured, folder)
-    return StudyReport(findings, _CORRUPTION_COLUMNS, rows, figures, more, _describe_procedure(measured))
 
 
 def tabulate_corruption(measured: Sequence[dict[str, Any]], model: str) -> list[list[str]]:
@@ -91,8 +82,7 @@ def summarise(measured: Sequence[dict[str, Any]]) -> list[str]:
     """Say on which data sets other rows matter and on which not."""
     findings = _summarise_lookup(lookup_results(measured))
     for name in MODELS:
-        if effects := corruption_effects(measured, name):
-            findings += _summarise_corruption(name, effects)
+        findings += _summarise_corruption(name, corruption_effects(measured, name))
     first = [cell for cell in measured if "attention" in cell]
     if first:
         findings += [_summarise_deletion(first), _summarise_kept(first), _summarise_attention(first)]
@@ -143,23 +133,17 @@ def smallest_share(cell: dict[str, Any], order: str) -> float:
     """Return the smallest share of the rows with which the score holds, as with all larger shares: within a tenth of
     the RMSE, or two hundredths of the accuracy."""
     first, *others = cell["deleted"][order]
-    smallest = SHARES_LEFT[0]
-    for share, score in zip(SHARES_LEFT[1:], others, strict=True):
-        if cell["group"] == "regression":
-            holds = score <= _MAX_RMSE_RATIO * first
-        else:
-            holds = score - first >= -_MAX_ACCURACY_LOSS
-        if not holds:
-            break
-        smallest = share
-    return smallest
+    regression = cell["group"] == "regression"
+    held = [s <= _MAX_RMSE_RATIO * first if regression else s - first >= -_MAX_ACCURACY_LOSS for s in others]
+    return SHARES_LEFT[[*held, False].index(False)]
 
 
 def _summarise_deletion(first: list[dict[str, Any]]) -> str:
-    orders = []
-    for order in ORDERS:
-        shares = ", ".join(f"{cell['data']} {100 * smallest_share(cell, order):g} %" for cell in first)
-        orders.append(f"{order}: {shares}")
+    shares = {
+        order: ", ".join(f"{cell['data']} {100 * smallest_share(cell, order):g} %" for cell in first)
+        for order in ORDERS
+    }
+    orders = [f"{order}: {text}" for order, text in shares.items()]
     return (
         "Deletion of context rows of the networks: the smallest share of the rows with which the score holds (within a "
         f"tenth of the RMSE, two hundredths of the accuracy), deleted {'; '.join(orders)}."
@@ -244,7 +228,14 @@ class RowUseStudy(MethodStudy):
         self.tables = DataSets(sets, tables.left_out)
 
     def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
-        """The lookup tasks, then every split of every data set."""
+        """The lookup tasks, then every split of every data set, without what is slow: npt and the widest table at the
+        quick budget; further splits and wide tables of npt."""
+
+        def fits_budget(model: str, title: str, split: int) -> bool:
+            if model == SLOW_MODEL:
+                return not quick and split == 0 and title not in WIDE_SETS
+            return not (quick and title == WIDEST_SET)
+
         cells: dict[str, RecipeSettings] = {}
         for task in TASKS:
             for model in (*(name for name in MODELS if not quick or name != SLOW_MODEL), *CONTROLS):
@@ -252,7 +243,7 @@ class RowUseStudy(MethodStudy):
         for split in range(self.repeats[0 if quick else 1]):
             for model in (OURS, SLOW_MODEL):
                 for title, table in self.tables.sets.items():
-                    if split < table.n_splits and _fits_budget(model, title, split, quick):
+                    if split < table.n_splits and fits_budget(model, title, split):
                         settings = {"part": "sets", "data": title, "model": model, "split": split}
                         cells[f"{title}, {model}, split {split}"] = settings
         return cells
@@ -264,22 +255,21 @@ class RowUseStudy(MethodStudy):
     def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
         size = {key: settings[key] for key in ("members", "steps")}
         if settings["part"] == "lookup":
-            result = measure_lookup(settings["task"], settings["model"], settings["seed"], size)
-        else:
-            table = self.tables.sets[settings["data"]]
-            result = measure_dataset(table, settings["model"], settings["split"], size, progress)
-        progress(1.0)
-        return result
+            return measure_lookup(settings["task"], settings["model"], settings["seed"], size)
+        table = self.tables.sets[settings["data"]]
+        return measure_dataset(table, settings["model"], settings["split"], size, progress)
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
-        return make_report(self.tables, cells, folder)
-
-
-def _fits_budget(model: str, title: str, split: int, quick: bool) -> bool:
-    """Leave out what is slow: npt and the widest table at the quick budget; further splits and wide tables of npt."""
-    if model == SLOW_MODEL:
-        return not quick and split == 0 and title not in WIDE_SETS
-    return not (quick and title == WIDEST_SET)
+        measured = [cell.result for cell in cells]
+        sections: dict[str, list[str]] = {}
+        if npt := tabulate_corruption(measured, "npt"):
+            sections["Corruption: npt"] = format_table(_CORRUPTION_COLUMNS, npt)
+        if tasks := lookup_results(measured):
+            sections["Lookup"] = format_table(*_tabulate_lookup(tasks))
+        sections["Experiments"] = _describe_experiments(measured)
+        findings, rows = [*summarise(measured), *self.tables.left_out], tabulate_corruption(measured, OURS)
+        figures, more = draw_figures(measured, folder), format_sections(sections)
+        return StudyReport(findings, _CORRUPTION_COLUMNS, rows, figures, more, _describe_procedure(measured))
 
 
 STUDY = RowUseStudy

@@ -86,9 +86,8 @@ def delete_in_order(context: DeletableContext, attention: Float[ndarray, "m n"],
     """Return the score with ever fewer rows left, deleted in three orders, for each test row its own."""
     n = attention.shape[1]
     noise = np.random.default_rng(seed).random(attention.shape)
-    priorities = dict(zip(ORDERS, (attention, noise, -attention), strict=True))  # the highest are left
     scores: dict[str, list[float]] = {}
-    for name, priority in priorities.items():
+    for name, priority in zip(ORDERS, (attention, noise, -attention), strict=True):  # the highest are left
         rank = priority.argsort(1)[:, ::-1].argsort(1)
         scores[name] = [context.score(rank < max(1, round(share * n))) for share in SHARES_LEFT]
     return scores
@@ -229,27 +228,20 @@ def measure_dataset(
     with require("threadpoolctl").threadpool_limits(1):
         model = fit_model(name, split, number, **size)
         progress(0.5)
-        result = {
+        result: dict[str, Any] = {
             "right": score_with_context(model, split),
             "corrupted": score_corrupted(model, split, number),
             "targets": score_corrupted(model, split, number, features=False),
         }
         progress(0.6)
         if number == 0 and isinstance(model.learner_, RowLearner):
-            result |= measure_attention(model, split)
+            distances, attention = row_distances(split), attention_weights(model, split)
+            few = replace(split, X_test=split.X_test.iloc[:DELETION_ROWS], y_test=split.y_test[:DELETION_ROWS])
+            result["attention"] = compare_attention(attention, distances, 0)
+            result["deleted"] = delete_in_order(DeletableContext(model, split), attention, 0)
+            result["kept"] = delete_one_by_one(DeletableContext(model, few), distances[:DELETION_ROWS], 0)
     about = {"part": "sets", "data": data.title, "group": data.group, "model": name, "split": number}
     return {**about, "rows": len(split.X), "columns": split.X.shape[1], **result}
-
-
-def measure_attention(model: Any, split: TableSplit) -> dict[str, Any]:
-    """Compare attention with distance, and delete context rows."""
-    distances, attention = row_distances(split), attention_weights(model, split)
-    few = replace(split, X_test=split.X_test.iloc[:DELETION_ROWS], y_test=split.y_test[:DELETION_ROWS])
-    return {
-        "attention": compare_attention(attention, distances, 0),
-        "deleted": delete_in_order(DeletableContext(model, split), attention, 0),
-        "kept": delete_one_by_one(DeletableContext(model, few), distances[:DELETION_ROWS], 0),
-    }
 
 
 def row_distances(split: TableSplit) -> Float[ndarray, "m n"]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from fillin.plots import BLUE, FAINT, GREEN, INK, ORANGE, panels, save, style
+from fillin.plots import BLUE, FAINT, GREEN, INK, ORANGE
+from fillin_studies.curves import drawing
 from fillin_studies.report import Metric, with_minus
 from fillin_studies.tables import ACCURACY, LIKELIHOOD, RMSE, MeanError
 from fillin_studies.tables.methods import OURS
@@ -120,53 +121,45 @@ def draw_figures(measured: Sequence[dict[str, Any]], folder: Path) -> dict[str, 
 
 
 def _draw_lookup(tasks: LookupResults, path: Path) -> None:
-    with style():
-        names = [name for name in ABOUT if any(name in models for models in tasks.values())]
-        figure, [row] = panels(1, len(tasks), width=max(9.0, 1.8 + 2.3 * len(tasks)), height=3.2, sharey=True)
+    names = [name for name in ABOUT if any(name in models for models in tasks.values())]
+    width = max(9.0, 1.8 + 2.3 * len(tasks))
+    with drawing(path, 1, len(tasks), width=width, height=3.2, sharey=True) as (figure, [row]):
         for panel, (task, models) in zip(row, tasks.items(), strict=True):
-            numbers = next(iter(models.values()))["chance"] == 0
-            panel.axvline(
-                next(iter(models.values()))["chance"], color=INK, linewidth=0.7, linestyle=(0, (4, 3)), zorder=0
-            )
+            chance = next(iter(models.values()))["chance"]
+            numbers = chance == 0
+            panel.axvline(chance, color=INK, linewidth=0.7, linestyle=(0, (4, 3)), zorder=0)
             for key, (label, colour, mark) in reversed(_LOOKUP_MARKS.items()):
                 low = -1 if numbers else 0
                 scores = [(models[n][key], y) for y, n in enumerate(names) if n in models and key in models[n]]
                 points = [(min(max(x, low), 1), y) for x, y in scores if math.isfinite(x)]
-                hollow = key in ("corrupted", "unseen")
                 panel.plot(
                     [x for x, _ in points], [y for _, y in points], mark, color=colour, markersize=5, label=label,
-                    markerfacecolor="white" if hollow else colour,
+                    markerfacecolor="white" if key in ("corrupted", "unseen") else colour,
                     clip_on=not points,  # the layout needs bounds, which an empty line has only if it is clipped
                 )  # fmt: skip
-            panel.set_title(task)
-            panel.set_xlabel("R²" if numbers else "accuracy")
-            panel.set_xlim(*((-1.05, 1.05) if numbers else (0, 1.02)))
+            panel.set(title=task, xlabel="R²" if numbers else "accuracy", xlim=(-1.05, 1.05) if numbers else (0, 1.02))
             panel.set_xticks((-1, -0.5, 0, 0.5, 1) if numbers else (0, 0.5, 1))
             panel.set_yticks(range(len(names)), names)
             panel.grid(axis="y", color="#EEEEEE", linewidth=0.6)
         row[0].set_ylim(len(names) - 0.5, -0.5)
         handles, labels = row[0].get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=3)
-    save(figure, path)
 
 
 def _draw_corruption(measured: Sequence[dict[str, Any]], path: Path) -> None:
     """Draw RMSE relative to that with the true rows, and accuracy."""
     marks = {OURS: ("o", BLUE, ORANGE), "npt": ("s", GREEN, ORANGE)}
     ours = corruption_effects(measured, OURS)
-    with style():
-        metrics = [metric for metric in (RMSE, ACCURACY) if any(effect.metric is metric for effect in ours)]
-        figure, [row] = panels(
-            1, len(metrics), width=max(9.0, 1.0 + 4.0 * len(metrics)), height=max(2.0, 0.9 + 0.28 * len(ours))
-        )
+    metrics = [metric for metric in (RMSE, ACCURACY) if any(effect.metric is metric for effect in ours)]
+    size = {"width": max(9.0, 1.0 + 4.0 * len(metrics)), "height": max(2.0, 0.9 + 0.28 * len(ours))}
+    with drawing(path, 1, len(metrics), **size) as (figure, [row]):
         for panel, metric in zip(row, metrics, strict=True):
             names = [effect.data for effect in ours if effect.metric is metric]
             for model, (mark, *colours) in marks.items():
-                shift = 0.0 if model == OURS else 0.25
                 for effect in corruption_effects(measured, model):
                     if effect.metric is not metric:
                         continue
-                    y = names.index(effect.data) + shift
+                    y = names.index(effect.data) + (0.0 if model == OURS else 0.25)
                     ends = [effect.mean(metric, context) for context in ("right", "corrupted")]
                     if metric is RMSE:
                         change = effect.change(RMSE)
@@ -182,7 +175,6 @@ def _draw_corruption(measured: Sequence[dict[str, Any]], path: Path) -> None:
             panel.grid(axis="y", color="#EEEEEE", linewidth=0.6)
         handles = {text: mark for panel in row for mark, text in zip(*panel.get_legend_handles_labels(), strict=True)}
         figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
-    save(figure, path)
 
 
 def _draw_grid(
@@ -192,8 +184,7 @@ def _draw_grid(
     """Draw a small panel for each data set."""
     across = min(_MAX_COLUMNS, len(first))
     rows = -(-len(first) // across)
-    with style():
-        figure, axes = panels(rows, across, width=0.6 + 2.4 * across, height=height)
+    with drawing(path, rows, across, width=0.6 + 2.4 * across, height=height) as (figure, axes):
         for number, panel in enumerate(axes.flat):
             if number >= len(first):
                 panel.set_visible(False)
@@ -205,13 +196,12 @@ def _draw_grid(
                 panel.set_ylabel("")
         if legend:
             figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    save(figure, path)
 
 
 def _plot_deletion(panel: Axes, cell: dict[str, Any]) -> None:
     for order, colour in zip(ORDERS, (BLUE, FAINT, ORANGE), strict=True):
-        line = {"linewidth": 1.3, "markersize": 5, "clip_on": False}
-        panel.plot(SHARES_LEFT, cell["deleted"][order], ".-", color=colour, label=order, **line)
+        style = {"color": colour, "linewidth": 1.3, "markersize": 5, "clip_on": False}
+        panel.plot(SHARES_LEFT, cell["deleted"][order], ".-", label=order, **style)
     numbers = cell["group"] == "regression"
     if numbers:
         panel.set_yscale("log")
@@ -219,35 +209,28 @@ def _plot_deletion(panel: Axes, cell: dict[str, Any]) -> None:
         panel.yaxis.set_minor_formatter("")
     corrupted = cell["corrupted"]["rmse" if numbers else "accuracy"]
     panel.axhline(corrupted, color=INK, linewidth=0.8, linestyle=":")
-    panel.set_xscale("log")
-    panel.set_xlim(1, SHARES_LEFT[-1])
-    ticks = (1.0, 0.1, 0.01)
-    panel.set_xticks(ticks, [f"{tick:.0%}" for tick in ticks])
+    panel.set(xscale="log", xlim=(1, SHARES_LEFT[-1]))
+    panel.set_xticks((1.0, 0.1, 0.01), ["100%", "10%", "1%"])
     panel.minorticks_off()
-    panel.set_title(cell["data"])
-    panel.set_xlabel("rows left")
-    panel.set_ylabel("RMSE" if numbers else "accuracy")
+    panel.set(title=cell["data"], xlabel="rows left", ylabel="RMSE" if numbers else "accuracy")
 
 
 def _draw_kept(first: Sequence[dict[str, Any]], path: Path) -> None:
-    with style():
-        figure, [[panel]] = panels(1, 1, width=6.5, height=0.9 + 0.32 * len(first))
+    with drawing(path, width=6.5, height=0.9 + 0.32 * len(first)) as (figure, [[panel]]):
         for y, cell in enumerate(first):
-            for key, shift, colour in (("kept_far", -0.15, BLUE), ("deleted_far", 0.15, FAINT)):
-                if levels := cell["kept"][key]:
+            for name, shift, colour in (("kept", -0.15, BLUE), ("deleted", 0.15, FAINT)):
+                if levels := cell["kept"][f"{name}_far"]:
                     low, start, middle, end, high = levels
-                    label = {"kept_far": "kept", "deleted_far": "deleted"}[key] if y == 0 else None
+                    label = name if y == 0 else None
                     panel.plot([low, high], [y + shift] * 2, "-", color=colour, linewidth=0.8)
                     line = {"linewidth": 4, "solid_capstyle": "butt"}
                     panel.plot([start, end], [y + shift] * 2, "-", color=colour, label=label, **line)
                     panel.plot(middle, y + shift, "o", color="white", markeredgecolor=colour, markersize=4.5)
         names = [f"{cell['data']} ({cell['kept']['kept']:.0f} of {cell['kept']['rows']} kept)" for cell in first]
         panel.set_yticks(range(len(first)), names)
-        panel.set_ylim(len(first) - 0.5, -0.5)
+        panel.set(ylim=(len(first) - 0.5, -0.5), xlabel="distance in features, relative to the mean of each test row")
         panel.set_xlim(left=0)
-        panel.set_xlabel("distance in features, relative to the mean of each test row")
         figure.legend(loc="outside lower center", ncols=2)
-    save(figure, path)
 
 
 def _plot_attention(panel: Axes, cell: dict[str, Any]) -> None:
@@ -260,6 +243,5 @@ def _plot_attention(panel: Axes, cell: dict[str, Any]) -> None:
     panel.set_yscale("log")
     panel.minorticks_off()
     panel.set_xlim(left=0)
-    panel.set_title(with_minus(f"{cell['data']}, ρ = {attention['rank_correlation']:+.2f}"))
-    panel.set_xlabel("distance")
-    panel.set_ylabel("attention")
+    title = with_minus(f"{cell['data']}, ρ = {attention['rank_correlation']:+.2f}")
+    panel.set(title=title, xlabel="distance", ylabel="attention")
