@@ -1,12 +1,12 @@
-"""The command line, `fillin COMMAND`: one module per command, which imports torch only when it runs (fast --help)."""
+"""The command line, `fillin COMMAND`: one module per command, imported when it is chosen; torch when it runs."""
 
 import argparse
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 import fillin
-from fillin.cli import bench, complete, evaluate, export, fill, models, play, study, train
 from fillin.errors import FillinError
 
 _EXAMPLES = """\
@@ -24,22 +24,51 @@ examples:
 
 fillin COMMAND --help shows the options of a command.
 """
-_COMMANDS = (fill, complete, play, models, train, evaluate, study, bench, export)
+_COMMANDS = {
+    "fill": "fill the missing values of a file, with prediction intervals",
+    "complete": "complete an image from part of its pixels, at any resolution",
+    "play": "open an interactive web page",
+    "models": "list the models, or the options of one",
+    "train": "train a model by a recipe, or resume a run",
+    "evaluate": "score a run or a saved model against the best that is possible",
+    "study": "compare models as the papers do",
+    "bench": "measure time and memory on this machine",
+    "export": "write a model as an ONNX file",
+}
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+def make_parser(chosen: str | None) -> argparse.ArgumentParser:
+    """Return the parser with every command, and the arguments of the chosen one."""
+    parser = argparse.ArgumentParser(
         prog="fillin",
         description="Predict missing values in series, images, fields and tables, with calibrated uncertainty.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"fillin {fillin.__version__}")
-    top.set_defaults(run=None, help=top.print_help)
-    commands = top.add_subparsers(metavar="COMMAND", title="commands")
-    for command in _COMMANDS:
-        command.add(commands)
-    return top
+    parser.add_argument("--version", action="version", version=f"fillin {fillin.__version__}")
+    parser.set_defaults(run=None, help=parser.print_help)
+    commands = parser.add_subparsers(metavar="COMMAND", title="commands")
+    for name, line in _COMMANDS.items():
+        command = add_command(commands, name, line)
+        if name == chosen:
+            module = import_module(f"fillin.cli.{name}")
+            command.epilog = "examples:\n" + module.EXAMPLES
+            command.set_defaults(run=getattr(module, "run", None))
+            module.add_arguments(command)
+    return parser
+
+
+def add_command(commands, name: str, line: str, examples: str = "") -> argparse.ArgumentParser:
+    """Add a command with a one-line description, and examples below its options."""
+    command = commands.add_parser(
+        name,
+        help=line,
+        description=line[0].upper() + line[1:] + ".",
+        epilog="examples:\n" + examples,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(help=command.print_help)
+    return command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -63,10 +92,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        top = parser()
-        arguments, rest = top.parse_known_args(argv)
+        parser = make_parser(next((word for word in argv if not word.startswith("-")), None))
+        arguments, rest = parser.parse_known_args(argv)
         if rest and not hasattr(arguments, "settings"):
-            top.error(f"unrecognized arguments: {' '.join(rest)}")
+            parser.error(f"unrecognized arguments: {' '.join(rest)}")
     except SystemExit as stop:  # argparse has printed help, the version or an error
         return stop.code if isinstance(stop.code, int) else 0
     arguments.settings = rest  # settings of a recipe: other commands have stopped above if there are any

@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fillin.cli.options import check_writable, console, describe, describe_results, positive, write_json
+from fillin.cli import add_command
+from fillin.cli.options import check_writable, console, describe_results, positive, write_json
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin bench models                     time and memory of every model
   fillin bench models cnp tnp-d te-tnp    only these models
   fillin bench models --peers             against released code of the same size
@@ -45,25 +46,24 @@ _SCORES = """\
 """
 
 
-def add(commands) -> None:
-    bench = describe(commands, "bench", "measure time and memory on this machine", _EXAMPLES)
+def add_arguments(bench: argparse.ArgumentParser) -> None:
     kinds = bench.add_subparsers(metavar="BENCHMARK", title="benchmarks")
 
-    models = describe(kinds, "models", "time and memory of a training step of every model", _MODELS)
+    models = add_command(kinds, "models", "time and memory of a training step of every model", _MODELS)
     models.add_argument("names", nargs="*", metavar="NAME", help="only these models (tnp-d is always measured)")
     models.add_argument("--peers", action="store_true", help="compare with released code, at the size of each")
     models.set_defaults(run=_models)
 
-    scores = describe(kinds, "scores", "time, memory and accuracy of every score of te-tnp", _SCORES)
+    scores = add_command(kinds, "scores", "time, memory and accuracy of every score of te-tnp", _SCORES)
     scores.add_argument("--all", action="store_true", help="include the joint score, which is slow")
     scores.set_defaults(run=_scores)
 
-    train = describe(kinds, "train", "overhead of the training loop over forward + backward + optimiser", _TRAIN)
+    train = add_command(kinds, "train", "overhead of the training loop over forward + backward + optimiser", _TRAIN)
     train.add_argument("names", nargs="*", metavar="NAME", help="models (default: te-tnp, tnp-d and cnp)")
     train.add_argument("--steps", type=positive, default=500, metavar="N", help="steps a round (default: 500)")
     train.set_defaults(run=_train)
 
-    span = describe(kinds, "span", "time and memory that a learned window saves", _SPAN)
+    span = add_command(kinds, "span", "time and memory that a learned window saves", _SPAN)
     span.add_argument("parts", nargs="*", metavar="PART", help="only these: table, growth, models, function, …")
     span.add_argument("--quick", action="store_true", help="few points and one round: a first impression")
     span.add_argument("--out", metavar="DIR", help="draw time and memory against the number of points: DIR/span.png")

@@ -3,9 +3,9 @@
 import argparse
 
 from fillin.cli.fill import execute
-from fillin.cli.options import describe, positive
+from fillin.cli.options import positive
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin complete photo.png                        fully transparent pixels are missing; writes photo.completed.png
   fillin complete photo.png --mask m.png           white pixels of the mask are observed, the others are completed
   fillin complete photo.png --keep 0.1             from a tenth of its pixels
@@ -21,8 +21,7 @@ one sheet. See docs/images.md.
 """
 
 
-def add(commands) -> None:
-    command = describe(commands, "complete", "complete an image from part of its pixels, at any resolution", _EXAMPLES)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("picture", metavar="PICTURE", help="PNG or JPEG, grey or in colour")
     observed = command.add_argument_group("observed pixels (default: those that are not fully transparent)")
     observed.add_argument("--keep", type=float, metavar="SHARE", help="a random share of the pixels")
@@ -43,7 +42,6 @@ def add(commands) -> None:
     command.add_argument("-o", "--out", metavar="FILE", help="output file (default: NAME.completed.png)")
     command.add_argument("--force", action="store_true", help="replace existing files; never the input")
     command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: that of torch)")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -4,13 +4,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fillin.cli.options import check_writable, console, describe, describe_results, positive, write_json
+from fillin.cli.options import check_writable, console, describe_results, positive, write_json
 from fillin.errors import InputError
 
 if TYPE_CHECKING:
     from fillin.evaluate.evaluation import Evaluation, ResultTable
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on other functions
   fillin evaluate te-tnp-rbf                           pretrained weights, by name
   fillin evaluate runs/te-tnp --batches 40             faster, with larger standard errors
@@ -28,10 +28,7 @@ the recipe, or of --source. Figures go to RUN/evaluation; one shows the learned 
 """
 
 
-def add(commands) -> None:
-    command = describe(
-        commands, "evaluate", "score a run or a saved model against the best that is possible", _EXAMPLES
-    )
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("folder", metavar="RUN|NAME", help="run folder, folder of fillin.save, or pretrained weights")
     command.add_argument("--function", metavar="F", help="function that a saved model was trained on (default: rbf)")
     command.add_argument(
@@ -53,7 +50,6 @@ def add(commands) -> None:
     command.add_argument("--threads", type=positive, metavar="N", help="threads (default: chosen by torch)")
     command.add_argument("--json", metavar="FILE", help="write all scores to FILE too; - prints them instead of tables")
     command.add_argument("--out", metavar="DIR", help="folder for figures (default: RUN/evaluation)")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from fillin.cli.options import console, describe, positive
+from fillin.cli.options import console, positive
 from fillin.runtime import progress
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin fill river.csv                          detects the time and the missing values; writes river.filled.csv
   fillin fill river.csv --report                 and an HTML report with hold-out scores
   fillin fill stations.csv --by station          a series for each station
@@ -43,8 +43,7 @@ slice is taken for land and stays missing. Of an array of NumPy the four are arr
 """
 
 
-def add(commands) -> None:
-    command = describe(commands, "fill", "fill the missing values of a file, with prediction intervals", _EXAMPLES)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help=".csv, .tsv, .txt, .parquet, .nc, .zarr, .npy or .npz")
     what = command.add_argument_group("roles of columns (detected where not given)")
     what.add_argument("--x", metavar="COLUMN", help="location of each row: times or numbers")
@@ -111,7 +110,6 @@ def add(commands) -> None:
     seeds = "seed of the hold-out and of the networks of tables (default: 0)"
     command.add_argument("--seed", type=int, default=0, help=seeds)
     command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: that of torch)")
-    command.set_defaults(run=run)
 
 
 # Options of the command line that are options of `make_plan`; each kind of data accepts some of them.

@@ -5,9 +5,9 @@ import json
 import sys
 from typing import Any
 
-from fillin.cli.options import console, describe
+from fillin.cli.options import console
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin models                 every model: what it is, what comes out, whether it is translation equivariant
   fillin models te-tnp          its options with their defaults, and how many parameters each size has
   fillin models te-tnp --json   the same, to be read by a program
@@ -16,12 +16,10 @@ _EXAMPLES = """\
 """
 
 
-def add(commands) -> None:
-    command = describe(commands, "models", "list the models, or the options of one", _EXAMPLES)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="a model, to see its options and sizes")
     command.add_argument("--pretrained", action="store_true", help="list weights that ship, or show the card of NAME")
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

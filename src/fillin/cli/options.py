@@ -1,4 +1,4 @@
-"""Options and output that commands share."""
+"""Types of options, and output that commands share."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ _PIPED = 160  # columns where there is no terminal to ask: wide enough for every
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """Parse a whole number of at least 1."""
     try:
         number = int(text)
     except ValueError:
@@ -28,22 +28,8 @@ def positive(text: str) -> int:
     return number
 
 
-def describe(commands, name: str, line: str, examples: str, **options) -> argparse.ArgumentParser:
-    """A command of the given name: one line that says what it does, and examples below its options."""
-    command = commands.add_parser(
-        name,
-        help=line,
-        description=line[0].upper() + line[1:] + ".",
-        epilog="examples:\n" + examples,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        **options,
-    )
-    command.set_defaults(help=command.print_help)
-    return command
-
-
 def console(stderr: bool = False) -> "Console":
-    """Where tables go. A broken pipe is left to `main`."""
+    """Return the console that tables are printed to. A broken pipe is left to `main`."""
     from rich.console import Console
 
     class Plain(Console):

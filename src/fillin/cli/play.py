@@ -2,9 +2,9 @@
 
 import argparse
 
-from fillin.cli.options import describe, positive
+from fillin.cli.options import positive
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin play                        on a free port; opens the browser
   fillin play --port 8000 --no-browser
 
@@ -13,13 +13,11 @@ is served to this machine only and contacts no other. /openapi.json describes it
 """
 
 
-def add(commands) -> None:
-    command = describe(commands, "play", "open an interactive web page", _EXAMPLES)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--port", type=positive, metavar="N", help="port (default: a free one)")
     command.add_argument(
         "--no-browser", dest="browser", action="store_false", help="print the address, but do not open it"
     )
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -6,9 +6,9 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from fillin.cli.options import console, describe, positive
+from fillin.cli.options import console, positive
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin study                                list the studies
   fillin study te-scores                      a quarter of an hour on two cores; then out/te-scores/report.md
   fillin study te-scores --budget full        the paper's scale: days
@@ -24,8 +24,7 @@ A study is a folder of runs. Interrupt it at any time, and start it again to con
 """
 
 
-def add(commands) -> None:
-    command = describe(commands, "study", "compare models as the papers do", _EXAMPLES)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("name", nargs="?", metavar="NAME", help="a study (default: list all)")
     command.add_argument("--budget", default="quick", choices=("quick", "full"), help="default: quick")
     command.add_argument("--out", metavar="DIR", help="folder of runs, figures and report (default: out/NAME)")
@@ -45,7 +44,6 @@ def add(commands) -> None:
     command.add_argument(
         "--only", action="append", metavar="VARIANT", help="only variants whose name ends so (repeatable)"
     )
-    command.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> None:

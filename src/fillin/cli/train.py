@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fillin.cli.options import console, describe, positive
+from fillin.cli.options import console, positive
 
-_EXAMPLES = """\
+EXAMPLES = """\
   fillin train                                     the recipes that ship
   fillin train te-tnp --time 5m                    train for five minutes, in runs/te-tnp
   fillin train te-tnp --steps 20000 --out mine     for as many steps, in the folder mine
@@ -29,8 +29,7 @@ is tested, FSDP is for GPUs and was not tried.
 _SETTING = re.compile(r"--(\w+\.|(seed|start)\b)")
 
 
-def add(commands) -> None:
-    command = describe(commands, "train", "train a model by a recipe, or resume a run", _EXAMPLES)
+def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("recipe", nargs="?", metavar="RECIPE", help="the name of a recipe, or a YAML file")
     command.add_argument("--out", metavar="RUN", help="the run folder (default: runs/RECIPE)")
     command.add_argument("--resume", metavar="RUN", help="go on with this run")
@@ -42,8 +41,7 @@ def add(commands) -> None:
     command.add_argument("--strategy", default="auto", metavar="S", help="of Fabric: auto, ddp, fsdp, …")
     command.add_argument("--compile", action="store_true", help="torch.compile: slow to start, for long runs")
     command.add_argument("--print-config", action="store_true", help="show the whole recipe and do nothing")
-    command.set_defaults(run=run, settings=[])
-    command.set_defaults(known=[*command._option_string_actions, "--seed", "--start"])
+    command.set_defaults(settings=[], known=[*command._option_string_actions, "--seed", "--start"])
     _set_apart(command)
 
 
