@@ -8,7 +8,7 @@ import pytest
 from support.series_files import SERIES
 
 from fillin.errors import FillinError
-from fillin.filling.outputs import Outputs
+from fillin.filling.prediction import Outputs
 
 pytest_plugins = ["support.fill_command"]
 CASES = {

@@ -14,7 +14,7 @@ from fillin.filling.holdout import PATTERNS, choose_points, score_holdout
 from fillin.filling.plan import make_plan
 from fillin.filling.prediction import NumericPrediction
 from fillin.filling.series.holdout import holdout_series
-from fillin.filling.series.run import Asked, Series
+from fillin.filling.series.plan import Series
 
 pytest_plugins = ["support.fill_command"]
 
@@ -70,7 +70,7 @@ def test_the_verdict_on_an_exact_process():
         series.append(Series("y", str(number), x, y / np.abs(y).max(), None, x[:0], np.empty(0, dtype=int)))
     scale = float(np.mean([one.y.std() for one in series]))
     model = ExactProcess(length=0.05, scale=scale, noise=0.1 * scale)
-    scores = score_holdout(holdout_series(series, Asked()), model)
+    scores = score_holdout(holdout_series(series), model)
     assert [score.name for score in scores] == list(PATTERNS)
     assert all(score.n == 4 * 3 * 30 for score in scores)
     assert scores[0].skill > 0.05

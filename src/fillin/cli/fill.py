@@ -3,10 +3,15 @@
 import argparse
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from fillin.cli.options import console, positive
+from fillin.cli.options import positive
+from fillin.errors import FillinError, InputError
 from fillin.runtime import progress
+
+if TYPE_CHECKING:
+    from fillin.warp import Bounds
 
 EXAMPLES = """\
   fillin fill river.csv                          detects the time and the missing values; writes river.filled.csv
@@ -121,9 +126,6 @@ _PLAN_OPTIONS = (
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from pathlib import Path
-
-    from fillin.errors import FillinError
     from fillin.filling.plan import make_plan
 
     try:
@@ -137,8 +139,6 @@ def run(arguments: argparse.Namespace) -> None:
 
 def _parse(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the options that are written in another way than in Python."""
-    from pathlib import Path
-
     parsed: dict[str, Any] = {}
     if arguments.at is not None:
         parsed["at"] = Path(arguments.at)
@@ -147,20 +147,30 @@ def _parse(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.chunks is not None:
         parsed["chunks"] = dict(_parse_chunk(text) for text in arguments.chunks.split(","))
     if arguments.bounds:
-        from fillin.runtime import require
-
-        require("scipy")
-        from fillin.filling.bounds import parse_bounds
-
-        parsed["bounds"] = dict(parse_bounds(text) for text in arguments.bounds)
+        parsed["bounds"] = dict(_parse_bounds(text) for text in arguments.bounds)
     if arguments.period:
         parsed["period"] = _parse_periods(arguments.period)
     return parsed
 
 
-def _parse_chunk(text: str) -> tuple[str, int]:
-    from fillin.errors import InputError
+def _parse_bounds(text: str) -> "tuple[str, Bounds]":
+    """Return the column, or "" for all, and its bounds.
 
+    >>> _parse_bounds("0:"), _parse_bounds("share=0:1")
+    (('', (0.0, None)), ('share', (0.0, 1.0)))
+    """
+    name, _, limits = text.rpartition("=")
+    low, colon, high = limits.partition(":")
+    try:
+        bounds = float(low) if low.strip() else None, float(high) if high.strip() else None
+    except ValueError:
+        colon, bounds = "", (None, None)
+    if not colon or bounds == (None, None) or any(limit != limit for limit in bounds):
+        raise InputError(f"--bounds: {text!r} is no range; write 0: or 0:1 or :100, for one column NAME=0:1")
+    return name.strip(), bounds
+
+
+def _parse_chunk(text: str) -> tuple[str, int]:
     name, _, size = text.partition("=")
     if not size.strip().isdigit() or int(size) < 1:
         raise InputError(f"--chunks: {text!r} is not the size of a dimension; write lat=200,lon=200")
@@ -169,8 +179,6 @@ def _parse_chunk(text: str) -> tuple[str, int]:
 
 def _parse_periods(texts: list[str]) -> Any:
     """Return the period of a series as it is written, or those of dimensions by name: lon=360."""
-    from fillin.errors import InputError
-
     pairs = [text.partition("=") for text in texts]
     if not any(equals for _, equals, _ in pairs):
         if len(texts) > 1:
@@ -188,16 +196,14 @@ def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], ex
     """Run a plan and write its outputs beside the input: the filled data, and the `extra` files of these suffixes."""
     import torch
 
-    from fillin.filling.outputs import Outputs
+    from fillin.filling.prediction import Outputs
 
-    out = console()
-    say = lambda line: out.print(line, highlight=False, soft_wrap=True, markup=False)  # noqa: E731
     with closing(plan):
-        say(plan.summary)
+        print(plan.summary)
         for note in plan.notes:
-            say(f"note: {note.shell}")
+            print(f"note: {note.shell}")
         if not plan.n_missing:
-            say(f"{plan.nothing_to_fill}: nothing was done")
+            print(f"{plan.nothing_to_fill}: nothing was done")
             return
         default = sources[0].with_name(f"{sources[0].stem}.{plan.marker}{plan.suffix}")
         outputs = Outputs.choose(sources, arguments.out, default, extra, arguments.force)
@@ -211,8 +217,8 @@ def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], ex
             scores = plan.holdout(model, prediction, tick) if scored else []
         _illustrate(plan, prediction, outputs, scores, arguments.command_line)
         if plan.prints_scores and scores:
-            say(plan.explain_holdout(scores))
-    say("wrote " + " ".join(str(path) for path in outputs.paths))
+            print(plan.explain_holdout(scores))
+    print("wrote " + " ".join(str(path) for path in outputs.paths))
 
 
 def _illustrate(plan: Any, prediction: Any, outputs: Any, scores: list[Any], command: list[str]) -> None:

@@ -16,13 +16,12 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 from fillin.errors import InputError, InputTypeError, UnknownName
 from fillin.estimators.base import SavedEstimator
 from fillin.heads import ObservedHead
-from fillin.inference.context import Context
+from fillin.inference.context import Context, default_weights
 from fillin.inference.finetune import MAX_STEPS as FINETUNE_STEPS
 from fillin.inference.finetune import MIN_POINTS, finetune
 from fillin.inference.length_scales import MAX_STEPS as LENGTH_SCALE_STEPS
 from fillin.inference.length_scales import fit_length_scales
 from fillin.inference.sample_paths import COVARIANCE_PATHS, covariance, sample_paths
-from fillin.inference.weights import default_weights
 from fillin.models import Process, load
 from fillin.models.filler import Filler
 from fillin.models.serialization import build

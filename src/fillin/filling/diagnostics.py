@@ -1,14 +1,29 @@
-"""Notes on how a table was read. In Python, doubtful readings are warnings."""
+"""Diagnostics of a table: which column orders its rows, if any does, and notes on doubtful readings.
+
+The index of a series is a column of dates or of monotone numbers. A table without an index has rows without order.
+"""
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from jaxtyping import Int
+from numpy import ndarray
 
-from fillin.errors import InputError, Message, option, render, warn
+from fillin.errors import InputError, Message, choose, option, render, warn
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
+TABLE_KINDS = ("series", "table")
+# names of row identifiers, among them those under which pandas saves an index
+_ROW_ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$|^(Unnamed: \d+|__index_level_\d+__)?$")
+_INDEX_WORDS = frozenset(
+    ["time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat"]
+)
+_MIN_CLASS_REPEATS = 4  # mean number of rows per class of a class column
+_MAX_BACKWARD_STEPS = 0.1  # share of the steps of a column that almost orders the rows
+_FIRST_YEAR, _LAST_YEAR = 1500, 2500  # integers that may be years
 _SENTINELS = (-99.0, -999.0, -9999.0, -99.99, -999.99, -9999.9, 9999.0, 99999.0)
 _MAX_NAMES = 3  # names that a note lists
 _MAX_CODES, _MIN_ROWS_PER_CODE = 10, 2
@@ -139,3 +154,174 @@ def warn_doubtful(notes: Iterable[Note]) -> None:
     for note in notes:
         if note.doubtful:
             warn(str(note))
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows of one series, in the order of the table."""
+
+    name: str
+    rows: Int[ndarray, "n"]
+
+
+def split_groups(table: TypedTable, by: Sequence[str]) -> list[RowGroup]:
+    """Split the rows by the values of the columns `by`; all rows are one group without them."""
+    if not by:
+        return [RowGroup("", np.arange(table.n_rows))]
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for row, key in enumerate(zip(*(table.column(name).cells() for name in by), strict=True)):
+        rows.setdefault(key, []).append(row)
+    return [RowGroup(", ".join(key), np.array(members)) for key, members in rows.items()]
+
+
+def find_index(
+    table: TypedTable, taken: Collection[str] = (), groups: list[RowGroup] | None = None, allow_row_ids: bool = False
+) -> TypedColumn | None:
+    """Find the column that orders the rows; None for a table without order.
+
+    A row identifier counts only where `allow_row_ids`, or where there is only one other column.
+    """
+    groups = split_groups(table, ()) if groups is None else groups
+    free = [column for column in table.columns.values() if column.name not in taken]
+    if not allow_row_ids and any(_is_incomplete_class(column) for column in free):  # a series cannot fill classes
+        free = [column for column in free if not is_weak_index(column)]
+    dates = [column for column in free if column.kind == DATE]
+    if dates:  # a date comes before a time of day
+        return min(dates, key=lambda column: column.clock is not None and column.clock.time_of_day)
+    allow_row_ids = allow_row_ids or sum(not is_row_id(column) for column in table.columns.values()) < 2
+    complete = [column for column in _complete_numbers(free) if allow_row_ids or not is_row_id(column)]
+    monotone = [column for column in complete if _first_disorder(column, groups) is None]
+    best = min(monotone, key=_rank) if monotone else None
+    return _incomplete_index(free, groups, best) or best
+
+
+def _is_incomplete_class(column: TypedColumn) -> bool:
+    """Whether these are classes, missing in some rows. Remarks, which rarely repeat or are mostly missing, are not."""
+    if column.kind != CLASS or not column.missing.any():
+        return False
+    observed = [cell for cell, missing in zip(column.cells(), column.missing, strict=True) if not missing]
+    return len(observed) >= max(_MIN_CLASS_REPEATS * len(set(observed)), len(column.missing) / 2)
+
+
+def is_weak_index(column: TypedColumn) -> bool:
+    """Whether these are dates that some rows lack or share, or mere row numbers under a name that means nothing."""
+    if column.kind == DATE:
+        return bool(column.missing.any()) or len(np.unique(column.exact_values)) < len(column.exact_values)
+    return column.numbers_rows and not has_index_name(column)
+
+
+def _complete_numbers(columns: Iterable[TypedColumn]) -> list[TypedColumn]:
+    numbers = (column for column in columns if column.kind == NUMBER)
+    return [column for column in numbers if not column.missing.any() and column.invalid is None]
+
+
+def is_row_id(column: TypedColumn) -> bool:
+    """Whether the column only identifies rows: an unnamed index of integers, as of a filtered frame, or unique integers
+    under a name such as id, PassengerId or row_id."""
+    return (column.unnamed_index or _ROW_ID.search(column.name) is not None) and column.has_unique_integers
+
+
+def _rank(column: TypedColumn) -> tuple[bool, bool]:
+    """Sort key: columns with a name of an index first, mere row numbers last."""
+    return not has_index_name(column), column.numbers_rows
+
+
+def has_index_name(column: TypedColumn) -> bool:
+    """Whether the name is that of an index: time, depth, lon …"""
+    return not _INDEX_WORDS.isdisjoint(column.name.lower().replace("_", " ").replace("(", " ").split())
+
+
+def _incomplete_index(free: list[TypedColumn], groups: list[RowGroup], best: TypedColumn | None) -> TypedColumn | None:
+    """A column that would order the rows but for missing or unreadable cells, which a later error reports."""
+    for column in free:
+        observed = ~np.isnan(column.values) if column.kind == NUMBER else np.zeros(1, dtype=bool)
+        if observed.all() or 2 * observed.sum() <= len(observed) or _first_disorder(column, groups) is not None:
+            continue
+        first, named = column is free[0], has_index_name(column)
+        if (first and named and (best is None or not has_index_name(best))) or (best is None and (first or named)):
+            return column
+    return None
+
+
+def find_nearest_index(
+    table: TypedTable, taken: Collection[str], groups: list[RowGroup] | None = None
+) -> tuple[TypedColumn, int] | None:
+    """Find the column that almost orders the rows, and the first row where it fails."""
+    groups = split_groups(table, ()) if groups is None else groups
+    free = [column for column in _complete_numbers(table.columns.values()) if column.name not in taken]
+    varied = [column for column in free if 2 * count_locations(column, [g.rows for g in groups]) > table.n_rows]
+    broken = [(column, row) for column in varied if (row := _first_disorder(column, groups)) is not None]
+    return min(broken, key=lambda pair: _rank(pair[0])) if broken else None
+
+
+def count_locations(x: TypedColumn, groups: list[Int[ndarray, "_"]]) -> int:
+    """Number of different locations, counted in each group of rows."""
+    return sum(len(np.unique(x.exact_values[rows])) for rows in groups)
+
+
+def explain_no_index(
+    table: TypedTable, nearest: tuple[TypedColumn, int] | None, row_ids: TypedColumn | None = None
+) -> str:
+    """State that no column orders the rows; `row_ids` is a column that only identifies them."""
+    subject = "no column"
+    if row_ids is not None:
+        flaw = "is missing in some rows, or repeats" if row_ids.kind == DATE else "only identifies the rows"
+        subject = f"'{row_ids.name}' {flaw}, and no other column"
+    where = f" (the order of '{nearest[0].name}' breaks in {table.row_label(nearest[1])})" if nearest else ""
+    return f"{subject} contains dates, or numbers that only rise or only fall{where}"
+
+
+def index_option(name: str) -> Message:
+    """The options that declare the index: --as series --x NAME, or kind='series', x='NAME'."""
+    return render("{kind}{comma} {x}", kind=option("kind", "series"), comma=Message("", ","), x=option("x", name))
+
+
+def _first_disorder(column: TypedColumn, groups: list[RowGroup]) -> int | None:
+    """The first row that breaks strict monotonicity within its group; None for a monotone column."""
+    for group in groups:
+        rows = group.rows[~np.isnan(column.values[group.rows])]
+        step = np.diff(column.exact_values[rows])
+        if not len(step):
+            continue
+        broken = step <= 0 if (step > 0).sum() >= (step < 0).sum() else step >= 0
+        if broken.any():
+            return int(rows[1 + broken.argmax()])
+    return None
+
+
+def is_table(table: TypedTable, options: Mapping[str, Any]) -> bool:
+    """Test whether the rows have no order: as `kind` or options of tables or series declare, else as detected."""
+    kind, y = options.get("kind"), options.get("y") or ()
+    if kind is not None:
+        return choose("kind of table", kind, TABLE_KINDS) == "table"
+    if any(options.get(name) for name in ("target", "classes", "numbers")):
+        return True
+    if any(options.get(name) is not None for name in ("x", "at", "every")) or options.get("by"):
+        return False
+    return len(table.columns) > 1 and find_index(table, (y,) if isinstance(y, str) else y) is None
+
+
+def note_no_index(table: TypedTable, y: Sequence[str]) -> Note:
+    """The reason why rows are read without order. It is doubtful where a column almost orders them or is named as if it
+    did, and where the integers that seem to identify them may be years."""
+    nearest = find_nearest_index(table, y)
+    if nearest is not None and not has_index_name(nearest[0]) and _backward_share(nearest[0]) > _MAX_BACKWARD_STEPS:
+        nearest = None
+    columns = table.columns.values()
+    sorted_ids = (column for column in columns if is_row_id(column) and _backward_share(column) == 0)
+    row_ids = next(sorted_ids, None) or next((column for column in columns if is_weak_index(column)), None)
+    text = "{reason}: read as a table. If a column orders the rows, name it: {index}"
+    name = nearest[0].name if nearest else row_ids.name if row_ids else "COLUMN"
+    note = render(text, reason=explain_no_index(table, nearest, row_ids), index=index_option(name))
+    return Note(note, doubtful=nearest is not None or (row_ids is not None and _may_be_years(row_ids)))
+
+
+def _backward_share(column: TypedColumn) -> float:
+    """The share of the steps against the prevailing direction."""
+    step = np.diff(column.exact_values)
+    return float(min((step <= 0).mean(), (step >= 0).mean())) if len(step) else 0.0
+
+
+def _may_be_years(column: TypedColumn) -> bool:
+    """Whether an unnamed index has only values of years, which the index of a filtered frame rarely has."""
+    return column.unnamed_index and bool(((column.values >= _FIRST_YEAR) & (column.values < _LAST_YEAR)).all())

@@ -7,8 +7,7 @@ from numpy import ndarray
 
 from fillin.errors import InputError
 from fillin.filling.prediction import SUFFIXES, Prediction, complete_column
-from fillin.filling.series.infer_roles import SeriesRoles
-from fillin.filling.series.new_rows import NewRows
+from fillin.filling.series.infer_roles import NewRows, SeriesRoles
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
 from fillin.tabular.readers import NativeFrame, is_period

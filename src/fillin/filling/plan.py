@@ -9,22 +9,25 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from fillin.errors import InputError, Message, argument, option, render
-from fillin.filling.detect_index import index_option, is_table
-from fillin.filling.diagnostics import Note
-from fillin.filling.outputs import Outputs
-from fillin.filling.prediction import Prediction
+import numpy as np
+
+from fillin.errors import InputError, Message, UnknownName, argument, option, render
+from fillin.filling.diagnostics import Note, index_option, is_table
+from fillin.filling.prediction import Outputs, Prediction
 from fillin.runtime import Tick, threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from fillin.filling.holdout import HoldoutData
+    from fillin.models import Process
     from fillin.tabular.readers import CsvFile, NativeFrame
+    from fillin.tabular.table import TypedColumn, TypedTable
     from fillin.warp import Bounds
 
 _TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
@@ -42,9 +45,7 @@ class FillOptions:
 
     def __post_init__(self):
         if not 0 < self.level < 1:
-            raise InputError(
-                "{level} must lie between 0 and 1, got {value}", level=argument("level"), value=self.level
-            )  # fmt: skip
+            raise InputError("{level} must lie between 0 and 1, got {value}", level=argument("level"), value=self.level)
         if not 0 <= self.seed < 2**32:
             raise InputError(
                 "{seed} must be an integer from 0 to 4294967295, got {value}",
@@ -196,14 +197,58 @@ class FillPlan(ABC):
         """Close files that are open."""
 
 
+class PretrainedPlan(FillPlan):
+    """A plan for a pretrained process, which predicts each series or field from its own observed values."""
+
+    unit: ClassVar[str]  # "series" or "field"
+    options: Any
+
+    @property
+    @abstractmethod
+    def n_dims(self) -> int:
+        """Number of dimensions of a location."""
+
+    @property
+    @abstractmethod
+    def holdout_data(self) -> "Sequence[HoldoutData]":
+        """The series or fields of which some values are held out for scores."""
+
+    @property
+    def model_name(self) -> Any:
+        from fillin.inference.context import default_weights
+
+        return self.options.model or default_weights(self.n_dims)
+
+    def load_model(self) -> "Process":
+        from fillin.inference.context import load_filler
+
+        return load_filler(self.model_name, self.n_dims, getattr(self.options, "y_err", None) is not None)
+
+    @property
+    def n_holdout_steps(self) -> int:
+        from fillin.filling.holdout import count_predictions
+
+        return count_predictions(self.holdout_data)
+
+    def holdout(self, model: Any, prediction: Prediction, progress: Tick = lambda done: None) -> list[Any]:
+        from fillin.filling.holdout import score_holdout
+
+        return score_holdout(self.holdout_data, model, self.options.seed, progress)
+
+    def explain_holdout(self, scores: Sequence[Any]) -> str:
+        from fillin.filling.holdout import explain_scores
+
+        return explain_scores(scores, self.unit, self.options.seed)
+
+
 @dataclass(frozen=True)
 class Kind:
-    """A kind of data: what messages call it, how it is recognised and chosen, and the class of its plan."""
+    """A kind of data: what messages call it, how it is recognised, and the class of its plan."""
 
     label: str
     matches: Callable[[Source], bool]
     plan: str  # module:class, imported when needed
-    choice: Message | None = None  # the option that chooses it for a file that looks otherwise
+    choice: Callable[[], Message] | None = None  # the option that chooses it for a file that looks otherwise
 
     @property
     def plan_type(self) -> type[FillPlan]:
@@ -214,11 +259,11 @@ class Kind:
         return name in {field.name for field in fields(self.plan_type.options_type)}
 
 
-KINDS = {  # the first that matches
-    "grid": Kind("a field or array", lambda source: source.is_grid, "grid.plan:GridPlan"),
-    "table": Kind("a table", lambda source: source.is_unordered, "table.plan:TablePlan", option("kind", "table")),
-    "series": Kind("a series", lambda source: True, "series.plan:SeriesPlan", index_option("COLUMN")),
-}
+KINDS = [  # the first that matches
+    Kind("a field or array", lambda source: source.is_grid, "grid.plan:GridPlan"),
+    Kind("a table", lambda source: source.is_unordered, "table.plan:TablePlan", partial(option, "kind", "table")),
+    Kind("a series", lambda source: True, "series.plan:SeriesPlan", partial(index_option, "COLUMN")),
+]
 
 
 def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:
@@ -227,30 +272,52 @@ def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:
     Options that are None are not given. An option of another kind of data is an error.
     """
     source = Source(data, options)
-    kind = next(kind for kind in KINDS.values() if kind.matches(source))
+    kind = next(kind for kind in KINDS if kind.matches(source))
     for name, value in options.items():
-        if _is_given(value) and not kind.accepts(name):
-            _refuse(name, kind, source.path)
+        if value is None or value is False or (isinstance(value, list | tuple) and not value) or kind.accepts(name):
+            continue
+        other = next((other for other in KINDS if other.choice and kind.choice and other.accepts(name)), None)
+        remedy = "" if other is None else f", or fill the data as {other.label} with " + other.choice()
+        raise InputError(
+            "{where}{option} does not apply to {kind}; leave it out{remedy}", option=argument(name), kind=kind.label,
+            where="" if source.path is None else f"{source.path.name}: ", remedy=remedy,
+        )  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None and kind.accepts(name)}
     return kind.plan_type.read(source, kind.plan_type.options_type(**given))
-
-
-def _is_given(value: Any) -> bool:
-    return not (value is None or value is False or (isinstance(value, list | tuple) and not value))
-
-
-def _refuse(name: str, kind: Kind, path: Path | None) -> None:
-    others = (other for other in KINDS.values() if other.choice is not None and kind.choice and other.accepts(name))
-    other = next(others, None)
-    remedy: Message | str = ""
-    if other is not None:
-        remedy = render(", or fill the data as {kind} with {choice}", kind=other.label, choice=other.choice)
-    raise InputError(
-        "{where}{option} does not apply to {kind}; leave it out{remedy}",
-        where="" if path is None else f"{path.name}: ", option=argument(name), kind=kind.label, remedy=remedy,
-    )  # fmt: skip
 
 
 def as_names(names: str | Sequence[str] | None) -> tuple[str, ...]:
     """Return one name or several as a tuple."""
     return () if names is None else (names,) if isinstance(names, str) else tuple(names)
+
+
+def bounds_by_column(columns: list[str], bounds: "Bounds | Mapping[str, Bounds] | None") -> "dict[str, Bounds]":
+    """Return the bounds of each column: one pair for all, or a pair for each name ("": all others)."""
+    named = {} if bounds is None else bounds if isinstance(bounds, Mapping) else {"": bounds}
+    pairs = {}
+    for name, pair in named.items():
+        if name and name not in columns:
+            raise UnknownName("column to fill, in bounds,", name, columns)
+        try:
+            low, high = (None if limit is None or np.isinf(limit) else float(limit) for limit in pair)
+            if low != low or high != high:  # NaN is no bound, and no lack of one
+                raise ValueError
+        except (TypeError, ValueError):
+            raise InputError(f"bounds must be a pair such as (0, None) or (0, 1), got {pair!r}") from None
+        if low is not None and high is not None and not low < high:
+            raise InputError(f"bounds: the lower must be below the upper, got {low:g}:{high:g}")
+        pairs[name] = low, high
+    return {column: pairs.get(column, pairs.get("")) for column in columns if column in pairs or "" in pairs}
+
+
+def check_bounds(table: "TypedTable", column: "TypedColumn", bounds: "Bounds") -> None:
+    """Refuse observed values outside the bounds."""
+    low, high = bounds
+    outside = (column.values < (-np.inf if low is None else low)) | (column.values > (np.inf if high is None else high))
+    if outside.any():
+        row = int(outside.argmax())
+        raise table.error_at(
+            row, column.name, "{value:g} lies outside {bounds} {low}:{high}; correct it, or widen the bounds",
+            value=column.values[row], bounds=argument("bounds"), low="" if low is None else f"{low:g}",
+            high="" if high is None else f"{high:g}",
+        )  # fmt: skip

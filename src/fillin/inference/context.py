@@ -2,10 +2,11 @@
 
 Up to `max_points` observations are one context. Of more, queries are split in halves until few observations lie among
 them, and each group sees the observations nearest to its middle. A caller that knows the geometry of its queries, as a
-grid does, passes the groups.
+grid does, passes the groups. `load_filler` loads the pretrained model that predicts.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,11 @@ from torch import Tensor
 
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, ObservedMixture, to_predictive
-from fillin.models import Process
+from fillin.models import Process, load
 from fillin.models.filler import Filler
 from fillin.predictive import MAX_MAGNITUDE, GaussianMixture
+from fillin.pretrained import locate, names
+from fillin.runtime import Tick
 
 MAX_CONTEXT_POINTS = 512
 MAX_QUERIES = 1024  # at once
@@ -28,7 +31,8 @@ _CONSTANT_SPREAD = 0.01  # of its size: the spread that a constant is given
 _PAIR_FACTOR = 4.0  # the size of a pair of values, in distances from their middle
 _ROUNDING = 1e-12  # relative differences below it are rounding
 _MAX_TIES = 64  # points that may be as far away as the last of a context
-Tick = Callable[[int], object]
+_BY_DIMENSIONS, ANY_DIMENSIONS = {1: "curve", 2: "surface"}, "radial"
+_DATA = {1: "a series", 2: "a field over two dimensions", 3: "a field over three dimensions"}
 Groups = Iterable[tuple[ndarray, ndarray]]  # rows of the queries of each group, and its middle [dx]
 
 
@@ -198,3 +202,41 @@ def _spread(y: Float[ndarray, "n dy"]) -> Float[ndarray, "dy"]:
     observed = ~np.isnan(y)
     low, high = (sign * np.where(observed, sign * y, np.inf).min(0, initial=np.inf) for sign in (1, -1))
     return np.where((observed.sum(0) > 2) & (high - low > _ROUNDING * np.abs(high)), high - low, 0)
+
+
+def default_weights(dims: int) -> str:
+    """The name of the weights for inputs of `dims` dimensions, or of those for any number if only these ship.
+
+    >>> default_weights(1)
+    'curve'
+    """
+    name = _BY_DIMENSIONS.get(dims, ANY_DIMENSIONS)
+    return ANY_DIMENSIONS if name not in names() and ANY_DIMENSIONS in names() else name
+
+
+def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool = False) -> Process:
+    """Load the model of that name or folder, and check that it fills data of `dims` dimensions."""
+    loaded = model
+    if not isinstance(loaded, Process):
+        if not locate(loaded).exists():
+            shipped = ""
+            if str(loaded) == default_weights(dims):
+                shipped = f" (this copy of fillin comes without the weights {loaded!r}, made for {_DATA[dims]})"
+            raise InputError(
+                "{model}: there is no model {name!r}{shipped}; give a run folder or one written by fillin.save",
+                model=argument("model"), name=str(loaded), shipped=shipped,
+            )  # fmt: skip
+        loaded = load(loaded)
+        if not isinstance(loaded, Filler):
+            raise InputError(
+                "{model}: {name} is not a model that fills gaps; train one with: fillin train {recipe}",
+                model=argument("model"), name=model, recipe=_BY_DIMENSIONS.get(dims, ANY_DIMENSIONS),
+            )  # fmt: skip
+    if loaded.dim_x not in (dims, None) or loaded.dim_y != 1:
+        raise InputError(
+            "{model}: the model has dim_x={dim_x} and dim_y={dim_y}; {data} needs {dims} and 1",
+            model=argument("model"), dim_x=loaded.dim_x, dim_y=loaded.dim_y, data=_DATA[dims], dims=dims,
+        )  # fmt: skip
+    if errors and not isinstance(loaded, Filler):
+        raise InputError("{y_err}: this model does not read errors; use a filler", y_err=argument("y_err"))
+    return loaded.eval()

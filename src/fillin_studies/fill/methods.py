@@ -182,8 +182,8 @@ def predict_surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], xt: Float[
     values[tuple(observed.T)], allowed[tuple(targets.T)] = y, True
     by_name = {name: Axis(name, axis, axis, frozenset({name})) for name, axis in zip(_FIELD_DIMS, axes, strict=True)}
     variable = Variable("", "the field", _FIELD_DIMS, by_name, values)
-    how = make_layout(variable, mask=Mask("the field", _FIELD_DIMS, allowed)).how
-    return how.believe(how.known(load_once("surface"), observed, y), targets)
+    settings = make_layout(variable, mask=Mask("the field", _FIELD_DIMS, allowed)).settings
+    return settings.predict(settings.context(load_once("surface"), observed, y), targets)
 
 
 def index_grid(coordinates: Float[ndarray, "n"]) -> tuple[Float[ndarray, "r"], Int[ndarray, "n"]]:

@@ -13,8 +13,7 @@ from numpy import ndarray
 from fillin.errors import InputError, UnknownName, option
 from fillin.filling.grid.axes import index_axis
 from fillin.filling.grid.variable import GridSource, Mask, Variable, check_readable, trailing_mask
-from fillin.filling.outputs import Outputs
-from fillin.filling.prediction import SUFFIXES, NumericPrediction
+from fillin.filling.prediction import SUFFIXES, NumericPrediction, Outputs
 
 
 class FilledArray(NamedTuple):

@@ -15,8 +15,7 @@ from fillin.errors import FillinError, InputError, Message, UnknownName, option
 from fillin.filling.grid.axes import Axis, coordinate_axis, index_axis
 from fillin.filling.grid.layout import MAX_CELLS_IN_MEMORY
 from fillin.filling.grid.variable import GridSource, Mask, Variable, check_readable, mask_label, trailing_mask
-from fillin.filling.outputs import Outputs
-from fillin.filling.prediction import SUFFIXES, NumericPrediction
+from fillin.filling.prediction import SUFFIXES, NumericPrediction, Outputs
 from fillin.runtime import require
 
 _ZARR = ".zarr"

@@ -58,7 +58,7 @@ def _read_slice(
     variable = layout.variable
     cut = dict(zip(layout.slice_dims, index, strict=True))
     if len(layout.field_dims) == 3:
-        cut[layout.field_dims[0]] = len(layout.how.axes[0].x) // 2
+        cut[layout.field_dims[0]] = len(layout.settings.axes[0].x) // 2
     drawn = [dim for dim in variable.dims if dim not in cut]
     strides = {dim: slice(None, None, -(-variable.shape[variable.dims.index(dim)] // _MAX_CELLS)) for dim in drawn}
     at = {**cut, **strides}
@@ -82,14 +82,14 @@ def _format_dates(drawn: Any, axis: Axis) -> None:
 
 
 def _is_wide(layout: GridLayout) -> bool:
-    height, width = (len(axis.x) for axis in layout.how.axes[-2:])
+    height, width = (len(axis.x) for axis in layout.settings.axes[-2:])
     return width > 4 * height
 
 
 def _draw_maps(
     figure: "Figure", axes: ndarray, layout: GridLayout, title: str, observed: ndarray, filled: ndarray, std: ndarray
 ) -> None:
-    y, x = layout.how.axes[-2:]
+    y, x = layout.settings.axes[-2:]
     finite = filled[np.isfinite(filled)]
     low, high = np.quantile(finite, [0.005, 0.995]) if len(finite) else (0.0, 1.0)
     std = np.where(std > 0, std, np.nan)
@@ -117,11 +117,11 @@ def _draw_curve(
 ) -> None:
     from fillin.plots import BLUE, INK
 
-    x = _coordinates(layout.how.axes[0])
+    x = _coordinates(layout.settings.axes[0])
     axis.fill_between(x, filled - 2 * std, filled + 2 * std, color=BLUE, alpha=0.2, linewidth=0, label="±2 std")
     axis.plot(x, np.where(std > 0, filled, np.nan), ".-", color=BLUE, linewidth=1.0, markersize=2, label="filled")
     axis.plot(x, observed, "o", color=INK, markersize=1.8, markeredgewidth=0, label="observed")
     axis.set_title(", ".join(word for word in (layout.variable.name, title) if word))
-    axis.set_xlabel(layout.how.axes[0].name)
-    _format_dates(axis.xaxis, layout.how.axes[0])
+    axis.set_xlabel(layout.settings.axes[0].name)
+    _format_dates(axis.xaxis, layout.settings.axes[0])
     axis.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2)

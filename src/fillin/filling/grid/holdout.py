@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
-from fillin.filling.grid.block import How
+from fillin.filling.grid.block import FieldSettings
 from fillin.filling.grid.layout import GridLayout, compute
 from fillin.filling.holdout import MIN_OBSERVED, PATTERNS, HoldoutData, choose_points
 from fillin.predictive import GaussianMixture
@@ -25,7 +25,7 @@ _MAX_CELLS = 4000  # of a field
 class FieldHoldout(HoldoutData):
     """Observed cells of a field or of a window of it, as indices along each axis, and their values."""
 
-    how: How
+    settings: FieldSettings
     cells: Int[ndarray, "n d"]
     y: Float[ndarray, "n"]
 
@@ -46,22 +46,23 @@ class FieldHoldout(HoldoutData):
     def predict(
         self, held_out: Bool[ndarray, "n"], model: "Process", tick: Tick
     ) -> tuple[GaussianMixture, Float[ndarray, "m"]]:
-        how, at = self.how, self.cells[held_out]
-        known = how.known(model, self.cells[~held_out], self.y[~held_out])
-        linear = interpolate(how.places(self.cells[~held_out]), self.y[~held_out], how.places(at), how)
-        return how.believe(known, at, tick), linear
+        settings, at = self.settings, self.cells[held_out]
+        cells, y = self.cells[~held_out], self.y[~held_out]
+        context = settings.context(model, cells, y)
+        linear = interpolate(settings.locations(cells), y, settings.locations(at), settings)
+        return settings.predict(context, at, tick), linear
 
 
 def interpolate(
-    x: Float[ndarray, "n d"], y: Float[ndarray, "n"], at: Float[ndarray, "m d"], how: How
+    x: Float[ndarray, "n d"], y: Float[ndarray, "n"], at: Float[ndarray, "m d"], settings: FieldSettings
 ) -> Float[ndarray, "m"]:
     """Interpolate linearly between neighbours (in triangles in two dimensions), beyond them by the nearest value."""
-    periods = np.array([axis.period for axis in how.axes])
+    periods = np.array([axis.period for axis in settings.axes])
     for i in np.flatnonzero(periods):
         shift = np.zeros(len(periods))
         shift[i] = periods[i]
         x, y = np.concatenate([x - shift, x, x + shift]), np.tile(y, 3)
-    unit = np.array(how.unit)
+    unit = np.array(settings.unit)
     if x.shape[1] == 1:
         order = np.argsort(x[:, 0])
         return np.interp(at[:, 0], x[order, 0], y[order])
@@ -87,5 +88,5 @@ def holdout_fields(layout: GridLayout) -> list[FieldHoldout]:
         values = np.asarray(compute(layout.variable.values[index + window], layout.variable), dtype=float)
         at = np.argwhere(np.isfinite(values))
         if len(at) >= MIN_OBSERVED:
-            fields.append(FieldHoldout(layout.how, at + start, values[tuple(at.T)]))
+            fields.append(FieldHoldout(layout.settings, at + start, values[tuple(at.T)]))
     return fields

@@ -12,7 +12,7 @@ from numpy import ndarray
 from fillin.errors import InputError, argument, render
 from fillin.filling.diagnostics import Note
 from fillin.filling.grid.axes import Axis, set_periods
-from fillin.filling.grid.block import How
+from fillin.filling.grid.block import FieldSettings
 from fillin.filling.grid.variable import Mask, Variable, check_chunks, choose_dims
 from fillin.inference.context import MAX_QUERIES
 from fillin.warp import Bounds, BoundsWarp
@@ -45,7 +45,7 @@ class GridLayout:
     original_dims: tuple[str, ...]
     field_dims: tuple[str, ...]
     fillable: Bool[ndarray, "..."]  # broadcasts to the variable
-    how: How
+    settings: FieldSettings
     blocks: Blocks | None
     n_missing: int
     cells_to_fill: Int[ndarray, "..."]  # of each field
@@ -105,10 +105,10 @@ def make_layout(
         notes.append(Note(render(text, **fields)))
     if n_missing == math.prod(variable.shape):
         raise InputError(f"{variable.label} is missing everywhere: there is no observed cell to fill it from")
-    how, observed_share = _choose_tiles(variable, axes, fillable, lead, bounds, level)
-    blocks = _choose_blocks(variable, how, observed_share, lead, sizes, halo)
+    settings, observed_share = _choose_tiles(variable, axes, fillable, lead, bounds, level)
+    blocks = _choose_blocks(variable, settings, observed_share, lead, sizes, halo)
     to_fill = _count_to_fill(variable, fillable, lead)
-    return GridLayout(variable, original_dims, field_dims, fillable, how, blocks, n_missing, to_fill, notes)
+    return GridLayout(variable, original_dims, field_dims, fillable, settings, blocks, n_missing, to_fill, notes)
 
 
 def _count_missing(variable: Variable, lead: int) -> tuple[int, Bool[ndarray, "..."]]:
@@ -139,7 +139,7 @@ def compute(values: Any, variable: Variable) -> Any:
 
 def _choose_tiles(
     variable: Variable, axes: list[Axis], fillable: ndarray, lead: int, bounds: Bounds | None, level: float
-) -> tuple[How, float]:
+) -> tuple[FieldSettings, float]:
     """Return units of distance, tiles and bounds, and the share of observed cells, all from a sample.
 
     They do not depend on how the variable is split into blocks.
@@ -160,9 +160,9 @@ def _choose_tiles(
     tile = np.maximum(1, np.round(side * np.prod(rough) ** (1 / d) / rough))
     while np.prod(2 * tile) > MAX_QUERIES:  # the cells in which a tile has a share
         tile = np.maximum(1, tile // 2)
-    bend = BoundsWarp.fit(observed if len(observed) else np.zeros(1), bounds) if bounds else BoundsWarp()
+    warp = BoundsWarp.fit(observed if len(observed) else np.zeros(1), bounds) if bounds else BoundsWarp()
     tiles = tuple(int(min(t, n)) for t, n in zip(tile, shape, strict=True))
-    return How(variable.name, tuple(axes), tuple(map(float, unit)), tiles, n_context, bend, level), share
+    return FieldSettings(variable.name, tuple(axes), tuple(map(float, unit)), tiles, n_context, warp, level), share
 
 
 def roughness(sample: Float[ndarray, "..."], lead: int) -> Float[ndarray, "d"]:
@@ -183,13 +183,18 @@ def roughness(sample: Float[ndarray, "..."], lead: int) -> Float[ndarray, "d"]:
 
 
 def _choose_blocks(
-    variable: Variable, how: How, share: float, lead: int, chunks: dict[str, int] | None, halo: int | None
+    variable: Variable,
+    settings: FieldSettings,
+    share: float,
+    lead: int,
+    chunks: dict[str, int] | None,
+    halo: int | None,
 ) -> Blocks | None:
     """Return None where the variable fits in memory and no chunks are requested."""
     shape = variable.shape
     if chunks is None and not variable.lazy and math.prod(shape[lead:]) <= MAX_FIELD_CELLS:
         return None
-    halos = (halo,) * (len(shape) - lead) if halo is not None else _default_halo(how, share)
+    halos = (halo,) * (len(shape) - lead) if halo is not None else _default_halo(settings, share)
     sizes = list(shape)
     for i, dim in enumerate(variable.dims):
         if chunks and dim in chunks:
@@ -203,16 +208,16 @@ def _choose_blocks(
     return Blocks(tuple(sizes), halos)
 
 
-def _default_halo(how: How, share: float) -> tuple[int, ...]:
+def _default_halo(settings: FieldSettings, share: float) -> tuple[int, ...]:
     """Return a tile and one and a half times the radius of a ball with the context of a tile, in cells.
 
     The half is a margin, since missing cells are not spread evenly.
     """
-    steps = np.array([axis.step for axis in how.axes]) / np.array(how.unit)  # of a cell, in units of distance
+    steps = np.array([axis.step for axis in settings.axes]) / np.array(settings.unit)  # of a cell, in units of distance
     d = len(steps)
     unit_ball = {1: 2.0, 2: math.pi, 3: 4 * math.pi / 3}[d]
-    radius = (how.most / share * float(np.prod(steps)) / unit_ball) ** (1 / d)
-    return tuple(int(np.ceil(1.5 * radius / step + tile)) for step, tile in zip(steps, how.tile, strict=True))
+    radius = (settings.n_context / share * float(np.prod(steps)) / unit_ball) ** (1 / d)
+    return tuple(int(np.ceil(1.5 * radius / step + tile)) for step, tile in zip(steps, settings.tile, strict=True))
 
 
 def coarse_cells(shape: Sequence[int]) -> tuple[slice, ...]:

@@ -12,9 +12,8 @@ import numpy as np
 from fillin.errors import InputError, Message
 from fillin.filling.diagnostics import Note
 from fillin.filling.grid.variable import GridSource
-from fillin.filling.outputs import Outputs
-from fillin.filling.plan import FillOptions, FillPlan, Source
-from fillin.filling.prediction import NumericPrediction, Prediction
+from fillin.filling.plan import FillOptions, PretrainedPlan, Source, bounds_by_column
+from fillin.filling.prediction import NumericPrediction, Outputs, Prediction
 from fillin.filling.report import describe_bounds, describe_model
 from fillin.runtime import Tick, require, threads
 
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
 
     from fillin.filling.grid.holdout import FieldHoldout
     from fillin.filling.grid.layout import GridLayout
-    from fillin.filling.holdout import InterpolationScore
     from fillin.models import Process
-    from fillin.warp import Bounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +41,11 @@ class GridOptions(FillOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class GridPlan(FillPlan):
+class GridPlan(PretrainedPlan):
     """The variable of a file or object, and its layout (None where no variable has missing cells)."""
 
     options_type = GridOptions
+    unit = "field"
 
     source: Source
     options: GridOptions
@@ -94,15 +92,8 @@ class GridPlan(FillPlan):
         return self.layout
 
     @property
-    def model_name(self) -> Any:
-        from fillin.inference.weights import default_weights
-
-        return self.options.model or default_weights(len(self._layout.field_dims))
-
-    def load_model(self) -> "Process":
-        from fillin.inference.weights import load_filler
-
-        return load_filler(self.model_name, len(self._layout.field_dims))
+    def n_dims(self) -> int:
+        return len(self._layout.field_dims)
 
     def run(self, model: "Process | None", progress: Tick = lambda done: None) -> Prediction:
         """Predict the missing cells; a prediction in blocks is lazy, and computed when it is written."""
@@ -126,45 +117,27 @@ class GridPlan(FillPlan):
         return draw_grid(self._layout, filled.mean, filled.std)
 
     @cached_property
-    def holdout_fields(self) -> "list[FieldHoldout]":
+    def holdout_data(self) -> "list[FieldHoldout]":
         from fillin.filling.grid.holdout import holdout_fields
 
         return holdout_fields(self._layout)
 
-    @property
-    def n_holdout_steps(self) -> int:
-        from fillin.filling.holdout import count_predictions
-
-        return count_predictions(self.holdout_fields)
-
-    def holdout(
-        self, model: "Process", prediction: Prediction, progress: Tick = lambda done: None
-    ) -> "list[InterpolationScore]":
-        from fillin.filling.holdout import score_holdout
-
-        return score_holdout(self.holdout_fields, model, self.options.seed, progress)
-
-    def explain_holdout(self, scores: Sequence[Any]) -> str:
-        from fillin.filling.holdout import explain_scores
-
-        return explain_scores(scores, "field", self.options.seed)
-
     def assumptions(self) -> list[str]:
         layout = self._layout
-        how, slices = layout.how, " and ".join(layout.slice_dims)
-        units = ", ".join(f"{unit:.3g} in {axis.name}" for axis, unit in zip(how.axes, how.unit, strict=True))
+        settings, slices = layout.settings, " and ".join(layout.slice_dims)
+        units = ", ".join(f"{unit:.3g} in {axis.name}" for axis, unit in zip(settings.axes, settings.unit, strict=True))
         prior = "smooth, rough and noisy fields" if len(layout.field_dims) > 1 else "curves"
         lines = [
             f"{' and '.join(layout.field_dims)} are the location of each cell; equal distances are {units}, by how "
             "fast values change from cell to cell along each axis.",
             *([f"Each {slices} is filled from itself alone."] if slices else []),
-            f"Cells are filled in tiles of {' × '.join(map(str, how.tile))}, each from the {how.most} observed cells "
-            "nearest to its centre, or from all where there are fewer.",
-            *describe_model(self.model_name, how.level, prior),
-            *(f"{axis.name} is periodic with period {axis.period:g}." for axis in how.axes if axis.period),
+            f"Cells are filled in tiles of {' × '.join(map(str, settings.tile))}, each from the {settings.n_context} "
+            "observed cells nearest to its centre, or from all where there are fewer.",
+            *describe_model(self.model_name, settings.level, prior),
+            *(f"{axis.name} is periodic with period {axis.period:g}." for axis in settings.axes if axis.period),
         ]
-        if not how.bend.is_affine:
-            low, high = (None if np.isinf(bound) else bound for bound in (how.bend.minimum, how.bend.maximum))
+        if not settings.warp.is_affine:
+            low, high = (None if np.isinf(bound) else bound for bound in (settings.warp.minimum, settings.warp.maximum))
             lines.append(f"{layout.variable.name or 'Values'} lie in {describe_bounds(low, high)}.")
         if layout.blocks is not None:
             halo = " × ".join(map(str, layout.blocks.halo))
@@ -220,7 +193,7 @@ def _make_layout(grid: GridSource, options: GridOptions, chunks: dict[str, int] 
         periods={} if options.period is None else _by_dimension("period", options.period, 360),
         chunks=chunks,
         halo=options.halo,
-        bounds=_choose_bounds(options.bounds, grid.variable.name),
+        bounds=bounds_by_column([grid.variable.name], options.bounds).get(grid.variable.name),
         level=options.level,
     )
 
@@ -234,10 +207,3 @@ def _by_dimension(name: str, value: Any, example: int) -> dict[str, Any]:
             example=Message(f"--{name} lon={example}", f"{name}={{'lon': {example}}}"),
         )  # fmt: skip
     return {str(dim): number for dim, number in value.items()}
-
-
-def _choose_bounds(bounds: "Bounds | Mapping[str, Bounds] | None", variable: str) -> "Bounds | None":
-    """Return the bounds of the variable: one pair, or those by its name."""
-    from fillin.filling.bounds import bounds_of
-
-    return bounds_of([variable], bounds).get(variable)

@@ -31,11 +31,11 @@ def fill_grid(layout: GridLayout, model: "Process | None", tick: Tick = lambda d
 
 def _fill_in_memory(layout: GridLayout, model: Any, tick: Tick) -> ndarray:
     values, lead = _as_floats(layout.variable.values), len(layout.slice_dims)
-    cells = tuple(np.arange(len(axis.x)) for axis in layout.how.axes)
+    cells = tuple(np.arange(len(axis.x)) for axis in layout.settings.axes)
     fillable = np.broadcast_to(layout.fillable, values.shape)
     out = np.empty((4, *values.shape), dtype=values.dtype)
     for index in np.ndindex(*values.shape[:lead]):
-        field = fill_block(model, layout.how, values[index], cells, fillable[index], cells, tick=tick)
+        field = fill_block(model, layout.settings, values[index], cells, fillable[index], cells, tick=tick)
         out[(slice(None), *index)] = field
     return out
 
@@ -52,7 +52,7 @@ def _fill_blocks(layout: GridLayout, model: Any) -> Any:
     values = _as_floats(variable.values if variable.lazy else da.from_array(variable.values, chunks=blocks.sizes))
     token = uuid4().hex
     shared_model = dask.delayed(model, name=f"fillin-model-{token}", traverse=False)
-    shared_how = dask.delayed(layout.how, name=f"fillin-how-{token}", traverse=False)
+    shared_settings = dask.delayed(layout.settings, name=f"fillin-settings-{token}", traverse=False)
     task = dask.delayed(fill_block, pure=False)
     dimensions = zip(values.shape, blocks.sizes, strict=True)
     ranges = [[np.arange(start, min(start + size, n)) for start in range(0, n, size)] for n, size in dimensions]
@@ -63,7 +63,7 @@ def _fill_blocks(layout: GridLayout, model: Any) -> Any:
         slices, inner = tuple(slice(int(r[0]), int(r[-1]) + 1) for r in rows[:lead]), tuple(rows[lead:])
         cells = tuple(
             halo_cells(along, halo, len(axis.x), bool(axis.period))
-            for along, halo, axis in zip(inner, blocks.halo, layout.how.axes, strict=True)
+            for along, halo, axis in zip(inner, blocks.halo, layout.settings.axes, strict=True)
         )
         around = values[slices]
         for i, along in enumerate(cells):
@@ -71,7 +71,7 @@ def _fill_blocks(layout: GridLayout, model: Any) -> Any:
         allowed = fillable[tuple(_mask_slice(along, n) for along, n in zip(rows, fillable.shape, strict=True))]
         far = None if coarse is None else (coarse[0][slices], coarse[1])
         name = f"{BLOCK_KEY}-{token}-{'-'.join(map(str, index))}"
-        block = task(shared_model, shared_how, around, cells, allowed, inner, far, dask_key_name=name)
+        block = task(shared_model, shared_settings, around, cells, allowed, inner, far, dask_key_name=name)
         shape = (4, *(len(along) for along in rows))
         parts[(0, *index)] = da.from_delayed(block, shape, dtype=values.dtype)
     return da.block(parts.tolist())

@@ -13,8 +13,7 @@ from numpy import ndarray
 
 from fillin.errors import InputError, Message, UnknownName, argument, option, render
 from fillin.filling.grid.axes import Axis
-from fillin.filling.outputs import Outputs
-from fillin.filling.prediction import NumericPrediction
+from fillin.filling.prediction import NumericPrediction, Outputs
 
 _MAX_FIELD_DIMS = 3
 _KINDS = {"U": "text", "S": "text", "O": "objects", "M": "times", "m": "times", "b": "booleans"}

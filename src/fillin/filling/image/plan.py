@@ -9,9 +9,8 @@ import numpy as np
 from fillin.errors import InputError, argument, nearest, render
 from fillin.filling.diagnostics import Note
 from fillin.filling.holdout import NumericScore
-from fillin.filling.outputs import Outputs
 from fillin.filling.plan import FillPlan, Source
-from fillin.filling.prediction import NumericPrediction, Prediction
+from fillin.filling.prediction import NumericPrediction, Outputs, Prediction
 from fillin.runtime import Tick
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.filling.prediction import NumericPrediction
-from fillin.filling.series.infer_roles import SeriesRoles
-from fillin.filling.series.new_rows import NewRows
-from fillin.filling.series.run import Series
+from fillin.filling.series.infer_roles import NewRows, SeriesRoles
+from fillin.filling.series.plan import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +33,7 @@ def draw_series(
             axis.set_title(column if not group else f"{column}, {group}")
             axis.set_xlabel(roles.x.name if axis is axes[-1, 0] else "")
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2)
-        left_out = len({(each.column, each.group) for each in series}) - len(chosen)
+        left_out = len({(s.column, s.group) for s in series}) - len(chosen)
         if left_out:
             figure.supxlabel(f"and {left_out:,} more", fontsize=8)
     return figure
@@ -45,8 +44,8 @@ def _choose_panels(
 ) -> list[tuple[str, int]]:
     """Return (column, group number) of the series with most predictions, in their order."""
     number = {group.name: i for i, group in enumerate(roles.groups)}
-    longest = sorted(series, key=lambda each: -len(each.at))[:_MAX_PANELS]
-    return [(each.column, number[each.group]) for each in series if each in longest and each.column in prediction]
+    longest = sorted(series, key=lambda s: -len(s.at))[:_MAX_PANELS]
+    return [(s.column, number[s.group]) for s in series if s in longest and s.column in prediction]
 
 
 def _draw_panel(

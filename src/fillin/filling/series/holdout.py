@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 from fillin.filling.holdout import MIN_OBSERVED, HoldoutData, choose_points
-from fillin.filling.series.run import Asked, Series
+from fillin.filling.series.plan import Series
 from fillin.runtime import Tick
 
 if TYPE_CHECKING:
@@ -21,10 +21,9 @@ _MAX_POINTS = 2000  # of a series
 
 @dataclass(frozen=True)
 class SeriesHoldout(HoldoutData):
-    """One series, and how it is filled."""
+    """One series."""
 
     series: Series
-    asked: Asked
     y: Float[ndarray, "n"]
 
     def choose(self, pattern: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
@@ -36,17 +35,16 @@ class SeriesHoldout(HoldoutData):
     ) -> "tuple[GaussianMixture, Float[ndarray, 'm']]":
         series = self.series
         rest = _select(series, ~held_out)
-        belief = rest.ready(model, self.asked)(series.x[held_out], tick)
         order = np.argsort(rest.x, kind="stable")
-        linear = np.interp(series.x[held_out], rest.x[order], rest.y[order], period=self.asked.period or None)
-        return belief, linear
+        linear = np.interp(series.x[held_out], rest.x[order], rest.y[order], period=series.period or None)
+        return rest.predictor(model)(series.x[held_out], tick), linear
 
 
-def holdout_series(series: list[Series], asked: Asked) -> list[SeriesHoldout]:
+def holdout_series(series: list[Series]) -> list[SeriesHoldout]:
     """Return the longest series that have enough observed values; of long ones a stretch in the middle."""
-    longest = sorted((each for each in series if len(each.y) >= MIN_OBSERVED), key=lambda each: -len(each.y))
-    stretches = [_middle(each) for each in longest[:_MAX_SERIES]]
-    return [SeriesHoldout(each, asked, each.y) for each in stretches]
+    longest = sorted((s for s in series if len(s.y) >= MIN_OBSERVED), key=lambda s: -len(s.y))
+    stretches = [_middle(s) for s in longest[:_MAX_SERIES]]
+    return [SeriesHoldout(stretch, stretch.y) for stretch in stretches]
 
 
 def _middle(series: Series) -> Series:

@@ -9,22 +9,20 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.errors import InputError, choose, option
-from fillin.filling.detect_index import (
+from fillin.filling.diagnostics import (
     TABLE_KINDS,
+    Note,
     RowGroup,
+    check_no_units_row,
     count_locations,
     explain_no_index,
     find_index,
     find_nearest_index,
-    index_option,
-    split_groups,
-)
-from fillin.filling.diagnostics import (
-    Note,
-    check_no_units_row,
     find_number_like,
+    index_option,
     note_missing_words,
     note_sentinels,
+    split_groups,
 )
 from fillin.tabular.dates import DAY, SECOND
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
@@ -74,6 +72,19 @@ class SeriesRoles:
             return [f"{self.x.origin + Decimal(f'{value:.15g}'):f}" for value in values]
         texts = [f"{value:.15g}" for value in values]
         return [text.replace(".", ",") for text in texts] if self.x.decimal_comma else texts
+
+
+@dataclass(frozen=True)
+class NewRows:
+    """Rows to add: x in the units of its column, the group, and the position among the rows of the table."""
+
+    x: ndarray
+    group: Int[ndarray, "m"]
+    position: Float[ndarray, "m"]  # k + 0.5: between rows k and k + 1
+
+    def order(self, n_rows: int) -> Int[ndarray, "n"]:
+        """All rows in the order of writing; new ones are numbered from `n_rows`."""
+        return np.argsort(np.concatenate([np.arange(n_rows), self.position]), kind="stable")
 
 
 def infer_roles(
@@ -190,7 +201,7 @@ def _check_one_series(table: TypedTable, x: TypedColumn, times: TypedColumn | No
 
 
 def _may_name_groups(column: TypedColumn) -> bool:
-    """Whether these are words, or integers that repeat."""
+    """Test for words, or integers that repeat."""
     if column.kind != NUMBER:
         return column.kind == CLASS
     whole = not column.missing.any() and column.invalid is None and bool((column.values % 1 == 0).all())

@@ -1,36 +1,39 @@
 """Rows to add to a series: at the locations of another table, or in equal steps, between observations or beyond."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from numpy import ndarray
 
 from fillin.errors import InputError, Message, argument, option, render
-from fillin.filling.detect_index import RowGroup
-from fillin.filling.series.infer_roles import SeriesRoles, check_valid
+from fillin.filling.diagnostics import RowGroup
+from fillin.filling.plan import Source
+from fillin.filling.series.infer_roles import NewRows, SeriesRoles, check_valid
+from fillin.runtime import require
 from fillin.tabular.dates import MAX_STEPS
+from fillin.tabular.frames import read_frame
 from fillin.tabular.table import DATE, NUMBER, TypedTable
+
+if TYPE_CHECKING:
+    from fillin.filling.series.plan import SeriesOptions
 
 _SAME_LOCATION = 1e-3  # of a step: closer numbers are one location, as 1949.0833 and 1949.08333333 are
 
 
-@dataclass(frozen=True)
-class NewRows:
-    """Rows to add: x in the units of its column, the group, and the position among the rows of the table."""
-
-    x: ndarray
-    group: Int[ndarray, "m"]
-    position: Float[ndarray, "m"]  # k + 0.5: between rows k and k + 1
-
-    def order(self, n_rows: int) -> Int[ndarray, "n"]:
-        """All rows in the order of writing; new ones are numbered from `n_rows`."""
-        return np.argsort(np.concatenate([np.arange(n_rows), self.position]), kind="stable")
-
-
-def no_new_rows(roles: SeriesRoles) -> NewRows:
-    return NewRows(roles.x.values[:0], np.empty(0, dtype=int), np.empty(0))
+def make_new_rows(roles: SeriesRoles, options: "SeriesOptions") -> NewRows:
+    """Return the rows that the options `every` and `until`, or `at`, ask for."""
+    at, until = options.at, options.until
+    if options.every is not None:
+        return rows_by_step(roles, str(options.every), None if until is None else str(until))
+    if isinstance(at, Path):
+        return rows_from_table(roles, Source(at, {"na": options.na, "date_format": options.date_format}).tabular.table)
+    if not hasattr(at, "columns") and not hasattr(at, "schema"):  # what NumPy makes an array of
+        pandas = require("pandas")
+        at = pandas.DataFrame({options.x or "at": pandas.Series(at)})
+    return rows_from_table(roles, read_frame(at, "at").table)
 
 
 def rows_by_step(roles: SeriesRoles, every: str, until: str | None = None) -> NewRows:

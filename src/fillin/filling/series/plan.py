@@ -1,32 +1,40 @@
 """Filling of series: rows ordered by a time or a number, each column and group from its own observed values."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray
 
 from fillin.errors import InputError, argument
 from fillin.filling.diagnostics import Note, list_names
-from fillin.filling.frames import extend_frame
-from fillin.filling.outputs import Outputs
-from fillin.filling.plan import FillOptions, FillPlan, Source, as_names
-from fillin.filling.prediction import SUFFIXES, NumericPrediction, Prediction, complete_column, format_number
+from fillin.filling.plan import FillOptions, PretrainedPlan, Source, as_names, bounds_by_column, check_bounds
+from fillin.filling.prediction import (
+    SUFFIXES,
+    NumericPrediction,
+    Outputs,
+    Prediction,
+    complete_column,
+    format_number,
+)
 from fillin.filling.report import describe_bounds, describe_model
-from fillin.filling.series.infer_roles import SeriesRoles, infer_roles
-from fillin.filling.series.new_rows import NewRows, no_new_rows, rows_by_step, rows_from_table
-from fillin.filling.series.run import Asked, Series, check_values, fill_all, series_of
+from fillin.filling.series.infer_roles import NewRows, SeriesRoles, infer_roles
 from fillin.runtime import Tick, require
 from fillin.tabular.dates import SECOND, parse_duration
-from fillin.tabular.readers import CsvFile, NativeFrame, read_frame
-from fillin.tabular.table import TypedTable
+from fillin.tabular.readers import CsvFile, NativeFrame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fillin.filling.holdout import InterpolationScore
     from fillin.filling.series.holdout import SeriesHoldout
     from fillin.models import Process
+    from fillin.predictive import GaussianMixture
+    from fillin.warp import Bounds
+
+MAX_QUERIES_HELD = 32_768  # locations whose mixtures are in memory at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,25 +56,77 @@ class SeriesOptions(FillOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class SeriesPlan(FillPlan):
+class Series:
+    """One column of one group: observed values `y` at `x` with their standard errors, and locations `at` to fill.
+
+    `rows` are the table rows of `at`. `period` is that of x, in its units (0: not periodic).
+    """
+
+    column: str
+    group: str
+    x: Float[ndarray, "n"]
+    y: Float[ndarray, "n"]
+    error: Float[ndarray, "n"] | None
+    at: Float[ndarray, "m"]
+    rows: Int[ndarray, "m"]
+    bounds: "Bounds | None" = None
+    period: float = 0.0
+
+    def predictor(self, model: "Process") -> "Callable[[ndarray, Tick], GaussianMixture]":
+        """Return predict(at, tick), which predicts y at any locations from the observed values."""
+        from fillin.inference.context import Context
+
+        x, y, error, period, warp = self.x[:, None], self.y, self.error, self.period, None
+        if self.bounds is not None:
+            from fillin.warp import BoundsWarp
+
+            warp = BoundsWarp.fit(self.y, self.bounds)
+            y, error = warp.forward(y), None if error is None else error * warp.slope(self.y)
+        y, error = y[:, None], None if error is None else error[:, None]
+        if period:
+            x = np.concatenate([x % period + shift for shift in (-period, 0, period)])  # one period away is here too
+            y, error = np.tile(y, (3, 1)), None if error is None else np.tile(error, (3, 1))
+        context = Context(model, x, y, error)
+
+        def predict(at: ndarray, tick: Tick = lambda done: None) -> "GaussianMixture":
+            mixture = context.predict((at % period if period else at)[:, None], tick=tick)[:, 0]
+            return mixture if warp is None else mixture.transformed(warp)
+
+        return predict
+
+    def fill(self, model: "Process", level: float, tick: Tick) -> NumericPrediction:
+        """Predict the values at `at`, with the interval of coverage `level`."""
+        order = np.argsort(self.at, kind="stable")  # neighbours are predicted together
+        predict, parts = self.predictor(model), []
+        for start in range(0, len(order), MAX_QUERIES_HELD):
+            chunk = order[start : start + MAX_QUERIES_HELD]
+            mixture = predict(self.at[chunk], tick)
+            quantiles = (mixture.quantile(q) for q in (0.5 - level / 2, 0.5 + level / 2, 0.25, 0.75))
+            parts.append(NumericPrediction(self.rows[chunk], *mixture.moments(), *quantiles))
+        return NumericPrediction.concatenate(parts)
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesPlan(PretrainedPlan):
     """One series for each filled column and group, with the rows to add."""
 
     options_type = SeriesOptions
+    unit = "series"
+    n_dims = 1
 
     source: Source
     options: SeriesOptions
     roles: SeriesRoles
     new: NewRows
-    asked: Asked
+    bounds: "dict[str, Bounds]"
+    period: float
     series: list[Series]
 
     @classmethod
     def read(cls, source: Source, options: SeriesOptions) -> "SeriesPlan":
         require("scipy")
-        from fillin.filling.bounds import bounds_of
-
-        at, every, until = options.at, options.every, options.until
-        if until is not None and every is None:
+        at, every = options.at, options.every
+        if options.until is not None and every is None:
             raise InputError(
                 "{until} needs {every}, the step of the new rows", until=argument("until"), every=argument("every")
             )
@@ -74,20 +134,18 @@ class SeriesPlan(FillPlan):
             raise InputError(
                 "{at} and {every} both name new rows; give one of them", at=argument("at"), every=argument("every")
             )
+        adds_rows = at is not None or every is not None
         y, by = as_names(options.y), as_names(options.by)
-        table = source.tabular.table
-        roles = infer_roles(
-            table, options.x, y, by, options.y_err, options.kind, new=at is not None or every is not None
-        )
-        new = no_new_rows(roles)
-        if every is not None:
-            new = rows_by_step(roles, str(every), None if until is None else str(until))
-        elif at is not None:
-            new = rows_from_table(roles, _read_new_rows(at, options))
-        bounds = bounds_of([column.name for column in roles.y], options.bounds)
-        asked = Asked(options.level, bounds, _parse_period(options.period, roles))
-        check_values(roles, asked)
-        return cls(source, options, roles, new, asked, series_of(roles, new))
+        roles = infer_roles(source.tabular.table, options.x, y, by, options.y_err, options.kind, adds_rows)
+        new = NewRows(roles.x.values[:0], np.empty(0, dtype=int), np.empty(0))
+        if adds_rows:
+            from fillin.filling.series.new_rows import make_new_rows
+
+            new = make_new_rows(roles, options)
+        bounds = bounds_by_column([column.name for column in roles.y], options.bounds)
+        period = 0.0 if options.period is None else _parse_period(options.period, roles)
+        _check_values(roles, bounds)
+        return cls(source, options, roles, new, bounds, period, _split_series(roles, new, bounds, period))
 
     @property
     def summary(self) -> str:
@@ -112,25 +170,19 @@ class SeriesPlan(FillPlan):
     def nothing_to_fill(self) -> str:
         return "nothing seems to be missing" if self.notes else "nothing is missing"
 
-    @property
-    def model_name(self) -> Any:
-        from fillin.inference.weights import default_weights
-
-        return self.options.model or default_weights(1)
-
-    def load_model(self) -> "Process":
-        from fillin.inference.weights import load_filler
-
-        return load_filler(self.model_name, 1, self.options.y_err is not None)
-
     def run(self, model: "Process", progress: Tick = lambda done: None) -> Prediction:
-        return fill_all(self.series, model, self.asked, progress)
+        parts: dict[str, list[NumericPrediction]] = {}
+        for series in self.series:
+            parts.setdefault(series.column, []).append(series.fill(model, self.options.level, progress))
+        return {column: NumericPrediction.concatenate(predictions) for column, predictions in parts.items()}
 
     def result(self, prediction: Prediction) -> Any:
         """Return the frame with the new rows and columns; in pandas its `attrs` tell how the data were read."""
         data = self.source.data
         if not self.roles.y:
             return data
+        from fillin.filling.frames import extend_frame
+
         assert isinstance(self.source.tabular, NativeFrame)
         filled = extend_frame(self.source.tabular, self.roles, self.new, prediction)
         if hasattr(filled, "attrs"):
@@ -143,6 +195,8 @@ class SeriesPlan(FillPlan):
             names = [f"{column.name}_{suffix}" for column in self.roles.y for suffix in SUFFIXES]
             outputs.write(outputs.data, lambda path: origin.write(path, names, self._csv_rows(origin, prediction)))
         else:
+            from fillin.filling.frames import extend_frame
+
             table = extend_frame(origin, self.roles, self.new, prediction)
             outputs.write(outputs.data, lambda path: require("pyarrow.parquet").write_table(table, path))
         return prediction
@@ -152,7 +206,7 @@ class SeriesPlan(FillPlan):
         rows = roles.table.n_rows
         numbers = [complete_column(column, prediction.get(column.name), len(new.x)) for column in roles.y]
         observed = [
-            [None if blank else cell.strip() for cell, blank in zip(column.cells(), column.missing, strict=True)]
+            [None if missing else cell.strip() for cell, missing in zip(column.cells(), column.missing, strict=True)]
             for column in roles.y
         ]
         new_records = self._new_records(file)
@@ -184,41 +238,23 @@ class SeriesPlan(FillPlan):
         return draw_series(self.roles, self.new, self.series, prediction, self.options.level)
 
     @cached_property
-    def holdout_series(self) -> "list[SeriesHoldout]":
+    def holdout_data(self) -> "list[SeriesHoldout]":
         from fillin.filling.series.holdout import holdout_series
 
-        return holdout_series(self.series, self.asked)
-
-    @property
-    def n_holdout_steps(self) -> int:
-        from fillin.filling.holdout import count_predictions
-
-        return count_predictions(self.holdout_series)
-
-    def holdout(
-        self, model: "Process", prediction: Prediction, progress: Tick = lambda done: None
-    ) -> "list[InterpolationScore]":
-        from fillin.filling.holdout import score_holdout
-
-        return score_holdout(self.holdout_series, model, self.options.seed, progress)
-
-    def explain_holdout(self, scores: Sequence[Any]) -> str:
-        from fillin.filling.holdout import explain_scores
-
-        return explain_scores(scores, "series", self.options.seed)
+        return holdout_series(self.series)
 
     def assumptions(self) -> list[str]:
-        roles, asked = self.roles, self.asked
+        roles = self.roles
         groups = f", and each group ({' and '.join(roles.by)}) from itself alone" if roles.by else ""
         lines = [
             f"'{roles.x.name}' is the location of each row; distances in it matter.",
             f"Each column is filled from itself alone{groups}.",
-            *describe_model(self.model_name, asked.level, "smooth, rough, seasonal, trending and noisy curves"),
+            *describe_model(self.model_name, self.options.level, "smooth, rough, seasonal, trending and noisy curves"),
         ]
-        if asked.period:
+        if self.period:
             unit = " s" * (roles.x.clock is not None)
-            lines.append(f"'{roles.x.name}' is periodic with period {asked.period:g}{unit}.")
-        lines += [f"{column} lies in {describe_bounds(*limits)}." for column, limits in asked.bounds.items()]
+            lines.append(f"'{roles.x.name}' is periodic with period {self.period:g}{unit}.")
+        lines += [f"{column} lies in {describe_bounds(*limits)}." for column, limits in self.bounds.items()]
         if roles.y_err is not None:
             lines.append(
                 f"'{roles.y_err.name}' holds the standard deviations of the errors of observed values (empty or 0: "
@@ -227,10 +263,44 @@ class SeriesPlan(FillPlan):
         return lines
 
 
+def _split_series(roles: SeriesRoles, new: NewRows, bounds: "dict[str, Bounds]", period: float) -> list[Series]:
+    """Return each column and group that has observed values and locations to fill."""
+    x, new_x = roles.coordinates(roles.x.values), roles.coordinates(new.x)
+    series = []
+    for column in roles.y:
+        for number, group in enumerate(roles.groups):
+            missing = column.missing[group.rows]
+            observed, missing = group.rows[~missing], group.rows[missing]
+            added = np.flatnonzero(new.group == number)
+            if not len(observed) or not len(missing) + len(added):
+                continue
+            error = None if roles.y_err is None else np.nan_to_num(roles.y_err.values[observed])
+            at, rows = np.concatenate([x[missing], new_x[added]]), np.concatenate([missing, roles.table.n_rows + added])
+            values, limits = column.values[observed], bounds.get(column.name)
+            series.append(Series(column.name, group.name, x[observed], values, error, at, rows, limits, period))
+    return series
+
+
+def _check_values(roles: SeriesRoles, bounds: "dict[str, Bounds]") -> None:
+    """Refuse numbers that overflow, and observed values outside their bounds."""
+    from fillin.predictive import MAX_MAGNITUDE
+
+    for column in [*([] if roles.x.clock else [roles.x]), *roles.y, *([] if roles.y_err is None else [roles.y_err])]:
+        large = np.abs(column.values) > MAX_MAGNITUDE
+        if large.any():
+            row = int(large.argmax())
+            raise roles.table.error_at(
+                row, column.name,
+                f"{column.values[row]:g} is beyond {MAX_MAGNITUDE:g}, where float64 arithmetic overflows; correct it, "
+                "or give the column in other units",
+            )  # fmt: skip
+    for column in roles.y:
+        if column.name in bounds:
+            check_bounds(roles.table, column, bounds[column.name])
+
+
 def _parse_period(period: Any, roles: SeriesRoles) -> float:
-    """Return the period in units of the x column (seconds of times); 0 where there is none."""
-    if period is None:
-        return 0.0
+    """Return the period in units of the x column (seconds of times)."""
     if isinstance(period, Mapping):
         raise InputError(
             "{period} of a series must be one number, the period of its x column, such as 360, got {value}",
@@ -248,13 +318,3 @@ def _parse_period(period: Any, roles: SeriesRoles) -> float:
             period=argument("period"), value=period, x=roles.x.name,
         )  # fmt: skip
     return length
-
-
-def _read_new_rows(at: Any, options: SeriesOptions) -> TypedTable:
-    """Return the locations of new rows: a file, a frame, or what NumPy makes an array of."""
-    if isinstance(at, Path):
-        return Source(at, {"na": options.na, "date_format": options.date_format}).tabular.table
-    if not hasattr(at, "columns") and not hasattr(at, "schema"):
-        pandas = require("pandas")
-        at = pandas.DataFrame({options.x or "at": pandas.Series(at)})
-    return read_frame(at, "at").table

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fillin.errors import InputError, argument, option, render
-from fillin.filling.detect_index import is_row_id, note_no_index
 from fillin.filling.diagnostics import (
     Note,
     check_no_units_row,
+    is_row_id,
     list_names,
     note_codes,
     note_formatted_numbers,
     note_missing_words,
+    note_no_index,
     note_sentinels,
 )
-from fillin.filling.outputs import Outputs
-from fillin.filling.plan import FillOptions, FillPlan, Source, as_names
-from fillin.filling.prediction import Prediction
+from fillin.filling.plan import FillOptions, FillPlan, Source, as_names, bounds_by_column, check_bounds
+from fillin.filling.prediction import Outputs, Prediction
 from fillin.filling.series.infer_roles import check_new_columns
-from fillin.filling.series.run import check_bounds
 from fillin.predictive import MAX_CLASSES
-from fillin.runtime import Tick, require
+from fillin.runtime import Tick
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable, declare_kinds
 
 if TYPE_CHECKING:
@@ -278,9 +277,6 @@ def _column_bounds(
     """The bounds of each number column that is filled or named; observed values must lie within."""
     if bounds is None:
         return {}
-    require("scipy")
-    from fillin.filling.bounds import bounds_of
-
     named = [name for name in bounds if name] if isinstance(bounds, Mapping) else []
     for name in named:
         if table.column(name).kind != NUMBER:
@@ -289,7 +285,7 @@ def _column_bounds(
                 table=table.name, name=name, bounds=argument("bounds"),
             )  # fmt: skip
     columns = [c for c in table.columns.values() if c.kind == NUMBER and (c in fills or c.name in named)]
-    limits = bounds_of([column.name for column in columns], bounds)
+    limits = bounds_by_column([column.name for column in columns], bounds)
     for column in columns:
         check_bounds(table, column, limits.get(column.name, (None, None)))
     return limits

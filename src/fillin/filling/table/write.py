@@ -7,8 +7,14 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.filling.frames import to_dates, to_series
-from fillin.filling.outputs import Outputs
-from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction, Prediction, format_number
+from fillin.filling.prediction import (
+    ClassPrediction,
+    ColumnPrediction,
+    NumericPrediction,
+    Outputs,
+    Prediction,
+    format_number,
+)
 from fillin.filling.table.plan import TablePlan, endings
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
