@@ -16,7 +16,7 @@ from numpy import ndarray
 from scipy.spatial import KDTree
 from torch import Tensor
 
-from fillin.errors import InputError
+from fillin.errors import InputError, argument
 from fillin.heads import Autoregressive, ObservedMixture, to_predictive
 from fillin.models import Process, load
 from fillin.models.filler import Filler
