@@ -202,13 +202,9 @@ class PretrainedPlan(FillPlan):
 
     unit: ClassVar[str]  # "series" or "field"
     options: Any
+    n_dims: Any  # of a location
 
-    @property
-    @abstractmethod
-    def n_dims(self) -> int:
-        """Number of dimensions of a location."""
-
-    @property
+    @cached_property
     @abstractmethod
     def holdout_data(self) -> "Sequence[HoldoutData]":
         """The series or fields of which some values are held out for scores."""
@@ -277,10 +273,10 @@ def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:
         if value is None or value is False or (isinstance(value, list | tuple) and not value) or kind.accepts(name):
             continue
         other = next((other for other in KINDS if other.choice and kind.choice and other.accepts(name)), None)
-        remedy = "" if other is None else f", or fill the data as {other.label} with " + other.choice()
+        remedy = other and other.choice and f", or fill the data as {other.label} with " + other.choice()
         raise InputError(
             "{where}{option} does not apply to {kind}; leave it out{remedy}", option=argument(name), kind=kind.label,
-            where="" if source.path is None else f"{source.path.name}: ", remedy=remedy,
+            where="" if source.path is None else f"{source.path.name}: ", remedy=remedy or "",
         )  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None and kind.accepts(name)}
     return kind.plan_type.read(source, kind.plan_type.options_type(**given))
@@ -307,7 +303,7 @@ def bounds_by_column(columns: list[str], bounds: "Bounds | Mapping[str, Bounds] 
         if low is not None and high is not None and not low < high:
             raise InputError(f"bounds: the lower must be below the upper, got {low:g}:{high:g}")
         pairs[name] = low, high
-    return {column: pairs.get(column, pairs.get("")) for column in columns if column in pairs or "" in pairs}
+    return {name: pairs.get(name, pairs.get("", (None, None))) for name in columns if name in pairs or "" in pairs}
 
 
 def check_bounds(table: "TypedTable", column: "TypedColumn", bounds: "Bounds") -> None:
