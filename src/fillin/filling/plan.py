@@ -273,10 +273,12 @@ def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:
         if value is None or value is False or (isinstance(value, list | tuple) and not value) or kind.accepts(name):
             continue
         other = next((other for other in KINDS if other.choice and kind.choice and other.accepts(name)), None)
-        remedy = other and other.choice and f", or fill the data as {other.label} with " + other.choice()
+        remedy: Message | str = ""
+        if other is not None and other.choice is not None:
+            remedy = render(", or fill the data as {kind} with {choice}", kind=other.label, choice=other.choice())
         raise InputError(
             "{where}{option} does not apply to {kind}; leave it out{remedy}", option=argument(name), kind=kind.label,
-            where="" if source.path is None else f"{source.path.name}: ", remedy=remedy or "",
+            where="" if source.path is None else f"{source.path.name}: ", remedy=remedy,
         )  # fmt: skip
     given = {name: value for name, value in options.items() if value is not None and kind.accepts(name)}
     return kind.plan_type.read(source, kind.plan_type.options_type(**given))

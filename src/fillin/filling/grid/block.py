@@ -88,11 +88,13 @@ class FieldSettings:
         outside = ~np.isfinite(y) | (y < self.warp.minimum) | (y > self.warp.maximum)
         if outside.any():
             row = int(outside.argmax())
+            flaw = (
+                render("lies outside {bounds}", bounds=argument("bounds")) if np.isfinite(y[row]) else "is not finite"
+            )
             raise InputError(
                 "variable '{name}' at {where}: {value:g} {flaw}; correct it, or make it missing (NaN)",
+                name=self.name, value=y[row], flaw=flaw,
                 where=", ".join(axis.label(int(cells[row, i])) for i, axis in enumerate(self.axes)),
-                name=self.name, value=y[row],
-                flaw=render("lies outside {bounds}", bounds=argument("bounds")) if np.isfinite(y[row]) else "is not finite",
             )  # fmt: skip
 
 
