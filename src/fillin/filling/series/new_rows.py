@@ -14,7 +14,7 @@ from fillin.filling.plan import Source
 from fillin.filling.series.infer_roles import NewRows, SeriesRoles, check_valid
 from fillin.runtime import require
 from fillin.tabular.dates import MAX_STEPS
-from fillin.tabular.frames import read_frame
+from fillin.tabular.readers import read_frame
 from fillin.tabular.table import DATE, NUMBER, TypedTable
 
 if TYPE_CHECKING:
