@@ -11,9 +11,20 @@ from support.helpers import distance
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fillin.attention import BACKENDS, MLP, RBF, SCORES, DotProduct, Gaussian, Laplace, Span, Uniform, attend
+from fillin.attention import (
+    BACKENDS,
+    MLP,
+    RBF,
+    SCORES,
+    DotProduct,
+    Gaussian,
+    Laplace,
+    Span,
+    Uniform,
+    attend,
+    fixed_block_mask,
+)
 from fillin.attention.attend import record_weights
-from fillin.attention.masks import fixed_block_mask
 from fillin.attention.problem import AttentionProblem
 from fillin.attention.score_registry import make_score
 

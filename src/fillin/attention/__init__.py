@@ -4,10 +4,9 @@
 the result.
 """
 
-from fillin.attention.attend import AttentionRecord, attend, record_weights
+from fillin.attention.attend import AttentionRecord, attend, expand_key_mask, fixed_block_mask, record_weights
 from fillin.attention.backends import BACKENDS
 from fillin.attention.displacement import MLP, RBF, Fourier, Gaussian, JointMLP, Laplace, Linear, NetworkScore
-from fillin.attention.masks import expand_key_mask, fixed_block_mask
 from fillin.attention.positional_encodings import SIREN, GridEncoding, LearnedPositions, Sinusoid
 from fillin.attention.relative import RelativePosition
 from fillin.attention.score_registry import CONTROL_SCORES, SCORES, ScoreFactory, make_score

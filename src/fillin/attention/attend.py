@@ -47,6 +47,23 @@ def record_weights() -> Iterator[list[AttentionRecord]]:
         _records.reset(token)
 
 
+def expand_key_mask(mask: Bool[Tensor, "b m"] | None) -> Bool[Tensor, "b 1 1 m"] | None:
+    """Expand a mask over keys to the axes of `attend`."""
+    return None if mask is None else mask[:, None, None, :]
+
+
+def fixed_block_mask(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"], size: float) -> Bool[Tensor, "b 1 n m"]:
+    """Restrict attention to fixed blocks of `size`, a baseline: True where ⌊xq/size⌋ = ⌊xk/size⌋.
+
+    >>> x = torch.tensor([[[0.1], [0.9], [1.1]]])
+    >>> fixed_block_mask(x, x, 1.0)[0, 0].int().tolist()
+    [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
+    """
+    if not size > 0:
+        raise InputError(f"fixed_block_mask: size must be positive, got {size}")
+    return ((xq / size).floor()[:, None, :, None] == (xk / size).floor()[:, None, None]).all(-1)
+
+
 def attend(
     q: Float[Tensor, "b h n d"] | None,
     k: Float[Tensor, "b h m d"] | None,

@@ -43,19 +43,13 @@ def check_backend(name: str, problem: AttentionProblem, want: Collection[str]) -
 def solve(problem: AttentionProblem, want: Collection[str], backend: str = "auto") -> AttentionResult:
     """Run the named back end, or the one that `choose_backend` selects. Only the reference returns weights."""
     if problem.n == 0 or problem.m == 0:
-        return _empty_result(problem)
+        (b, h, m, e), n, v = problem.v.shape, problem.n, problem.v
+        return AttentionResult(v.new_zeros(b, h, n, e), v.new_full((b, h, n), -torch.inf), v.new_zeros(b, h, n, m))
     if "weights" in want:
         backend = "reference"
     elif backend == "auto":
         backend, problem = choose_backend(problem, want)
     return BACKENDS[backend].run(problem, want)
-
-
-def _empty_result(p: AttentionProblem) -> AttentionResult:
-    """The result without queries or keys: zeros, empty sums and no weights."""
-    b, h, m, e = p.v.shape
-    out, lse = p.v.new_zeros(b, h, p.n, e), p.v.new_full((b, h, p.n), -torch.inf)
-    return AttentionResult(out, lse, p.v.new_zeros(b, h, p.n, m))
 
 
 def choose_backend(p: AttentionProblem, want: Collection[str] = ()) -> tuple[str, AttentionProblem]:
@@ -71,23 +65,19 @@ def choose_backend(p: AttentionProblem, want: Collection[str] = ()) -> tuple[str
         folded = fold_terms(p)
         if None not in folded:
             return "fused", replace(p, folded=folded)
-    if p.n_logits >= _min_native_logits(p) and native.unfit(p) is None and not needs_location_gradient(p):
+    drops_pairs = p.span is not None and p.span.threshold > 0
+    min_logits = MIN_NATIVE_LOGITS_WITH_WINDOW if drops_pairs else _min_native_logits(p)
+    if p.n_logits >= min_logits and native.unfit(p) is None and not needs_location_gradient(p):
         return "native", p
-    if _drops_pairs(p) and p.v.is_cuda and flex.unfit(p) is None:
+    if drops_pairs and p.v.is_cuda and flex.unfit(p) is None:
         return "flex", p
     p = tabulate_terms(p)
     stored = p.n_logits <= MAX_STORED_LOGITS and p.n_stored <= 4 * MAX_STORED_LOGITS
     return "reference" if stored else "streamed", p
 
 
-def _drops_pairs(p: AttentionProblem) -> bool:
-    return p.span is not None and p.span.threshold > 0
-
-
 def _min_native_logits(p: AttentionProblem) -> float:
-    """Number of logits from which on the native kernel is the fastest."""
-    if _drops_pairs(p):
-        return MIN_NATIVE_LOGITS_WITH_WINDOW
+    """Number of logits from which on the native kernel is the fastest where no window drops pairs."""
     traits = [term.traits for term in p.score.terms if term.traits.displacement]
     if p.xq is not None and p.xk is not None and any(t.gridded for t in traits):
         on_grid = p.shared_locations and find_grid_step(p.xq, p.xk) is not None
@@ -103,9 +93,9 @@ def tabulate_terms(p: AttentionProblem) -> AttentionProblem:
     Locations that receive a gradient keep the exact score, since a table has no gradient to Δ. So does float64.
     """
     xq, xk = p.xq, p.xk
-    if p.v.dtype != torch.float32:
+    if xq is None or xk is None or xq.requires_grad or xk.requires_grad:
         return p
-    if xq is None or xk is None or xq.requires_grad or xk.requires_grad or torch.compiler.is_compiling():
+    if p.v.dtype != torch.float32 or torch.compiler.is_compiling():
         return p
     max_nodes = len(xq) * xq.shape[1] * xk.shape[1] / MIN_PAIRS_PER_NODE
 

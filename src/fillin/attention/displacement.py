@@ -47,28 +47,19 @@ class DisplacementScore(Score):
         return f"heads={self.heads}, dim={self.dim}, radial={self.traits.radial}"
 
 
-def _spread_log_scales(low: float, high: float, heads: int, dim: int) -> Tensor:
-    """Logarithms [h dim] of scales from low to high, so that heads start with different ranges."""
-    logs = torch.linspace(math.log(low), math.log(high), heads)
-    logs = logs if heads > 1 else torch.tensor([math.log(low * high) / 2])
-    return logs[:, None].repeat(1, dim)
-
-
 class _LengthScaleScore(DisplacementScore):
-    """A score with a length scale ℓ per head (and per dimension unless radial)."""
+    """A score with a length scale ℓ per head (and per dimension unless radial). Heads start from low to high ones."""
 
     def __init__(self, heads=1, dim_x=1, radial=False, init: float | tuple[float, float] = (0.2, 2.0), **traits: Any):
         super().__init__(heads, dim_x, radial, **traits)
         low, high = init if isinstance(init, tuple) else (init, init)
-        self.log_scale = nn.Parameter(_spread_log_scales(low, high, heads, self.dim))
+        logs = torch.linspace(math.log(low), math.log(high), heads)
+        logs = logs if heads > 1 else torch.tensor([math.log(low * high) / 2])
+        self.log_scale = nn.Parameter(logs[:, None].repeat(1, self.dim))
 
     @property
     def scale(self) -> Float[Tensor, "h dx"]:
         return self.log_scale.exp()
-
-    def squared_distance(self, delta: Delta) -> Float[Tensor, "b h n m"]:
-        """‖Δ/ℓ‖² per head."""
-        return torch.einsum("hd,bdnm->bhnm", *self.squared_factors(delta))
 
     def squared_factors(self, delta: Delta) -> tuple[Float[Tensor, "h _"], Float[Tensor, "b _ n m"]]:
         """1/ℓ² and Δ², whose products sum to ‖Δ/ℓ‖²; radial: ‖Δ‖² = Σ Δ², one ℓ for all dimensions."""
@@ -87,17 +78,14 @@ class Gaussian(_LengthScaleScore):
     """logit = −½‖Δ/ℓ‖²: the *weight* is a Gaussian. Folds by expanding the square."""
 
     def forward(self, q, k, delta):
-        return -0.5 * self.squared_distance(delta)
+        return -0.5 * torch.einsum("hd,bdnm->bhnm", *self.squared_factors(delta))
 
     def fold(self, q, k, xq, xk):
         if torch.compiler.is_compiling():
             return None
         scale = self.scale[:, None, :]  # [h 1 dim]
         query, key = xq[:, None] / scale, xk[:, None] / scale  # [b h n dx]
-        largest = (
-            torch.maximum(query.detach().abs().amax(), key.detach().abs().amax()) if xk.shape[1] and xq.shape[1] else 0
-        )
-        if largest**2 > _MAX_FOLDED_SQUARE:
+        if any(x.numel() and x.detach().abs().amax() ** 2 > _MAX_FOLDED_SQUARE for x in (query, key)):
             return None
         ones_q, ones_k = torch.ones_like(query[..., :1]), torch.ones_like(key[..., :1])
         half_q, half_k = -0.5 * query.square().sum(-1, keepdim=True), -0.5 * key.square().sum(-1, keepdim=True)

@@ -1,12 +1,13 @@
-"""The input and the output of a back end: one attention problem, validated, and its result."""
+"""The interface of a back end: one attention problem, validated, and its result."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from fillin.attention.masks import check_mask
 from fillin.attention.scores import Folded, Score
 from fillin.attention.span import Span
 from fillin.errors import InputError, InputTypeError, choose
@@ -85,26 +86,33 @@ class AttentionProblem:
         xq, xk = (self.xq[:1], self.xk[:1]) if self.shared_locations else (self.xq, self.xk)
         return xq.mT[..., :, None] - xk.mT[..., None, :]
 
-    def combined_mask(self) -> Bool[Tensor, "..."] | None:
-        """Pairs that `mask` and the causal order (key ≤ query) allow; None where all are allowed."""
-        if not self.causal:
-            return self.mask
-        queries = torch.arange(self.offset, self.offset + self.n, device=self.v.device)
-        order = queries[:, None] >= torch.arange(self.m, device=self.v.device)
-        return order if self.mask is None else order & self.mask
+    @property
+    def has_pair_mask(self) -> bool:
+        """Whether there is a mask that differs between heads or queries, not only between keys."""
+        return self.mask is not None and any(size != 1 for size in self.mask.shape[-3:-1])
+
+    def apply_window(
+        self, logits: Float[Tensor, "..."], delta: Float[Tensor, "#b dx n m"] | None
+    ) -> tuple[Float[Tensor, "..."], Bool[Tensor, "..."] | None]:
+        """Modulate logits by the span; return them and the pairs that mask, order and window allow (None: all)."""
+        allowed = self.mask
+        if self.causal:
+            queries = torch.arange(self.offset, self.offset + self.n, device=self.v.device)
+            order = queries[:, None] >= torch.arange(self.m, device=self.v.device)
+            allowed = order if allowed is None else order & allowed
+        if self.span is not None:
+            logits, inside = self.span(logits, delta)
+            allowed = allowed if inside is None else inside if allowed is None else inside & allowed
+        return logits, allowed
 
     def slice_queries(self, start: int, stop: int) -> "AttentionProblem":
         """The same problem for queries start … stop − 1."""
         mask = self.mask
         if mask is not None and mask.ndim >= 2 and mask.shape[-2] != 1:
             mask = mask[..., start:stop, :]
-        return replace(
-            self,
-            q=None if self.q is None else self.q[:, :, start:stop],
-            xq=None if self.xq is None else self.xq[:, start:stop],
-            mask=mask,
-            offset=self.offset + start,
-        )
+        q = None if self.q is None else self.q[:, :, start:stop]
+        xq = None if self.xq is None else self.xq[:, start:stop]
+        return replace(self, q=q, xq=xq, mask=mask, offset=self.offset + start)
 
     def validate(self) -> None:
         """Raise an error that names the argument which is wrong and the remedy."""
@@ -138,18 +146,19 @@ class AttentionProblem:
             if tensor.dtype != self.v.dtype:
                 raise InputTypeError(f"attend: {name} is {tensor.dtype} but v is {self.v.dtype}; convert one of them")
         if self.mask is not None:
-            check_mask(self.mask, (b, h, self.n, m))
+            _check_mask(self.mask, (b, h, self.n, m))
         if self.causal and self.n != m:
             raise InputError(
                 f"attend: causal order needs as many queries as keys, got {self.n} and {m}; pass a mask instead"
             )
-        if self.span is not None and self.xq is not None and self.span.dim_x not in (None, self.xq.shape[-1]):
-            raise InputError(
-                f"attend: the span is for dim_x={self.span.dim_x}, but locations have {self.xq.shape[-1]} dimensions"
-            )
-        for term in self.score.terms:
-            if self.xq is not None:
-                term.validate(h, self.xq.shape[-1])
+        if self.xq is not None:
+            dim_x = self.xq.shape[-1]
+            if self.span is not None and self.span.dim_x not in (None, dim_x):
+                raise InputError(
+                    f"attend: the span is for dim_x={self.span.dim_x}, but locations have {dim_x} dimensions"
+                )
+            for term in self.score.terms:
+                term.validate(h, dim_x)
         if self.span is not None and self.span.heads not in (1, h):
             raise InputError(f"attend: the span has heads={self.span.heads}, but there are {h}; use 1 or as many")
         choose("normalise", self.normalise, ["softmax", "none"])
@@ -164,3 +173,36 @@ def _check_tensor(name: str, tensor: Tensor, axes: str) -> torch.Size:
     if not tensor.is_floating_point():
         raise InputTypeError(f"attend: {name} must be floating point, got {tensor.dtype}; use {name}.float()")
     return tensor.shape
+
+
+def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
+    """Raise an error unless the mask is boolean and broadcasts to `shape` = [b h n m]."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise InputTypeError(f"attend: mask must be boolean, True = may be attended, got {kind}; use mask.bool()")
+    try:
+        fits = torch.broadcast_shapes(mask.shape, shape) == torch.Size(shape)
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise InputError(
+            f"attend: mask {tuple(mask.shape)} does not broadcast to [b h n m] = {shape}; "
+            "a mask over keys [b m] is passed as mask[:, None, None, :]"
+        )
+
+
+class Backend(ABC):
+    """One way to compute attention. All back ends agree with the reference in values and gradients.
+
+    `provides` names the results beyond the output that this back end can return: "lse", "weights".
+    """
+
+    provides: frozenset[str] = frozenset({"lse"})
+
+    def unfit(self, problem: AttentionProblem) -> str | None:
+        """Return the reason why this back end cannot solve the problem, or None where it can."""
+        return None
+
+    @abstractmethod
+    def run(self, problem: AttentionProblem, want: Collection[str] = ()) -> AttentionResult:
+        """Solve the problem. `want` names the results beyond the output; it is a subset of `provides`."""

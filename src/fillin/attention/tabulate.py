@@ -61,31 +61,21 @@ def tabulate(
             return None
         with torch.set_grad_enabled(torch.is_grad_enabled() and attempt > 0):  # the first only measures the error
             values, low, step = evaluate(nodes)
-        error = _estimate_error(values, dims)
+        curvatures = [values.detach().diff(n=2, dim=d).abs().max() / 8 for d in range(1, dims + 1)]
+        error = float(torch.stack(curvatures).sum())
         if error > tolerance:  # a kink at a node has a large second difference, but is exact: compare the midpoints
             with torch.no_grad():
-                midpoints = evaluate(nodes, True)[0]
-                error = min(error, float((midpoints - _interpolate_midpoints(values, dims)).abs().max()))
+                interpolated = values.detach()
+                for d in range(1, dims + 1):
+                    cells = interpolated.shape[d] - 1
+                    interpolated = (interpolated.narrow(d, 0, cells) + interpolated.narrow(d, 1, cells)) / 2
+                error = min(error, float((evaluate(nodes, True)[0] - interpolated).abs().max()))
         if error <= tolerance:
             return DisplacementTable(evaluate(nodes)[0] if attempt == 0 else values, low, step, nodes, radial)
         if not error < float("inf"):
             return None
         nodes = int(1.1 * nodes * (error / tolerance) ** 0.5) | 1  # the error falls with the square of the step
     return None
-
-
-def _estimate_error(values: Tensor, dims: int) -> float:
-    """Largest interpolation error of a smooth function: Σ over dimensions of |second difference|/8."""
-    errors = [values.detach().diff(n=2, dim=d).abs().max() / 8 for d in range(1, dims + 1)]
-    return float(torch.stack(errors).sum())
-
-
-def _interpolate_midpoints(values: Tensor, dims: int) -> Tensor:
-    """Interpolated values at the centre of every cell."""
-    for d in range(1, dims + 1):
-        size = values.shape[d] - 1
-        values = (values.detach().narrow(d, 0, size) + values.detach().narrow(d, 1, size)) / 2
-    return values
 
 
 def tabulate_scores(
@@ -117,9 +107,8 @@ def tabulate_grid(
     half = (reach / step + 1e-3).int() + 1
     if float((2.0 * half + 1).prod()) > max_nodes:
         return None
-    axes = [
-        s * torch.arange(-n, n + 1, dtype=s.dtype, device=s.device) for s, n in zip(step, half.tolist(), strict=True)
-    ]
+    sides = zip(step, half.tolist(), strict=True)
+    axes = [s * torch.arange(-n, n + 1, dtype=s.dtype, device=s.device) for s, n in sides]
     grid = torch.stack(torch.meshgrid(*axes, indexing="ij"))
     values = f(grid.reshape(1, len(axes), len(axes[0]), -1))
     values = values if len(axes) > 1 else values.squeeze(2)
@@ -127,23 +116,24 @@ def tabulate_grid(
 
 
 def find_grid_step(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> Float[Tensor, " dx"] | None:
-    """Step of the regular grid, of one or two dimensions, of the first task's locations; None where there is none."""
+    """Step of the regular grid, of one or two dimensions, of the first task's locations; None where there is none.
+
+    On a grid, every coordinate is a whole number of steps from the first.
+    """
     if torch.compiler.is_compiling() or xq.shape[-1] > 2:
         return None
-    steps = [_find_axis_step(torch.cat([xq[0, :, d], xk[0, :, d]])) for d in range(xq.shape[-1])]
-    return None if None in steps else torch.stack(steps)  # type: ignore[arg-type]
-
-
-def _find_axis_step(x: Float[Tensor, " n"]) -> Float[Tensor, ""] | None:
-    """Distance of neighbours, where every coordinate is a whole number of steps from the first."""
-    ordered = x.detach().sort().values
-    gaps, size = ordered.diff(), ordered[-1] - ordered[0]
-    gaps = gaps[gaps > 1e-5 * size]
-    if not len(gaps):
-        return None
-    step = size / len(gaps)
-    index = (ordered - ordered[0]) / step
-    return step if float((index - index.round()).abs().max()) < 1e-3 else None
+    steps = []
+    for x in torch.cat([xq[0], xk[0]]).detach().T:
+        ordered = x.sort().values
+        gaps, size = ordered.diff(), ordered[-1] - ordered[0]
+        n_steps = int((gaps > 1e-5 * size).sum())
+        if not n_steps:
+            return None
+        steps.append(size / n_steps)
+        index = (ordered - ordered[0]) / steps[-1]
+        if not float((index - index.round()).abs().max()) < 1e-3:
+            return None
+    return torch.stack(steps)
 
 
 def largest_displacement(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> Float[Tensor, " dx"]:
@@ -168,17 +158,6 @@ class TabulatedScore(Score):
         return _Interpolation.apply(self.values, delta, self.table.low, self.table.step, self.table.nodes)
 
 
-def _locate_cells(delta: Tensor, low: Tensor, step: Tensor, nodes: int) -> tuple[list[Tensor], list[Tensor]]:
-    """Per dimension, the cell of each pair and its fractional position in the cell, each [pairs]."""
-    cells, fractions = [], []
-    for d in range(len(low)):
-        index = ((delta[:, d].flatten() - low[d]) / step[d]).clamp_(0, nodes - 1)
-        cell = index.long().clamp_(max=nodes - 2)
-        cells.append(cell)
-        fractions.append(index - cell)
-    return cells, fractions
-
-
 def _corners(cells: list[Tensor], fractions: list[Tensor], nodes: int) -> list[tuple[Tensor, Tensor]]:
     """The 2^dim corners of each pair's cell: index into the table and weight."""
     corners = [(cells[0], 1 - fractions[0]), (cells[0] + 1, fractions[0])]
@@ -193,7 +172,11 @@ class _Interpolation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, values, delta, low, step, nodes):
-        cells, fractions = _locate_cells(delta, low, step, nodes)
+        cells, fractions = [], []  # per dimension, the cell of each pair and its position in the cell, each [pairs]
+        for d in range(len(low)):
+            index = ((delta[:, d].flatten() - low[d]) / step[d]).clamp_(0, nodes - 1)
+            cells.append(index.long().clamp_(max=nodes - 2))
+            fractions.append(index - cells[-1])
         ctx.save_for_backward(*cells, *fractions)
         ctx.nodes, ctx.shape = nodes, values.shape
         index, weight = (torch.stack(side, -1) for side in zip(*_corners(cells, fractions, nodes), strict=True))

@@ -15,10 +15,8 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 from torch.nn.functional import pad
 
-from fillin.attention.backends.base import Backend
 from fillin.attention.backends.fused import fold_terms, join_columns
-from fillin.attention.masks import is_key_mask
-from fillin.attention.problem import AttentionProblem, AttentionResult
+from fillin.attention.problem import AttentionProblem, AttentionResult, Backend
 
 _BLOCK = 128
 
@@ -77,7 +75,7 @@ class FlexBackend(Backend):
             return "a window without a threshold drops no pairs"
         if p.v.dtype == torch.float64 and p.v.is_cuda:
             return "FlexAttention takes float32 and below"
-        if p.mask is not None and not is_key_mask(p.mask):
+        if p.has_pair_mask:
             return "it takes masks over keys alone, [b 1 1 m]"
         if p.xq.requires_grad or p.xk.requires_grad:
             return "it computes no gradient to locations"

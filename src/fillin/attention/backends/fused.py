@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from fillin.attention.backends.base import Backend
-from fillin.attention.problem import AttentionProblem, AttentionResult
+from fillin.attention.problem import AttentionProblem, AttentionResult, Backend
 from fillin.attention.scores import Folded
 
 
@@ -52,14 +51,10 @@ class FusedBackend(Backend):
         else:  # fused attention needs a column; zeros add nothing to the bias
             q, k = p.v.new_zeros(b, h, p.n, 1), p.v.new_zeros(b, h, m, 1)
 
-        allowed, bias, empty = p.combined_mask(), None, None
-        if unfolded or p.span is not None:
-            delta = p.displacements()
-            bias = sum((term(p.q, p.k, delta) for term in unfolded), start=p.v.new_zeros(()))
-            if p.span is not None:
-                bias, inside = p.span(bias, delta)
-                if inside is not None:
-                    allowed = inside if allowed is None else inside & allowed
+        delta = p.displacements() if unfolded or p.span is not None else None
+        bias, empty = sum((term(p.q, p.k, delta) for term in unfolded), start=p.v.new_zeros(())), None
+        bias, allowed = p.apply_window(bias, delta)
+        bias = None if delta is None else bias
         if allowed is not None:  # a query without keys attends to all of them, and its output is dropped
             empty = ~allowed.any(-1, keepdim=True)
             allowed = allowed | empty

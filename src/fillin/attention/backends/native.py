@@ -14,35 +14,24 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from fillin.attention import kernel
-from fillin.attention.backends.base import Backend
 from fillin.attention.backends.fused import join_columns
 from fillin.attention.displacement import DisplacementScore
 from fillin.attention.kernel import DifferentiableInputs, FixedInputs, KernelSettings
-from fillin.attention.masks import is_key_mask
-from fillin.attention.problem import AttentionProblem, AttentionResult
+from fillin.attention.problem import AttentionProblem, AttentionResult, Backend
 from fillin.attention.relative import RelativePosition
 from fillin.attention.scores import DotProduct, Score
-from fillin.attention.tabulate import (
-    DisplacementTable,
-    largest_displacement,
-    tabulate,
-    tabulate_grid,
-    tabulate_scores,
-)
+from fillin.attention.tabulate import DisplacementTable, largest_displacement, tabulate, tabulate_grid, tabulate_scores
 
 
-class ContentColumns(NamedTuple):
-    """q and k (None: the score reads no content) and the factor of their product."""
+class ScoreParts(NamedTuple):
+    """A score as the kernel reads it: columns of q and k and the factor of their product, tables of F and of R, and g.
+
+    A part is None where the score has no such part.
+    """
 
     q: Tensor | None
     k: Tensor | None
     scale: float
-
-
-class ScoreParts(NamedTuple):
-    """A score as the kernel reads it: columns of q and k, the table of F, and (g, the table of R)."""
-
-    content: ContentColumns
     bias: DisplacementTable | None
     g: Tensor | None
     features: DisplacementTable | None
@@ -66,7 +55,7 @@ class NativeBackend(Backend):
             return "the kernel needs locations: pass xq and xk"
         if p.xq.shape[-1] not in (1, 2, 3):
             return f"the kernel takes locations of 1 to 3 dimensions, not {p.xq.shape[-1]}"
-        if p.mask is not None and not is_key_mask(p.mask):
+        if p.has_pair_mask:
             return "the kernel takes masks over keys alone, [b 1 1 m]"
         for term in p.score.terms:
             if term.traits.content and isinstance(term, DisplacementScore):
@@ -95,37 +84,45 @@ def _run_kernel(p: AttentionProblem, parts: ScoreParts) -> tuple[Tensor, Tensor]
     assert p.xq is not None
     assert p.xk is not None
     b, h, m, _ = p.v.shape
-    q, k, scale = parts.content
-    settings = KernelSettings(scale, p.causal, radial=parts.bias is not None and parts.bias.radial)
+    settings, inverse = KernelSettings(parts.scale, p.causal), None
+    bias = bias_axes = features = features_axes = None
+    if parts.bias is not None:
+        bias, bias_axes = _table_tensors(parts.bias)
+        settings = settings._replace(radial=parts.bias.radial)
     if parts.features is not None:
+        features, features_axes = _table_tensors(parts.features)
         settings = settings._replace(features_radial=parts.features.radial, features_exact=parts.features.exact)
-    inverse = None
     if p.span is not None:
         inverse = p.span.inverse(p.xq.shape[-1]).expand(h, -1, -1).contiguous()
         settings = settings.with_span(p.span.modulate, p.span.cut, p.span.shape, p.span.threshold)
-    bias, bias_axes = _table_tensors(parts.bias)
-    features, features_axes = _table_tensors(parts.features)
     allowed = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
     xq, xk = p.xq.detach().contiguous(), p.xk.detach().contiguous()
     orders = kernel.spatial_order(p.xq), kernel.spatial_order(p.xk)
-    inputs = DifferentiableInputs(q, k, p.v, inverse, bias, parts.g, features)
+    inputs = DifferentiableInputs(parts.q, parts.k, p.v, inverse, bias, parts.g, features)
     return kernel.run_attention(inputs, FixedInputs(xq, xk, *orders, allowed, bias_axes, features_axes), settings)
 
 
-def _table_tensors(table: DisplacementTable | None) -> tuple[Tensor | None, Tensor | None]:
+def _table_tensors(table: DisplacementTable) -> tuple[Tensor, Tensor]:
     """Return the values of a table and its axes [2 dims]: low ends and inverse steps."""
-    if table is None:
-        return None, None
     return table.values.contiguous(), torch.stack([table.low, 1 / table.step])
 
 
 def split_score(p: AttentionProblem) -> ScoreParts | None:
     """Split the score into parts; None where it has others, or where a table would have more nodes than pairs."""
+    assert p.xq is not None
+    assert p.xk is not None
     heads, max_nodes = p.v.shape[1], p.n_logits / p.v.shape[1]
-    reach = _find_reach(p)
+    reach = largest_displacement(p.xq, p.xk)
+    if p.span is not None:  # of the widest window
+        reach = torch.minimum(reach, p.span.reach().detach().amax(0))
     displacement = [t for t in p.score.terms if isinstance(t, DisplacementScore)]
     relative = [t for t in p.score.terms if isinstance(t, RelativePosition)]
-    grids = {t: _tabulate_on_grid(p, t, reach, max_nodes) for t in relative}
+    grids = {  # tables of R at the displacements of a grid of pixels
+        t: tabulate_grid(t.tabulate_features, p.xq, p.xk, reach, max_nodes)
+        if p.shared_locations and (t.traits.gridded or t.folds)
+        else None
+        for t in relative
+    }
     # a row of an exact table is cheaper than many columns, so such a term is not folded
     tabulated = [t for t in relative if not t.folds] or [t for t in relative if grids[t] is not None][:1]
     others = [t for t in p.score.terms if t not in displacement and t not in tabulated]
@@ -134,45 +131,27 @@ def split_score(p: AttentionProblem) -> ScoreParts | None:
     if content is None or len(tabulated) > 1 or (displacement and bias is None):
         return None
     if not tabulated:
-        return ScoreParts(content, bias, None, None)
-    g = tabulated[0].position_queries(p.q)  # type: ignore[arg-type]
-    features = grids[tabulated[0]] or _tabulate_features(p, tabulated[0], g, reach, max_nodes)
+        return ScoreParts(*content, bias, None, None)
+    term: Any = tabulated[0]
+    g, features = term.position_queries(p.q), grids[term]
+    if features is None:  # so fine a table that the logits, its products with g, meet the tolerance
+        longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
+        features = tabulate(term.tabulate_features, reach, term.traits.radial, max_nodes, p.tolerance / longest)
     if features is None:
         return None
     if features.exact and (rest := -g.shape[-1] % kernel.lanes()):  # the kernel reads a whole vector at a time
         g, features = pad(g, (0, rest)), replace(features, values=pad(features.values, (0, rest)))
-    return ScoreParts(content, bias, g, features)
+    return ScoreParts(*content, bias, g, features)
 
 
-def _tabulate_on_grid(
-    p: AttentionProblem, score: RelativePosition, reach: Tensor, max_nodes: float
-) -> DisplacementTable | None:
-    """Tabulate R at the displacements of a grid of pixels; None for any other problem."""
-    if not p.shared_locations or not (score.traits.gridded or score.folds) or p.xq is None or p.xk is None:
-        return None
-    return tabulate_grid(score.tabulate_features, p.xq, p.xk, reach, max_nodes)
-
-
-def _tabulate_features(
-    p: AttentionProblem, score: RelativePosition, g: Tensor, reach: Tensor, max_nodes: float
-) -> DisplacementTable | None:
-    """Tabulate R so finely that the logits, its products with g, meet the tolerance."""
-    longest = float(torch.linalg.vector_norm(g.detach(), dim=-1).max()) or 1.0
-    return tabulate(score.tabulate_features, reach, score.traits.radial, max_nodes, p.tolerance / longest)
-
-
-def _fold_content(p: AttentionProblem, others: list[Score], relative: list[RelativePosition]) -> ContentColumns | None:
-    """Columns whose product is the sum of the given terms; None where a term does not fold."""
+def _fold_content(
+    p: AttentionProblem, others: list[Score], relative: list[RelativePosition]
+) -> tuple[Tensor | None, Tensor | None, float] | None:
+    """Columns whose product, times a factor, is the sum of the given terms; None where a term does not fold."""
     if not relative and [type(t) for t in others] == [DotProduct] and p.q is not None:
-        return ContentColumns(p.q, p.k, 1 / math.sqrt(p.q.shape[-1]))
+        return p.q, p.k, 1 / math.sqrt(p.q.shape[-1])
     folded: list[Any] = [t.fold(p.q, p.k, p.xq, p.xk) for t in others]
     folded += [t.content_columns(p.q, p.k) for t in relative]  # type: ignore[arg-type]
     if None in folded:
         return None
-    return ContentColumns(*join_columns(p, folded), 1.0) if folded else ContentColumns(None, None, 1.0)
-
-
-def _find_reach(p: AttentionProblem) -> Tensor:
-    """Largest |Δ| along each axis, of the data or of the widest window."""
-    reach = largest_displacement(p.xq, p.xk)  # type: ignore[arg-type]
-    return reach if p.span is None else torch.minimum(reach, p.span.reach().detach().amax(0))
+    return (*join_columns(p, folded), 1.0) if folded else (None, None, 1.0)

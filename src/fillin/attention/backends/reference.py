@@ -5,19 +5,13 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from fillin.attention.backends.base import Backend
-from fillin.attention.problem import AttentionProblem, AttentionResult
+from fillin.attention.problem import AttentionProblem, AttentionResult, Backend
 
 
 def compute_logits(p: AttentionProblem) -> tuple[Tensor, Tensor | None]:
     """Return the logits [b h n m] with the window applied, and the mask of allowed pairs (None: all)."""
-    delta, allowed = p.displacements(), p.combined_mask()
-    logits = p.score(p.q, p.k, delta).expand(*p.v.shape[:2], p.n, p.m)
-    if p.span is not None:
-        logits, inside = p.span(logits, delta)
-        if inside is not None:
-            allowed = inside if allowed is None else inside & allowed
-    return logits, allowed
+    delta = p.displacements()
+    return p.apply_window(p.score(p.q, p.k, delta).expand(*p.v.shape[:2], p.n, p.m), delta)
 
 
 class ReferenceBackend(Backend):

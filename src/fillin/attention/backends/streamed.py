@@ -10,9 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fillin.attention.backends.base import Backend
 from fillin.attention.backends.reference import compute_logits
-from fillin.attention.problem import AttentionProblem, AttentionResult
+from fillin.attention.problem import AttentionProblem, AttentionResult, Backend
 
 # Logits, or hidden units of pairs, of a chunk where the caller sets none: 2 MB in float32, which fit in the cache.
 _MAX_NUMBERS_PER_CHUNK = 1 << 19
