@@ -136,12 +136,9 @@ class TableEstimator(SavedEstimator):
         return values
 
     def _fit(
-        self,
-        inputs: Float[ndarray, "n d"],
-        targets: Float[ndarray, "n t"],
-        target_columns: tuple[Column, ...],
+        self, inputs: Float[ndarray, "n d"], targets: Float[ndarray, "n t"], target_columns: tuple[Column, ...],
         feature_weight: float,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Fit the targets, and with weight `feature_weight` the inputs; without targets the inputs alone."""
         steps = self.steps
         if isinstance(steps, str) and steps == "auto":
@@ -171,11 +168,6 @@ class TableEstimator(SavedEstimator):
         check_is_fitted(self)
         return self.learner_.predict(self._encode(X, reset=False), self.transductive)
 
-    def _json_parameters(self) -> dict[str, Any]:
-        """Parameters as JSON has them; a random state that is no number is not kept."""
-        parameters = {k: int(v) if isinstance(v, np.integer) else v for k, v in self.get_params(deep=False).items()}
-        return {k: v if k != "random_state" or isinstance(v, int) else None for k, v in parameters.items()}
-
     def _extra_state(self) -> dict[str, Any]:
         """JSON metadata of one kind of estimator."""
         return {}
@@ -186,8 +178,11 @@ class TableEstimator(SavedEstimator):
 
     def _state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         tensors, metadata = self.learner_.state()
+        parameters = {k: int(v) if isinstance(v, np.integer) else v for k, v in self.get_params(deep=False).items()}
+        if not isinstance(self.random_state, int | np.integer):  # JSON has no random states
+            parameters["random_state"] = None
         return tensors, metadata | {
-            "kind": type(self).__name__, "parameters": self._json_parameters(), "own": self._extra_state(),
+            "kind": type(self).__name__, "parameters": parameters, "own": self._extra_state(),
             "schema": self.schema_.to_dict(), "told": Schema(self.target_columns_).to_dict(),
         }  # fmt: skip
 
@@ -204,3 +199,39 @@ class TableEstimator(SavedEstimator):
         setattr(estimator, "n_features_in_", estimator.learner_.inputs.shape[1])  # noqa: B010 (as scikit-learn names it)
         estimator._set_extra_state(metadata["own"])
         return estimator
+
+
+class TablePredictor(TableEstimator):
+    """Base of `TableRegressor` and `TableClassifier`: estimators with targets."""
+
+    def __init__(
+        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, model="rows",
+        random_state=0,
+    ):  # fmt: skip
+        super().__init__(members, steps, kinds, scale, transductive, model, random_state)
+        self.features = features
+
+    def sample(self, X, n_samples: int = 1, random_state=0) -> ndarray:
+        """Draw values of y from the predictive distribution of each row.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+        n_samples : int, default=1
+            Draws per row.
+        random_state : int, RandomState instance or None, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        ndarray of shape (m, n_samples) or (m, outputs, n_samples)
+            Numbers or class labels.
+        """
+        random = np.random.default_rng(check_random_state(random_state).randint(2**31))
+        predictions = self._predict(X)[: len(self.target_columns_)]
+        return self._to_targets(np.stack([column.sample(n_samples, random) for column in predictions], 1))
+
+    @abstractmethod
+    def _to_targets(self, draws: ndarray) -> ndarray:
+        """Values of y from draws [m outputs n_samples] of the predictive distributions."""

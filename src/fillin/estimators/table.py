@@ -6,17 +6,16 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 from sklearn.base import ClassifierMixin, RegressorMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
 
 from fillin.errors import InputError
-from fillin.estimators.base import TableEstimator
+from fillin.estimators.base import TableEstimator, TablePredictor
 from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture, check_levels
 from fillin.tabular.schema import Column
 
 
-class TableRegressor(RegressorMixin, TableEstimator):
+class TableRegressor(RegressorMixin, TablePredictor):
     """Predict numbers from the other columns of a table, with a full predictive distribution.
 
     An ensemble of networks is trained on the table itself (a minute or two on a laptop for a thousand rows). They learn
@@ -76,13 +75,6 @@ class TableRegressor(RegressorMixin, TableEstimator):
     >>> mean.shape, bool((low < high).all())
     ((40,), True)
     """
-
-    def __init__(
-        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, model="rows",
-        random_state=0,
-    ):  # fmt: skip
-        super().__init__(members, steps, kinds, scale, transductive, model, random_state)
-        self.features = features
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -174,30 +166,12 @@ class TableRegressor(RegressorMixin, TableEstimator):
         y = np.asarray(y, dtype=float).reshape(len(predictions[0].means), -1)
         return self._stack([column.log_prob(y[:, i]) for i, column in enumerate(predictions)])
 
-    def sample(self, X, n_samples: int = 1, random_state=0) -> Float[ndarray, "..."]:
-        """Draw values of y from the predictive distribution of each row.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like of shape (m, d)
-            Rows to predict.
-        n_samples : int, default=1
-            Draws per row.
-        random_state : int, RandomState instance or None, default=0
-            Seed of the draws.
-
-        Returns
-        -------
-        ndarray of shape (m, n_samples) or (m, outputs, n_samples)
-            The draws.
-        """
-        random = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        draws = np.stack([column.sample(n_samples, random) for column in self._predict_targets(X)], 1)
-        return draws[:, 0] if self.single_output_ else draws
-
     def _predict_targets(self, X) -> list[GaussianMixture]:
         predictions = self._predict(X)[: len(self.target_columns_)]
         return [column for column in predictions if isinstance(column, GaussianMixture)]
+
+    def _to_targets(self, draws: ndarray) -> ndarray:
+        return draws[:, 0] if self.single_output_ else draws
 
     def _extra_state(self) -> dict[str, Any]:
         return {"one": self.single_output_}
@@ -209,7 +183,7 @@ class TableRegressor(RegressorMixin, TableEstimator):
         return columns[0] if self.single_output_ else np.stack(columns, -1)
 
 
-class TableClassifier(ClassifierMixin, TableEstimator):
+class TableClassifier(ClassifierMixin, TablePredictor):
     """Predict a class from the other columns of a table, with a calibrated probability for each.
 
     Works as `TableRegressor` does. None or NaN in y marks an unlabelled row.
@@ -255,13 +229,6 @@ class TableClassifier(ClassifierMixin, TableEstimator):
     >>> model.classes_.tolist(), model.predict_proba(X).shape
     (['high', 'low'], (40, 2))
     """
-
-    def __init__(
-        self, members=8, steps="auto", kinds=None, scale="standard", features=0.0, transductive=False, model="rows",
-        random_state=0,
-    ):  # fmt: skip
-        super().__init__(members, steps, kinds, scale, transductive, model, random_state)
-        self.features = features
 
     def fit(self, X, y) -> "TableClassifier":
         """Train on a table.
@@ -353,26 +320,8 @@ class TableClassifier(ClassifierMixin, TableEstimator):
         with np.errstate(divide="ignore"):
             return np.where(self.classes_[code] == y, np.log(probabilities[np.arange(len(y)), code]), -np.inf)
 
-    def sample(self, X, n_samples: int = 1, random_state=0) -> ndarray:
-        """Draw labels from the predictive distribution of each row.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like of shape (m, d)
-            Rows to predict.
-        n_samples : int, default=1
-            Draws per row.
-        random_state : int, RandomState instance or None, default=0
-            Seed of the draws.
-
-        Returns
-        -------
-        ndarray of shape (m, n_samples)
-            Class labels.
-        """
-        random = np.random.default_rng(check_random_state(random_state).randint(2**31))
-        codes = Categorical(self.predict_proba(X)).sample(n_samples, random)
-        return self.classes_[codes]
+    def _to_targets(self, draws: ndarray) -> ndarray:
+        return self.classes_[draws[:, 0]]
 
     def _extra_state(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "dtype": self.classes_.dtype.str}
@@ -423,11 +372,6 @@ class TableImputer(TransformerMixin, TableEstimator):
     >>> TableImputer(members=2, steps=20).fit_transform(X).shape
     (40, 2)
     """
-
-    def __init__(
-        self, members=8, steps="auto", kinds=None, scale="standard", transductive=False, model="rows", random_state=0
-    ):
-        super().__init__(members, steps, kinds, scale, transductive, model, random_state)
 
     def fit(self, X, y=None) -> "TableImputer":
         """Train on a table with missing cells.
