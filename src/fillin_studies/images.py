@@ -15,8 +15,7 @@ from fillin.data.images import Pattern
 from fillin.errors import InputError
 from fillin.evaluate import image_completion as completion
 from fillin.evaluate.image_completion import OBSERVED, SHIFT_PIXELS, CompletionEvaluation
-from fillin.filling.image.attention_figure import PixelAttention, attention_weights, draw_heads
-from fillin.filling.image.figures import show_observed
+from fillin.filling.image.figures import PixelAttention, attention_weights, draw_heads, show_observed
 from fillin.filling.image.read import PartialImage, observe_pattern
 from fillin.models import Process
 from fillin.models.base import LatentProcess

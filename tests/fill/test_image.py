@@ -9,10 +9,11 @@ from scipy.special import ndtri
 import fillin
 from fillin.cli import main
 from fillin.errors import FillinError, InputError
-from fillin.filling.image.attention_figure import attention_weights
 from fillin.filling.image.completion import ColourAxes, clip_moments
-from fillin.filling.image.pixel_context import PixelContext, square_tiles
+from fillin.filling.image.figures import attention_weights
+from fillin.filling.image.pixel_context import PixelContext
 from fillin.filling.image.read import read_file
+from fillin.inference.tiles import split_into_tiles
 
 
 def picture(h=12, w=10, c=3):
@@ -62,14 +63,14 @@ def test_tiles_cover_every_cell_once_in_all_and_change_smoothly():
     cells = np.argwhere(np.ones((40, 40), bool))
     total, count = np.zeros(len(cells)), 0
     weights = {}
-    for number, piece in enumerate(square_tiles(cells, np.array([3, 5]), 12)):
-        total[piece.rows] += piece.share
-        count += len(piece.rows)
+    for number, tile in enumerate(split_into_tiles((cells + 0.5 - np.array([3, 5])) / 12 - 0.5, 1 / 3)):
+        total[tile.rows] += tile.share
+        count += len(tile.rows)
         weights[number] = np.zeros((40, 40))
-        weights[number][tuple(cells[piece.rows].T)] = piece.share
+        weights[number][tuple(cells[tile.rows].T)] = tile.share
     np.testing.assert_allclose(total, 1)
-    assert count < 2 * len(cells)  # few cells are asked for twice
-    assert max(np.abs(np.diff(one, axis=0)).max() for one in weights.values()) < 0.5
+    assert count < 2 * len(cells)  # few cells are predicted twice
+    assert max(np.abs(np.diff(share, axis=0)).max() for share in weights.values()) < 0.5
 
 
 @pytest.mark.parametrize("scale", [1, 2])

@@ -224,7 +224,7 @@ def _complete(completion: CompletionRequest, deadline: Deadline) -> CompletionRe
 
 
 def _attention(target: ImageAttentionRequest) -> ImageAttentionResponse:
-    from fillin.filling.image.attention_figure import attention_weights
+    from fillin.filling.image.figures import attention_weights
 
     part = _observed_part(target)
     h, w = part.shape

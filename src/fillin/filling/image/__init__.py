@@ -1,5 +1,63 @@
 """Completion of images from part of their pixels: `fillin.complete` and `fillin complete`."""
 
-from fillin.filling.image.api import complete
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["complete"]
+from fillin.filling.plan import Source
+from fillin.filling.prediction import NumericPrediction
+
+if TYPE_CHECKING:
+    from fillin.models import Process
+
+
+def complete(
+    image: Any,
+    known: Any = None,
+    scale: int = 1,
+    samples: int = 0,
+    model: "str | Process" = "surface",
+    seed: int = 0,
+) -> NumericPrediction:
+    """Predict the missing pixels of an image, with their uncertainty, at any resolution.
+
+    Parameters
+    ----------
+    image : array-like of shape (h, w), (h, w, 1) or (h, w, 3)
+        Grey or RGB values: bytes, or floats from 0 to 1. NaN is missing.
+    known : array-like of bool of shape (h, w), optional
+        True where a pixel is observed. By default all pixels that are not NaN.
+    scale : int, default 1
+        Number of predicted cells along each side of a pixel.
+    samples : int, default 0
+        Number of whole images to draw.
+    model : str or Process, default "surface"
+        Model over two-dimensional locations with one or three outputs: name of pretrained weights, folder, or the
+        model itself. A model trained on images sees the colours as they are; `surface` fits any image.
+    seed : int, default 0
+        Seed of the samples.
+
+    Returns
+    -------
+    NumericPrediction
+        `mean`, `std`, `low` and `high` (95 % interval) of shape (scale h, scale w, c), and `samples` of shape
+        (samples, scale h, scale w, c), in units from black (0) to white (1). With `scale` 1 observed pixels keep their
+        values, with `std` 0.
+
+    Raises
+    ------
+    InputError
+        If the shape, the range or the options are invalid, or no pixel is observed.
+    InputTypeError
+        If `image` does not hold numbers.
+
+    Examples
+    --------
+    >>> import fillin, numpy as np
+    >>> image = np.linspace(0, 1, 64).reshape(8, 8)
+    >>> fillin.complete(image, known=image > 0.5, scale=2, samples=1)
+    NumericPrediction(mean=[16, 16, 1], samples=1)
+    """
+    from fillin.filling.image.plan import ImageOptions, ImagePlan
+
+    options = ImageOptions(known=known, scale=scale, samples=samples, model=model, seed=seed)
+    plan = ImagePlan.read(Source(image, {}), options)
+    return plan.result(plan.run(plan.load_model()))

@@ -8,18 +8,18 @@ observed point, so that they move with the observations.
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy import ndarray
 from scipy.spatial import KDTree
-from torch import Tensor
 from torch.distributions import MixtureSameFamily
 
 from fillin.heads import LatentMixture, ObservedMixture, to_predictive
-from fillin.inference.context import level_and_size
+from fillin.inference.context import level_and_size, nearest_rows, to_batch
+from fillin.inference.tiles import split_into_tiles
 from fillin.models import Process
 from fillin.models.base import LatentProcess
 from fillin.models.filler import Filler
@@ -29,11 +29,12 @@ from fillin.runtime import Tick
 _FILLER_CONTEXT, _OTHER_CONTEXT = 64, 2048  # observed points; more of them dilute the near ones for a filler
 _GAP_DISTANCE = 2.0  # in distances between observed points; cells nearer than that are not in a gap
 _MAX_CELLS, _MAX_LATENT_CELLS = 2048, 256  # predicted at once, the latter by a latent model
-_MAX_TIES = 16  # points that may be as far away as the last of a context
 _TILE_WIDTH = 0.65  # of the square that holds a context; wider is faster, and no worse on photographs
 _MIN_TILE_PIXELS = 6
 _MAX_CELLS_SORTED = 1 << 15  # into tiles at once
-_BLENDED_SHARE = 1 / 6  # of a tile, along each of its edges
+_EXCLUSIVE = (
+    1 / 3
+)  # of the way from a centre to the next a tile predicts alone: pixels are many, and blending costs time
 Moments = tuple[Float[ndarray, "b m c"], Float[ndarray, "b m c"]]
 
 
@@ -145,54 +146,23 @@ class PixelContext:
         """Return the context of a tile: the nearest observed points, the first ones of those at equal distance."""
         if self._tree is None:
             return np.arange(len(self.x))
-        distance, rows = map(np.asarray, self._tree.query(centre, min(self.n_context + _MAX_TIES, len(self.x))))
-        return np.sort(rows[np.lexsort((rows, np.round(distance, 6)))[: self.n_context]])
+        return nearest_rows(self._tree, centre, self.n_context)
 
-    def _tiles(self, cells: Int[ndarray, "m 2"], blended: bool) -> "Iterator[SquareTile]":
-        """Yield tiles, with centres in pixels; each has two fifths of its context within, were that spread evenly."""
+    def _tiles(self, cells: Int[ndarray, "m 2"], blended: bool) -> Iterator[tuple[ndarray, ndarray, ndarray]]:
+        """Yield the rows of the cells that a tile predicts, its share in each, and its centre in pixels.
+
+        A tile has two fifths of its context within, were that spread evenly.
+        """
         if self._tree is None:
-            yield SquareTile(np.arange(len(cells)), np.ones(len(cells)), np.zeros(2))
+            yield np.arange(len(cells)), np.ones(len(cells)), np.zeros(2)
             return
         start = np.round(self.x.min(0) * self.scale).astype(int)
         side = self.scale * max(_MIN_TILE_PIXELS, int(_TILE_WIDTH * self.spacing * np.sqrt(self.n_context)))
+        side = side if blended else 3 * side
         for first in range(0, len(cells), _MAX_CELLS_SORTED):
-            strip = cells[first : first + _MAX_CELLS_SORTED]
-            for tile in square_tiles(strip, start, side if blended else 3 * side, blended):
-                yield SquareTile(first + tile.rows, tile.share, self.locations(tile.centre))
-
-
-class SquareTile(NamedTuple):
-    """Rows of the cells that a tile predicts, its share in each, and its centre."""
-
-    rows: Int[ndarray, "m"]
-    share: Float[ndarray, "m"]
-    centre: Float[ndarray, "2"]
-
-
-def square_tiles(
-    cells: Int[ndarray, "n 2"], start: Int[ndarray, "2"], side: int, blended: bool = True
-) -> Iterator[SquareTile]:
-    """Yield the tiles that have a share in any of the cells; tile (0, 0) begins at `start`.
-
-    The shares of a cell change smoothly and add up to 1. Tiles overlap a little; those of `filling.grid` overlap up to
-    their centres, as wide gaps between sparse cells need. Pixels are many and close, and each prediction costs time.
-    """
-    position = (cells + 0.5 - start) / side
-    tile = np.floor(position).astype(int)
-    within = position - tile
-    low, high = within < _BLENDED_SHARE, within > 1 - _BLENDED_SHARE
-    edge = np.where(low, within, 1 - within) / (2 * _BLENDED_SHARE) + 0.5  # ½ on the edge, 1 where the blend ends
-    share = np.where((low | high) & blended, edge**2 * (3 - 2 * edge), 1.0)
-    near = np.stack([tile, tile + high.astype(int) - low], 1)  # [n 2 axis]
-    parts = np.stack([share, 1 - share], 1)
-    corners = np.stack([near[:, [a, b], [0, 1]] for a in (0, 1) for b in (0, 1)], 1)  # [n 4 axis]
-    weight = np.stack([parts[:, a, 0] * parts[:, b, 1] for a in (0, 1) for b in (0, 1)], 1)
-    row, corner = np.nonzero(weight)
-    tiles, number = np.unique(corners[row, corner], axis=0, return_inverse=True)
-    order = np.argsort(number.ravel(), kind="stable")
-    ends = np.cumsum(np.bincount(number.ravel(), minlength=len(tiles)))
-    for index, group in zip(tiles, np.split(order, ends[:-1]), strict=True):
-        yield SquareTile(row[group], weight[row[group], corner[group]], (index + 0.5) * side + start - 0.5)
+            position = (cells[first : first + _MAX_CELLS_SORTED] + 0.5 - start) / side - 0.5
+            for tile in split_into_tiles(position, _EXCLUSIVE if blended else 0.5):
+                yield first + tile.rows, tile.share, self.locations((tile.number + 0.5) * side + start - 0.5)
 
 
 @torch.inference_mode()
@@ -219,7 +189,8 @@ def predict_colours(
         level, size = level_and_size(tasks[..., 0].T, np.tile(np.broadcast_to(spread, c), b))
     level, size = level[:, None, None], size[:, None, None]
     normalised = torch.from_numpy(((tasks - level) / size).astype(np.float32))
-    distribution = model(_to_tensor(xc, len(tasks)), normalised, _to_tensor(xt, len(tasks)))
+    inputs, queries = (to_batch(x).expand(len(tasks), -1, -1) for x in (xc, xt))
+    distribution = model(inputs, normalised, queries)
     distribution = getattr(distribution, "marginals", distribution)
     distribution = distribution.clean if isinstance(distribution, ObservedMixture) and not noise else distribution
 
@@ -228,21 +199,13 @@ def predict_colours(
             return values[..., 0].reshape(b, c, -1).transpose(0, 2, 1)
         return values if c == model.dim_y else values.mean(-1, keepdims=True)
 
-    mean, std = _moments(distribution)
+    if isinstance(distribution, MixtureSameFamily):  # without its rare components
+        mixture = to_predictive(distribution)
+        assert isinstance(mixture, GaussianMixture)
+        mean, std = mixture.moments()
+    else:
+        mean, std = distribution.mean.double().numpy(), distribution.stddev.double().numpy()
     functions = None
     if isinstance(distribution, LatentMixture):
         functions = np.concatenate([to_channels(f.double().numpy())[:1] for f in distribution.given.mean])
     return (to_channels(level + size * mean), to_channels(size * std)), functions
-
-
-def _moments(distribution) -> tuple[Float[ndarray, "t m dy"], Float[ndarray, "t m dy"]]:
-    """Return mean and standard deviation, of a mixture without its rare components."""
-    if not isinstance(distribution, MixtureSameFamily):
-        return distribution.mean.double().numpy(), distribution.stddev.double().numpy()
-    mixture = to_predictive(distribution)
-    assert isinstance(mixture, GaussianMixture)
-    return mixture.moments()
-
-
-def _to_tensor(values: Float[ndarray, "n 2"], tasks: int) -> Float[Tensor, "t n 2"]:
-    return torch.from_numpy(np.ascontiguousarray(values, np.float32)).expand(tasks, -1, -1)

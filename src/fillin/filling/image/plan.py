@@ -66,7 +66,7 @@ class ImagePlan(FillPlan):
         model = load_completer(options.model)
         if options.attend is None:
             return cls(source, options, image, model)
-        from fillin.filling.image.attention_figure import draw_attention, parse_pixel
+        from fillin.filling.image.figures import draw_attention, parse_pixel
 
         pixel = parse_pixel(options.attend, image.shape)
         return cls(source, options, image, model, draw_attention(model, image, pixel))
