@@ -88,7 +88,7 @@ def test_one_target_and_nothing_else(fill_table, target):
 
 
 def test_a_target_is_told_from_the_others(monkeypatch):
-    monkeypatch.setattr(learn, "FULL", learn.Size(2, 150))
+    monkeypatch.setattr(learn, "FULL", learn.EnsembleSize(2, 150))
     table = mixed(120, 12)[["a", "b", "c"]]
     truth = mixed(120, 0)
     for target in ("b", "c"):

@@ -34,7 +34,7 @@ def test_nothing_missing_and_nothing_known(fill_table, tmp_path):
 
 
 def test_ten_thousand_categories(monkeypatch):
-    monkeypatch.setattr(learn, "FULL", learn.Size(1, 1))
+    monkeypatch.setattr(learn, "FULL", learn.EnsembleSize(1, 1))
     random = np.random.default_rng(0)
     town = np.array([f"town {i}" for i in range(10_000)] * 3, dtype=object)[:20_100]
     town[:2000] = "town 7"

@@ -10,8 +10,8 @@ from fillin.filling.table import impute as learn
 @pytest.fixture
 def quick_tables(monkeypatch):
     """Whoever fills tables does it with two networks of ten steps."""
-    monkeypatch.setattr(learn, "FULL", learn.Size(2, 10))
-    monkeypatch.setattr(learn, "TEST", learn.Size(2, 5))
+    monkeypatch.setattr(learn, "FULL", learn.EnsembleSize(2, 10))
+    monkeypatch.setattr(learn, "SCORING", learn.EnsembleSize(2, 5))
 
 
 @pytest.fixture

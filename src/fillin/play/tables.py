@@ -137,7 +137,7 @@ async def explain(cell: ExplanationRequest, request: Request) -> ExplanationResp
 
 def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     from fillin.filling.plan import Source
-    from fillin.filling.table.impute import Size, imputer
+    from fillin.filling.table.impute import EnsembleSize, fit_imputer
     from fillin.filling.table.plan import TableOptions, TablePlan
     from fillin.runtime import progress_to
 
@@ -157,11 +157,11 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
             f"the table has {rows:,} rows and {columns:,} columns; the limits are {max_rows:,} rows, {max_columns} "
             f"columns and {max_cells:,} cells; use fillin fill table.csv --as table instead"
         )
-    size = Size(_MEMBERS, round(_STEPS * min(1, _FULL_STEPS_CELLS / max(1, rows * columns))))
+    size = EnsembleSize(_MEMBERS, round(_STEPS * min(1, _FULL_STEPS_CELLS / max(1, rows * columns))))
     with warnings.catch_warnings(action="ignore"), progress_to(deadline):
         plan = TablePlan.read(source, TableOptions(kind="table"))
         deadline()
-        model = imputer(plan, size) if plan.fills else None  # ticks after each step
+        model = fit_imputer(plan, size) if plan.fills else None  # ticks after each step
         deadline()
         predictions = plan.run(model)
     deadline()

@@ -1,1 +1,1 @@
-"""Tables without an order: every blank cell from the other cells of its row, and from rows that are like it."""
+"""Filling of tables without an order: missing cells from the other cells of their row, and from similar rows."""

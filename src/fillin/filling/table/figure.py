@@ -1,4 +1,4 @@
-"""A picture of a filled table: for each column what was known, what was filled, and how surely."""
+"""Figure of a filled table: for each column the observed and the filled values, and their uncertainty."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -14,78 +14,76 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_PANELS, _BARS, _MARKS = 8, 10, 2_000  # columns, classes of one, filled cells that are drawn one by one
+_MAX_PANELS, _MAX_CLASSES, _MAX_MARKS = 8, 10, 2_000  # columns, classes of each, filled cells drawn one by one
 
 
-def draw_table(plan: TablePlan, found: Prediction) -> "Figure":
-    """A panel for each of the columns in which most was filled."""
+def draw_table(plan: TablePlan, prediction: Prediction) -> "Figure":
+    """Draw a panel for each of the columns with most filled cells."""
     from fillin.plots import panels, style
 
-    most = sorted(plan.all_fills, key=lambda column: -int(column.missing.sum()))[:_PANELS]
-    chosen = [column for column in plan.all_fills if column in most]
+    largest = sorted(plan.all_fills, key=lambda column: -int(column.missing.sum()))[:_MAX_PANELS]
+    chosen = [column for column in plan.all_fills if column in largest]
     across = 1 if len(chosen) == 1 else 2
     with style():
         figure, axes = panels(-(-len(chosen) // across), across, width=9.0, height=2.5)
         for axis, column in zip(axes.flat, chosen, strict=False):
-            one = found[column.name]
-            (_classes if isinstance(one, ClassPrediction) else _numbers)(axis, column, one)  # pyright: ignore[reportArgumentType]
+            draw = _draw_classes if column.kind == CLASS else _draw_numbers
+            draw(axis, column, prediction[column.name])
             axis.set_title(column.name)
         for axis in axes.flat[len(chosen) :]:
             axis.set_visible(False)
         axes.flat[0].legend(loc="upper right")
-        told = ["below the axis: each number that was filled, darker where it is surer"] if _any_numbers(plan) else []
+        captions = []
+        if any(column.kind != CLASS for column in plan.all_fills):
+            captions.append("below the axis: every filled number, darker where its standard deviation is smaller")
         left_out = len(plan.all_fills) - len(chosen)
-        told += [f"not shown: {left_out:,} more column{'s' * (left_out > 1)}"] if left_out else []
-        figure.supxlabel("; ".join(told), fontsize=8)
+        captions += [f"not shown: {left_out:,} more column{'s' * (left_out > 1)}"] if left_out else []
+        figure.supxlabel("; ".join(captions), fontsize=8)
     return figure
 
 
-def _any_numbers(plan: TablePlan) -> bool:
-    return any(column.kind != CLASS for column in plan.all_fills)
-
-
-def _numbers(axis: "Axes", column: TypedColumn, found: NumericPrediction) -> None:
-    """How many values are known and, upon those, how many are filled; below, every filled one, darker the surer."""
+def _draw_numbers(axis: "Axes", column: TypedColumn, prediction: NumericPrediction) -> None:
+    """Draw a histogram of observed values, of filled ones upon it, and below it every filled one, darker the surer."""
     from fillin.plots import BLUE, FAINT
 
-    known = column.features[~column.missing]
-    edges = np.histogram_bin_edges(np.concatenate([known, found.mean]), min(40, 5 + int(len(known) ** 0.5)))
-    places = _moments(edges) if column.kind == DATE else edges
-    below, above = (np.histogram(values, edges)[0] for values in (known, found.mean))
-    axis.stairs(below, places, fill=True, color=FAINT, alpha=0.45, label="known")
-    axis.stairs(below + above, places, baseline=below, fill=True, color=BLUE, alpha=0.6, label="filled")
-    few = np.unique(np.linspace(0, len(found.rows) - 1, _MARKS).astype(int))
-    at = found.mean[few]
-    spread = float(known.std()) or 1.0
-    sure = np.clip(1 - np.nan_to_num(found.std[few], nan=0.0) / spread, 0, 1)
+    observed = column.features[~column.missing]
+    edges = np.histogram_bin_edges(np.concatenate([observed, prediction.mean]), min(40, 5 + int(len(observed) ** 0.5)))
+    locations = _to_times(edges) if column.kind == DATE else edges
+    below, above = (np.histogram(values, edges)[0] for values in (observed, prediction.mean))
+    axis.stairs(below, locations, fill=True, color=FAINT, alpha=0.45, label="observed")
+    axis.stairs(below + above, locations, baseline=below, fill=True, color=BLUE, alpha=0.6, label="filled")
+    marked = np.unique(np.linspace(0, len(prediction.rows) - 1, _MAX_MARKS).astype(int))
+    at = prediction.mean[marked]
+    spread = float(observed.std()) or 1.0
+    certainty = np.clip(1 - np.nan_to_num(prediction.std[marked], nan=0.0) / spread, 0, 1)
     low = -0.08 * float((below + above).max())
-    colours = [(*_rgb(BLUE), 0.15 + 0.85 * float(one)) for one in sure]
-    axis.vlines(_moments(at) if column.kind == DATE else at, 1.6 * low, 0.6 * low, colors=colours, linewidth=1.0)
+    colours = [(*_rgb(BLUE), 0.15 + 0.85 * float(c)) for c in certainty]
+    axis.vlines(_to_times(at) if column.kind == DATE else at, 1.6 * low, 0.6 * low, colors=colours, linewidth=1.0)
     axis.set_ylim(bottom=2 * low)
     axis.set_ylabel("rows")
     if column.kind == DATE:
         from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-        few_dates = AutoDateLocator(maxticks=5)  # or their words run into each other
-        axis.xaxis.set_major_locator(few_dates)
-        axis.xaxis.set_major_formatter(ConciseDateFormatter(few_dates))
+        locator = AutoDateLocator(maxticks=5)  # or labels overlap
+        axis.xaxis.set_major_locator(locator)
+        axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
 
 
-def _classes(axis: "Axes", column: TypedColumn, found: ClassPrediction) -> None:
-    """How often the commonest words are known and, upon that, filled: lighter where that is less sure."""
+def _draw_classes(axis: "Axes", column: TypedColumn, prediction: ClassPrediction) -> None:
+    """Draw bars of the most frequent classes: observed and, upon these, filled, lighter where less probable."""
     from fillin.plots import BLUE, FAINT
 
-    known, filled = Counter(column.labels[~column.missing].tolist()), Counter(found.labels.tolist())
-    words = [word for word, _ in known.most_common(_BARS)]
+    observed, filled = Counter(column.labels[~column.missing].tolist()), Counter(prediction.labels.tolist())
+    words = [word for word, _ in observed.most_common(_MAX_CLASSES)]
     at = np.arange(len(words))
-    below = [known[word] for word in words]
-    axis.bar(at, below, 0.7, color=FAINT, alpha=0.45, label="known")
-    sure = [_mean(found.probability[found.labels == word]) for word in words]
-    colours = [(*_rgb(BLUE), 0.15 + 0.85 * one) for one in sure]
+    below = [observed[word] for word in words]
+    axis.bar(at, below, 0.7, color=FAINT, alpha=0.45, label="observed")
+    certainty = [_mean(prediction.probability[prediction.labels == word]) for word in words]
+    colours = [(*_rgb(BLUE), 0.15 + 0.85 * c) for c in certainty]
     axis.bar(at, [filled[word] for word in words], 0.7, bottom=below, color=colours, label="filled")
     short = [word if len(word) <= 12 else word[:11] + "…" for word in words]
-    turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if len(words) > 5 else {}
-    axis.set_xticks(at, [word.replace("$", r"\$") for word in short], **turned)
+    rotated = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if len(words) > 5 else {}
+    axis.set_xticks(at, [word.replace("$", r"\$") for word in short], **rotated)
     axis.set_xlim(-0.6, len(words) - 0.4)
     axis.set_ylabel("rows")
 
@@ -95,7 +93,7 @@ def _mean(values: ndarray) -> float:
     return float(values.mean()) if len(values) else 1.0
 
 
-def _moments(days: ndarray) -> ndarray:
+def _to_times(days: ndarray) -> ndarray:
     return np.rint(days * 86_400).astype("datetime64[s]")
 
 

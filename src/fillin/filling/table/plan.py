@@ -153,12 +153,12 @@ class TablePlan(FillPlan):
     def holdout(
         self, model: Any, prediction: Prediction, progress: Tick = lambda done: None
     ) -> "list[NumericScore | ClassScore]":
-        from fillin.filling.table.holdout import score_table
+        from fillin.filling.table.impute import score_table
 
         return score_table(self)
 
     def explain_holdout(self, scores: Sequence[Any]) -> str:
-        from fillin.filling.table.holdout import HELD_OUT_SHARE, MIN_OBSERVED
+        from fillin.filling.table.impute import HELD_OUT_SHARE, MIN_OBSERVED
 
         if not scores:
             return f"Too few cells are observed to hold any out: a column needs {MIN_OBSERVED}."
