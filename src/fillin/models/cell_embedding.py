@@ -2,13 +2,16 @@
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
 
-from fillin.data.task import TableBatch
+if TYPE_CHECKING:
+    from fillin.data.task import TableBatch
+
 
 CLASSES = 10  # that one set of weights for any table tells apart
 _LABELS = 1024  # columns that have a label of their own
@@ -25,7 +28,7 @@ class ColumnStatistics:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, cells: TableBatch) -> "ColumnStatistics":
+    def of(cls, cells: "TableBatch") -> "ColumnStatistics":
         values, seen = cells.values[:, : cells.context], cells.observed[:, : cells.context]
         n = seen.sum(1, keepdim=True).clamp_min(1)
         mean = torch.where(seen, values, 0).sum(1, keepdim=True) / n
@@ -68,7 +71,7 @@ class Embedding(nn.Module):
         random = torch.Generator().manual_seed(0)
         self.register_buffer("labels", torch.randn(_LABELS, 16, generator=random), persistent=False)
 
-    def forward(self, cells: TableBatch, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
+    def forward(self, cells: "TableBatch", units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         is_class = (cells.classes > 0)[:, None]  # [b 1 d]
         known = torch.where(cells.observed, cells.values, units.mean)
         z, g = units.standard(known), units.rank(known)

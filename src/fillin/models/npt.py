@@ -11,6 +11,7 @@ in time that grows with n and not with n².
 
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
@@ -18,13 +19,15 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, MixtureSameFamily
 
 from fillin.attention import expand_key_mask
-from fillin.data.task import TableBatch
 from fillin.errors import InputError, choose
 from fillin.heads import rescale
 from fillin.layers import ISAB, Block, PseudoTokens
 from fillin.models.base import Process
 from fillin.models.cell_embedding import CLASSES, CellDistribution, ColumnStatistics, Embedding
 from fillin.models.points import Points, Targets, origin, read
+
+if TYPE_CHECKING:
+    from fillin.data.task import TableBatch
 
 
 class Induced(nn.Module):
@@ -71,7 +74,7 @@ class NPT(Process):
         self.norm = nn.LayerNorm(width)
         self.logits = nn.Linear(width, CLASSES)
 
-    def fill(self, cells: TableBatch) -> CellDistribution:
+    def fill(self, cells: "TableBatch") -> CellDistribution:
         """Distribution of each cell, given the visible ones."""
         most = int(cells.classes.max())
         if most > CLASSES:
@@ -82,7 +85,7 @@ class NPT(Process):
         logits = self.logits(h).masked_fill(~exists, -torch.inf)
         return CellDistribution(self._numbers(h, units), logits, (cells.classes > 0)[:, None])
 
-    def features(self, cells: TableBatch, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
+    def features(self, cells: "TableBatch", units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         """The stack: between attributes, between datapoints, and again."""
         h = self.embed(cells, units)
         b, n, d, _ = h.shape
@@ -113,14 +116,16 @@ class NPT(Process):
         cells = self.encode(context, targets)
         return self._numbers(self.decode(cells, targets), ColumnStatistics.of(cells).columns(xc.shape[2]))
 
-    def encode(self, context: Points, targets: Targets) -> TableBatch:
+    def encode(self, context: Points, targets: Targets) -> "TableBatch":
         """The table whose rows are points, those of the context first."""
         points = context.followed_by(targets.unknown(self.dim_y))
         placed = points.real & context.real.any(1, keepdim=True)  # without a context there is nothing to be placed by
         seen = torch.cat([placed[..., None].expand(points.x.shape), points.seen], -1)
         classes = torch.zeros(seen.shape[0], seen.shape[2], dtype=torch.long, device=seen.device)
+        from fillin.data.task import TableBatch  # the data that train the models need not load to use them
+
         return TableBatch(torch.cat([points.x, points.y], -1), seen, ~seen, classes, len(context), points.keep)
 
-    def decode(self, encoded: TableBatch, targets: Targets) -> Float[Tensor, "b nt dy e"]:
+    def decode(self, encoded: "TableBatch", targets: Targets) -> Float[Tensor, "b nt dy e"]:
         """Features of the cells of y, one column each."""
         return self.features(encoded, ColumnStatistics.of(encoded))[:, encoded.context :, targets.x.shape[2] :]
