@@ -107,7 +107,7 @@ def test_a_clear_error_and_nothing_written(case, fill_table, tmp_path):
 
 def test_nothing_is_replaced_without_leave(fill_table, tmp_path, monkeypatch):
     (tmp_path / "data.filled.csv").write_text("mine")
-    monkeypatch.setattr(learn, "tell", None)  # it is known before anything slow begins
+    monkeypatch.setattr(learn, "predict_cells", None)  # it is known before anything slow begins
     code, printed, out = fill_table(TABLE)
     assert code == 2
     assert "data.filled.csv exists; replace it with --force" in printed

@@ -28,13 +28,13 @@ def test_a_picture_and_a_page(fill_table, tmp_path):
 
 def test_what_is_hidden_is_not_seen(monkeypatch):
     """The networks that are judged get a table without the cells that they are judged on."""
-    seen, tell = [], learn.tell
+    seen, predict_cells = [], learn.predict_cells
 
-    def spy(plan, table, asked, size):
-        seen.append((table, asked))
-        return tell(plan, table, asked, size)
+    def spy(plan, table, cells, size):
+        seen.append((table, cells))
+        return predict_cells(plan, table, cells, size)
 
-    monkeypatch.setattr(learn, "tell", spy)
+    monkeypatch.setattr(learn, "predict_cells", spy)
     plan = make_plan(mixed(60), {"kind": "table"})
     scores = plan.holdout(None, {})
     ((table, hidden),) = seen
