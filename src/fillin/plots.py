@@ -138,8 +138,7 @@ def draw_attention(
 
 def _draw_stems(axes: Axes, x: Tensor, weights: Float[Tensor, "h m"], location: float) -> None:
     """Draw the heads one above another, the first on top, on one scale."""
-    heads, tallest = len(weights), float(weights.max())
-    step = 1.25 * tallest or 1.0
+    heads, step = len(weights), 1.25 * float(weights.max()) or 1.0
     axes.axvline(location, color=INK, linewidth=0.7, linestyle=(0, (4, 3)), zorder=0)
     for head, row in enumerate(weights):
         floor, colour = step * (heads - 1 - head), COLOURS[head % len(COLOURS)]
@@ -169,7 +168,11 @@ def draw_windows(model: nn.Module) -> Figure:
     if not spans:
         raise InputError("draw_windows: no layer of this model has a learned window; create it with span=0.3, say")
     flat = all((span.dim_x or 1) == 1 for span in spans.values())
-    views = [(span, name, plane) for name, span in spans.items() for plane in _planes(span)]
+    views = [  # a panel per plane: (0,) in one dimension, every pair of axes in more
+        (span, name, plane)
+        for name, span in spans.items()
+        for plane in combinations(range(span.dim_x or 1), min(2, span.dim_x or 1))
+    ]
     planes = len(views) // len(spans)
     across = planes if planes > 1 else min(3, len(spans))
     extent = 1.08 * max(_radius(span) * float(_sigma(span).max()) for span in spans.values())
@@ -190,16 +193,10 @@ def draw_windows(model: nn.Module) -> Figure:
     return figure
 
 
-def _planes(span: Span) -> list[tuple[int, ...]]:
-    """Return the axes of each view of a window: (0,) in one dimension, every pair in more."""
-    return list(combinations(range(span.dim_x), 2)) if (span.dim_x or 1) > 1 else [(0,)]  # type: ignore[arg-type]
-
-
 def _radius(span: Span) -> float:
     """Return the drawn radius in σ: that of the edge; without an edge 3 for a curve, 1 for a contour."""
-    if span.threshold > 0:
-        return math.sqrt(-2 * math.log(span.threshold))
-    return 3.0 if (span.dim_x or 1) == 1 else 1.0
+    without_edge = 3.0 if (span.dim_x or 1) == 1 else 1.0
+    return math.sqrt(-2 * math.log(span.threshold)) if span.threshold > 0 else without_edge
 
 
 def _sigma(span: Span) -> Float[Tensor, "h _"]:
@@ -209,7 +206,7 @@ def _sigma(span: Span) -> Float[Tensor, "h _"]:
 
 def _draw_window(axes: Axes, span: Span, plane: tuple[int, ...], extent: float) -> None:
     sigma = _sigma(span)[:, :1] if span.covariance == "isotropic" else _sigma(span)
-    for head, line in enumerate(_profiles(span, extent) if len(plane) == 1 else _contours(span, plane)):
+    for head, line in enumerate(_profiles(span, extent) if len(plane) == 1 else _contours(span, list(plane))):
         dash = ("-", "--", ":", "-.")[head // len(COLOURS) % 4]
         name = "all" if span.heads == 1 else f"{head + 1}"
         label = f"{name}: {', '.join(f'{float(s):.2g}' for s in sigma[head])}"
@@ -235,16 +232,15 @@ def _profiles(span: Span, extent: float) -> Float[Tensor, "h 2 n"]:
     return torch.stack([x.expand(span.heads, -1), height[0, ..., 0]], 1)
 
 
-def _contours(span: Span, plane: tuple[int, ...]) -> Float[Tensor, "h 2 n"]:
+def _contours(span: Span, plane: list[int]) -> Float[Tensor, "h 2 n"]:
     """Return the edge G = t, projected on a plane: an ellipse, or a box; the contour at one σ where t = 0."""
-    across, radius = list(plane), _radius(span)
     if span.shape == "box":
         corners = span.log_sigma.new_tensor([[-1, 1, 1, -1, -1], [-1, -1, 1, 1, -1]])
-        return radius * _sigma(span)[:, across, None] * corners
+        return _radius(span) * _sigma(span)[:, plane, None] * corners
     angle = torch.linspace(0, 2 * math.pi, 181, dtype=span.log_sigma.dtype, device=span.log_sigma.device)
     covariance = span.factor @ span.factor.mT
-    projected = covariance[:, across][:, :, across]  # the projection of an ellipsoid has the covariance of its axes
-    return radius * torch.linalg.cholesky(projected) @ torch.stack([angle.cos(), angle.sin()])
+    projected = covariance[:, plane][:, :, plane]  # the projection of an ellipsoid has the covariance of its axes
+    return _radius(span) * torch.linalg.cholesky(projected) @ torch.stack([angle.cos(), angle.sin()])
 
 
 def save(figure: Figure, path: str | os.PathLike) -> Path:

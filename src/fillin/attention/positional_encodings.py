@@ -105,13 +105,13 @@ class SIREN(nn.Module):
         sizes = [dim_x, *[hidden] * layers]
         self.sines: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
         self.out = nn.Linear(hidden, dim, bias=bias)
-        with torch.no_grad():
-            self._initialise(omega, hidden, dim_x)
-            if band is not None:
-                self._initialise_band(*band)
+        self._initialise(omega, hidden, dim_x)
+        if band is not None:
+            self._initialise_band(*band)
 
     omega: Tensor
 
+    @torch.no_grad()
     def _initialise(self, omega: float, hidden: int, dim_x: int) -> None:
         first, *others = self.sines
         if self.stable:
@@ -122,12 +122,12 @@ class SIREN(nn.Module):
         else:
             first.weight.uniform_(-1 / dim_x, 1 / dim_x)
         original = math.sqrt(6 / hidden) / omega
+        bound, out_bound = (math.sqrt(6 / hidden), math.sqrt(1 / hidden)) if self.stable else (original, original)
         for layer in others:
-            bound = math.sqrt(6 / hidden) if self.stable else original
             layer.weight.uniform_(-bound, bound)
-        bound = math.sqrt(1 / hidden) if self.stable else original
-        self.out.weight.uniform_(-bound, bound)
+        self.out.weight.uniform_(-out_bound, out_bound)
 
+    @torch.no_grad()
     def _initialise_band(self, low: float, high: float) -> None:
         first, *others = self.sines
         pairs, dim_x = len(first.weight) // 2, first.weight.shape[1]

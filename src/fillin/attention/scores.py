@@ -88,9 +88,9 @@ class Sum(Score):
         return [tensor for term in self.terms for tensor in term.learned_tensors()]
 
     def forward(self, q, k, delta):
-        first, *rest = self.scores
-        added = rest[0](q, k, delta)
-        for score in rest[1:]:
+        first, second, *rest = self.scores
+        added = second(q, k, delta)
+        for score in rest:
             added = added + score(q, k, delta)
         if not isinstance(first, DotProduct):
             return first(q, k, delta) + added

@@ -39,12 +39,9 @@ def find_near_blocks(
 ) -> Bool[Tensor, "b h q k"]:
     """Mark the blocks of sorted queries and keys that may hold a pair with |Δ_d| ≤ reach_d in every dimension."""
 
-    def boxes(x: Tensor) -> tuple[Tensor, Tensor]:
-        padding = x[:, -1:].expand(-1, -x.shape[1] % _BLOCK, -1)
-        blocks = torch.cat([x, padding], 1).unflatten(1, (-1, _BLOCK))
-        return blocks.amin(2), blocks.amax(2)
-
-    (low_q, high_q), (low_k, high_k) = boxes(xq), boxes(xk)
+    padded = (torch.cat([x, x[:, -1:].expand(-1, -x.shape[1] % _BLOCK, -1)], 1) for x in (xq, xk))
+    blocks = [x.unflatten(1, (-1, _BLOCK)) for x in padded]
+    (low_q, high_q), (low_k, high_k) = ((block.amin(2), block.amax(2)) for block in blocks)
     gap = torch.maximum(low_q[:, :, None] - high_k[:, None], low_k[:, None] - high_q[:, :, None])  # [b q k dx]
     return (gap[:, None] <= reach[:, None, None] * (1 + 1e-5)).all(-1)
 
@@ -89,9 +86,7 @@ class FlexBackend(Backend):
         from torch.nn.attention.flex_attention import AuxRequest, BlockMask
 
         p, span, xq, xk = problem, problem.span, problem.xq, problem.xk
-        assert span is not None
-        assert xq is not None
-        assert xk is not None
+        assert span is not None and xq is not None and xk is not None  # noqa: PT018
         b, h, m, e = p.v.shape
         order_q, order_k = sort_along_curve(xq), sort_along_curve(xk)
         sorted_xq, sorted_xk = (x.gather(1, o[..., None].expand_as(x)) for x, o in ((xq, order_q), (xk, order_k)))

@@ -3,7 +3,7 @@
 Inputs, output and lse are stored. Peak memory is set by the chunk.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -26,10 +26,6 @@ class StreamedBackend(Backend):
         inputs = [getattr(problem, name) for name in _INPUTS]
         out, lse = _StreamedAttention.apply(problem, chunk, *inputs, *problem.learned_tensors)
         return AttentionResult(out, lse if "lse" in want else None)
-
-
-def _split(n: int, chunk: int) -> Iterator[slice]:
-    return (slice(start, min(start + chunk, n)) for start in range(0, n, chunk))
 
 
 def _attend_chunk(p: AttentionProblem) -> tuple[Tensor, Tensor]:
@@ -57,7 +53,7 @@ class _StreamedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, p: AttentionProblem, chunk: int, *tensors):
-        results = [_attend_chunk(p.slice_queries(rows.start, rows.stop)) for rows in _split(p.n, chunk)]
+        results = [_attend_chunk(p.slice_queries(start, start + chunk)) for start in range(0, p.n, chunk)]
         out, lse = (torch.cat(chunks, 2) for chunks in zip(*results, strict=True))
         ctx.save_for_backward(*tensors, out, lse)
         ctx.p, ctx.chunk = p, chunk
@@ -81,9 +77,10 @@ class _StreamedAttention(torch.autograd.Function):
         d_v = torch.zeros_like(p.v)
         differentiated = [i for i, t in enumerate(tensors) if needs_grad[i] and t is not p.v]
         grads: list[Any] = [None] * len(tensors)
-        for rows in _split(p.n, ctx.chunk):
+        for start in range(0, p.n, ctx.chunk):
+            rows = slice(start, start + ctx.chunk)
             with torch.enable_grad():
-                logits, allowed = compute_logits(p.slice_queries(rows.start, rows.stop))
+                logits, allowed = compute_logits(p.slice_queries(start, start + ctx.chunk))
             weights = logits.detach() - lse[:, :, rows, None] if normalised else logits.detach().clone()
             weights.exp_()
             if allowed is not None:

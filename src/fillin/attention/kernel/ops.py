@@ -1,6 +1,6 @@
 """The kernel as torch operations: with shapes for the compiler, and a backward pass."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -43,9 +43,7 @@ def spatial_order(x: Float[Tensor, "b n dx"]) -> Int32[Tensor, "b n"]:
 
 
 def _rows(t: Tensor | None) -> FillinRows:
-    if t is None or t.numel() == 0:
-        return FillinRows()
-    return FillinRows(t.data_ptr(), *t.stride()[:3])
+    return FillinRows() if t is None or t.numel() == 0 else FillinRows(t.data_ptr(), *t.stride()[:3])
 
 
 def _dense(t: Any) -> Any:
@@ -66,7 +64,7 @@ def _table(
 
 
 def _pointer(t: Tensor | None) -> int | None:
-    return None if t is None else t.data_ptr()
+    return t.data_ptr() if t is not None and t.numel() else None
 
 
 class DifferentiableInputs(NamedTuple):
@@ -108,8 +106,8 @@ class KernelSettings(NamedTuple):
 
     def with_span(self, modulate: str, cut: str, shape: str, threshold: float) -> "KernelSettings":
         """Add a window, with the options of `Span`."""
-        window, cut_, shape_ = _WINDOWS.index(modulate), _CUTS.index(cut), _SHAPES.index(shape)
-        return self._replace(window=window, cut=cut_, shape=shape_, threshold=threshold)
+        choices = {"window": _WINDOWS.index(modulate), "cut": _CUTS.index(cut), "shape": _SHAPES.index(shape)}
+        return self._replace(threshold=threshold, **choices)
 
 
 _MISSING = torch.empty(0)
@@ -120,8 +118,8 @@ def flatten(inputs: DifferentiableInputs | FixedInputs) -> list[Tensor]:
     return [_MISSING if t is None else t for t in inputs]
 
 
-def _restore(tensors: Sequence[Tensor]) -> list[Any]:
-    return [None if t.ndim == 1 else t for t in tensors]
+def _restore(tensors: Sequence[Tensor]) -> Iterator[Any]:
+    return (None if t.ndim == 1 else t for t in tensors)
 
 
 def run_attention(
@@ -138,9 +136,7 @@ def _fill_problem(
     xq, xk, order_q, order_k, allowed, bias_axes, features_axes = fixed
     for tensor in (*inputs, xq, xk):  # the kernel receives addresses without a dtype
         if tensor is not None and tensor.dtype != torch.float32:
-            raise InputTypeError(
-                f"attend: the native kernel takes float32 alone, got {tensor.dtype}; convert all tensors"
-            )
+            raise InputTypeError(f"attend: the native kernel takes float32, got {tensor.dtype}; convert all tensors")
     full = inverse is not None and bool(inverse.tril(-1).any())
     return FillinProblem(
         v.shape[0], v.shape[1], xq.shape[1], v.shape[2], 0 if q is None else q.shape[-1], v.shape[-1], xq.shape[-1],
@@ -197,7 +193,7 @@ def attend_backward_op(
     to: Any = DifferentiableInputs(*grads)
     structure = FillinGradients(
         _rows(d_out), d_lse.data_ptr(), _rows(to.q), _rows(to.k), _rows(to.v), _rows(to.g),
-        *(_pointer(t) if t.numel() else None for t in (to.inverse, to.bias, to.features)),
+        *map(_pointer, (to.inverse, to.bias, to.features)),
     )  # fmt: skip
     problem = _fill_problem(dense, FixedInputs(*_restore(fixed)), KernelSettings(*settings), *results)
     call("backward", problem, structure)
