@@ -91,8 +91,9 @@ class CompletionEvaluation(Evaluation):
                 kinds[title] = PatternScores(scores.log_likelihood, scores.standard_error, scores.rmse, covered)
         columns = zip(*((kind.log_likelihood, kind.error, kind.rmse) for kind in kinds.values()), strict=True)
         # the mean error is an upper bound: all patterns are scored on the same images
-        means = map(statistics.fmean, columns)
-        return CompletionScores(_BATCH * self.batches, kinds, *means, self.context_rmse(), self.shift_error())
+        likelihood, error, rmse = map(statistics.fmean, columns)
+        context_rmse, moved = self.context_rmse(), self.shift_error()
+        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, moved)
 
     @torch.no_grad()
     def context_rmse(self) -> float:
