@@ -1,4 +1,4 @@
-"""Training objectives, to be maximised: each objective maps (model, batch) to a number for each of the batch, [b]."""
+"""Training objectives: functions of (model, batch) to [b], which training maximises."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,11 +18,11 @@ from fillin.models.few_shot import InContextClassifier
 from fillin.models.npt import NPT
 from fillin.models.points import check_values, per_entry
 
-_DEAREST = 100.0  # nats that one target may cost
+_MAX_COST = 100.0  # nats that one target may cost
 
 
-def _entries(task: Task) -> Float[Tensor, "b"]:
-    """How many targets each task has; a target of which half the outputs are missing counts half."""
+def _count_targets(task: Task) -> Float[Tensor, "b"]:
+    """Return the number of targets of each task; one with half of its outputs missing counts half."""
     if task.mask_t is None:
         return task.yt.new_full((len(task.yt),), task.yt.shape[1])
     per_point = task.mask_t.ndim == 2
@@ -30,78 +30,84 @@ def _entries(task: Task) -> Float[Tensor, "b"]:
 
 
 def log_likelihood(model: Process, task: Task) -> Float[Tensor, "b"]:
-    """ln p(yt | context) per valid target: marginal, joint or autoregressive as the model is."""
+    """ln p(yt | context) per valid target: marginal, joint or autoregressive, depending on the model."""
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     keep = None if task.mask_t is None else per_entry(task.mask_t, task.yt)
     total = joint_log_prob(model(*task.inputs), task.yt, keep)
-    return total / _entries(task).clamp_min(1)
+    return total / _count_targets(task).clamp_min(1)
 
 
 def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
-    """ln p(yt | context) + ln p(ft | context) per valid target, f the function without noise: for models whose head is
-    "observed", on data that knows both. Each costs at most 100 nats: a jump that nothing announced, in deviations of a
-    flat context, would outweigh all others."""
+    """ln p(yt | context) + ln p(ft | context) per valid target, f the latent function.
+
+    For models with the head "observed", on data with noise-free values. A target costs at most 100 nats, since a jump
+    after a flat context would outweigh everything else.
+    """
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     keep = None if task.mask_t is None else per_entry(task.mask_t, task.yt)
     predicted = model(*task.inputs)
     given = predicted.given(task.yt) if isinstance(predicted, Autoregressive) else predicted
     if task.noise_free_t is None or not isinstance(given, ObservedMixture):
-        raise InputError("observed-and-clean needs a model with head='observed', and data that knows its noise: broad")
+        raise InputError(
+            "observed-and-clean needs a model with head='observed' and data with noise-free values (data.name=broad)"
+        )
     total = task.yt.new_zeros(len(task.yt))
-    for found, value in ((given, task.yt), (given.clean, task.noise_free_t)):
-        each = found.log_prob(value if keep is None else torch.where(keep, value, 0)).clamp_min(-_DEAREST)
-        total = total + (each if keep is None else torch.where(keep, each, 0)).sum((1, 2))
-    return total / _entries(task).clamp_min(1)
+    for distribution, value in ((given, task.yt), (given.clean, task.noise_free_t)):
+        log_prob = distribution.log_prob(value if keep is None else torch.where(keep, value, 0)).clamp_min(-_MAX_COST)
+        total = total + (log_prob if keep is None else torch.where(keep, log_prob, 0)).sum((1, 2))
+    return total / _count_targets(task).clamp_min(1)
 
 
 def masked_reconstruction(model: NPT, cells: TableBatch, features: float = 0.3) -> Float[Tensor, "b"]:
-    """(1 − λ) ln p(targets) + λ ln p(features), each per cell that is asked for (Kossen et al. 2021). λ is what
-    `features` says; where there is nothing of a kind to tell, all of it goes to the other."""
-    each = model.fill(cells).log_prob(cells.values).clamp_min(-_DEAREST)
-    each, asked = torch.where(cells.queried, each, 0), cells.queried.to(each.dtype)
-    first = each.shape[2] - cells.targets
-    sums = [(part[:, :, first:].sum((1, 2)), part[:, :, :first].sum((1, 2))) for part in (each, asked)]
-    (target, feature), (targets, some) = sums
-    share = torch.where(some == 0, 0, torch.where(targets == 0, 1, features))
-    return (1 - share) * target / targets.clamp_min(1) + share * feature / some.clamp_min(1)
+    """(1 − λ) ln p(targets) + λ ln p(features), each per queried cell, λ = `features` (Kossen et al. 2021).
+
+    Where no target is queried λ is 1, where no feature is queried 0.
+    """
+    log_prob = model.fill(cells).log_prob(cells.values).clamp_min(-_MAX_COST)
+    log_prob, queried = torch.where(cells.queried, log_prob, 0), cells.queried.to(log_prob.dtype)
+    first = log_prob.shape[2] - cells.targets
+    sums = [(part[:, :, first:].sum((1, 2)), part[:, :, :first].sum((1, 2))) for part in (log_prob, queried)]
+    (target, feature), (n_targets, n_features) = sums
+    weight = torch.where(n_features == 0, 0, torch.where(n_targets == 0, 1, features))
+    return (1 - weight) * target / n_targets.clamp_min(1) + weight * feature / n_features.clamp_min(1)
 
 
 def classification(
     model: PixelClassifier, batch: LabelledBatch, smoothing: float = 0.0, span_penalty: float = 0.0
 ) -> Float[Tensor, "b"]:
-    """(1 − s) ln p(label) + s · mean over classes of ln p, less a penalty on how far windows are open (`openness`)."""
+    """(1 − s) ln p(label) + s · mean over classes of ln p, minus a penalty on the width of windows (`openness`)."""
     labels = batch.labels
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < model.dim_y:
         raise InputError(
-            f"classification: labels go from {labels.min()} to {labels.max()}, but the model tells {model.dim_y} "
-            f"classes apart, 0 to {model.dim_y - 1}; make it with dim_y={int(labels.max()) + 1}, or mend the labels"
+            f"classification: labels range from {labels.min()} to {labels.max()}, but the model has {model.dim_y} "
+            f"classes, 0 to {model.dim_y - 1}; create it with dim_y={int(labels.max()) + 1}, or correct the labels"
         )
-    each = model(batch.images).log_softmax(-1)
-    found = (1 - smoothing) * each.gather(1, labels[:, None])[:, 0] + smoothing * each.mean(1)
-    return found - span_penalty * model.openness(*batch.images.shape[1:3]) if span_penalty else found
+    log_prob = model(batch.images).log_softmax(-1)
+    smoothed = (1 - smoothing) * log_prob.gather(1, labels[:, None])[:, 0] + smoothing * log_prob.mean(1)
+    return smoothed - span_penalty * model.openness(*batch.images.shape[1:3]) if span_penalty else smoothed
 
 
-def by_example(model: InContextClassifier, lesson: Episode, smoothing: float = 0.0) -> Float[Tensor, "b"]:
-    """(1 − s) ln p(label | images and labels that are shown) + s · mean over classes of ln p, per image asked about."""
-    each = model(*lesson.inputs).log_softmax(-1)
-    found = (1 - smoothing) * each.gather(2, lesson.query_labels[..., None])[..., 0] + smoothing * each.mean(2)
-    return found.mean(1)
+def by_example(model: InContextClassifier, episode: Episode, smoothing: float = 0.0) -> Float[Tensor, "b"]:
+    """(1 − s) ln p(label | support set) + s · mean over classes of ln p, per query image."""
+    log_prob = model(*episode.inputs).log_softmax(-1)
+    labels = episode.query_labels[..., None]
+    return ((1 - smoothing) * log_prob.gather(2, labels)[..., 0] + smoothing * log_prob.mean(2)).mean(1)
 
 
 def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
     """Σ_i ln p(y_i | context, y_1 … y_{i−1}) per valid target, for any model: each target joins the context in turn.
 
-    One forward pass a target: for evaluation. A *-a model has it in one pass, as its log-likelihood.
+    It takes one forward pass per target: for evaluation. The log-likelihood of *-a models is the same in one pass.
     """
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     total = task.yt.new_zeros(len(task.yt))
-    xc, yc, seen = task.xc, task.yc, per_entry(task.mask_c, task.yc)
-    real = per_entry(task.mask_t, task.yt)
+    xc, yc, observed = task.xc, task.yc, per_entry(task.mask_c, task.yc)
+    valid = per_entry(task.mask_t, task.yt)
     for i in range(task.yt.shape[1]):
-        x, y, here = task.xt[:, i : i + 1], task.yt[:, i : i + 1], real[:, i : i + 1]
-        total = total + joint_log_prob(model(xc, yc, x, seen, here), y, here)
-        xc, yc, seen = torch.cat([xc, x], 1), torch.cat([yc, y], 1), torch.cat([seen, here], 1)
-    return total / _entries(task).clamp_min(1)
+        x, y, mask = task.xt[:, i : i + 1], task.yt[:, i : i + 1], valid[:, i : i + 1]
+        total = total + joint_log_prob(model(xc, yc, x, observed, mask), y, mask)
+        xc, yc, observed = torch.cat([xc, x], 1), torch.cat([yc, y], 1), torch.cat([observed, mask], 1)
+    return total / _count_targets(task).clamp_min(1)
 
 
 def elbo(model: Process, task: Task, samples: int = 1) -> Float[Tensor, "b"]:
@@ -116,33 +122,37 @@ def importance_weighted(model: Process, task: Task, samples: int = 8) -> Float[T
 
 def _bound(model: Process, task: Task, samples: int, weighted: bool) -> Float[Tensor, "b"]:
     if not isinstance(model, LatentProcess):
-        raise InputError(f"{type(model).__name__} has no latent variable to bound over; train it with log_likelihood")
+        raise InputError(
+            f"{type(model).__name__} has no latent variable, which a bound needs; train it with log_likelihood"
+        )
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     bound = model.bound(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t, samples, weighted)
-    return bound / _entries(task).clamp_min(1)
+    return bound / _count_targets(task).clamp_min(1)
 
 
 @dataclass(frozen=True)
-class Aim:
-    """An objective as a recipe names it: what is `raised`, the kind of `batch` it takes, what a validation tells (what
-    is raised, unless there is a `judge`), and the `options` a recipe may give it, with their defaults."""
+class Objective:
+    """Objective of a recipe: the function that training maximises, the type of its batches, and its options.
 
-    raised: Callable[..., Tensor]
+    `validation` is the score on held-out data where it differs; `options` are those of the recipe, with defaults.
+    """
+
+    maximised: Callable[..., Tensor]
     batch: type = Task
-    judge: Callable[..., Tensor] | None = None
+    validation: Callable[..., Tensor] | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
-    def tell(self, model: Any, batch: Any) -> Float[Tensor, "b"]:
-        """Score a model on validation data."""
-        return (self.judge or self.raised)(model, batch)
+    def score(self, model: Any, batch: Any) -> Float[Tensor, "b"]:
+        """Score a model on held-out data."""
+        return (self.validation or self.maximised)(model, batch)
 
 
 OBJECTIVES = {
-    "log-likelihood": Aim(log_likelihood),
-    "elbo": Aim(elbo, judge=log_likelihood, options={"samples": 4}),
-    "importance-weighted": Aim(importance_weighted, judge=log_likelihood, options={"samples": 4}),
-    "observed-and-clean": Aim(observed_and_clean),
-    "masked-reconstruction": Aim(masked_reconstruction, TableBatch),
-    "classification": Aim(classification, LabelledBatch, options={"smoothing": 0.0, "span_penalty": 0.0}),
-    "by-example": Aim(by_example, Episode, options={"smoothing": 0.0}),
+    "log-likelihood": Objective(log_likelihood),
+    "elbo": Objective(elbo, validation=log_likelihood, options={"samples": 4}),
+    "importance-weighted": Objective(importance_weighted, validation=log_likelihood, options={"samples": 4}),
+    "observed-and-clean": Objective(observed_and_clean),
+    "masked-reconstruction": Objective(masked_reconstruction, TableBatch),
+    "classification": Objective(classification, LabelledBatch, options={"smoothing": 0.0, "span_penalty": 0.0}),
+    "by-example": Objective(by_example, Episode, options={"smoothing": 0.0}),
 }

@@ -64,7 +64,7 @@ def test_a_run_says_where_it_is_and_that_it_is_done(tmp_path, capsys):
     assert f"{out}: 6 steps" in said
     assert f"weights: {out}/best" in said
     assert main(["train", "te-tnp", "--out", str(out)]) == 2
-    assert f"holds a run already; go on with --resume {out}" in capsys.readouterr().err
+    assert f"already holds a run; continue it with --resume {out}" in capsys.readouterr().err
     assert main(["train", "--resume", str(out), "--print-config"]) == 0
     assert capsys.readouterr().out == (out / "recipe.yaml").read_text()
     assert main(["train", "--resume", str(out), "--steps", "8", "--keep.log", "1"]) == 0

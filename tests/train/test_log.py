@@ -3,7 +3,7 @@
 import pytest
 
 from fillin.errors import FillinError
-from fillin.train.figure import learning
+from fillin.train.figure import draw_learning_curve
 from fillin.train.log import COLUMNS, Log, LogLine, read_log
 
 
@@ -19,11 +19,11 @@ def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path):
     assert [line.step for line in read_log(tmp_path)] == [5, 10]
     assert read_log(tmp_path)[0] == LogLine(5, 0.714, 0.2, 0.5, 1e-3, None)
     (tmp_path / "log.csv").write_text("a,b\nx")
-    with pytest.raises(FillinError, match="it begins with 'a,b'; move it away"):
+    with pytest.raises(FillinError, match="its first line is 'a,b'; move the file away"):
         Log(tmp_path, 10)
     assert (tmp_path / "log.csv").read_text() == "a,b\nx"
     (tmp_path / "log.csv").write_text(",".join(COLUMNS) + "\nnonsense\n")
-    with pytest.raises(FillinError, match=r"log\.csv, line 2: not a line of a log: 'nonsense'"):
+    with pytest.raises(FillinError, match=r"log\.csv, line 2: not a line of a training log: 'nonsense'"):
         read_log(tmp_path)
     with pytest.raises(FillinError, match="has no log"):
         read_log(tmp_path / "nowhere")
@@ -34,4 +34,4 @@ def test_learning_curves(tmp_path):
         LogLine(step, step / 10, -step / 30, 1.0, 1e-3, step / 40 if step % 20 else None) for step in range(10, 100, 10)
     ]
     for shown in (lines, lines[:1], []):
-        assert learning(shown, tmp_path / "one.png", "te-tnp").read_bytes().startswith(b"\x89PNG")
+        assert draw_learning_curve(shown, tmp_path / "one.png", "te-tnp").read_bytes().startswith(b"\x89PNG")

@@ -146,7 +146,8 @@ def test_a_loss_that_cannot_be_trained_on(value, said, tmp_path, monkeypatch):
     good: list[bytes] = []
     monkeypatch.setattr(loops, "make_objective", lambda recipe: objective)
     with pytest.raises(
-        TrainingDiverged, match=rf"step 3: the loss is {said}.* last good checkpoint is .*last.*optimiser\.rate"
+        TrainingDiverged,
+        match=rf"step 3: training diverged, the loss is {said}.* last good checkpoint is .*last.*optimiser\.rate",
     ):
         fit(SMALL, folder, overrides=["--keep.checkpoint", "0"])
     assert good == [(folder / which / "model.safetensors").read_bytes() for which in ("best", "last")]
@@ -183,6 +184,6 @@ def test_a_batch_that_cannot_be_shared():
     class Two:
         world_size, global_rank = 2, 1
 
-    assert loops._rows(4, Two()) == slice(1, None, 2)
-    with pytest.raises(FillinError, match=r"a batch of 3 cannot be shared by 2 processes; change --data\.batch"):
-        loops._rows(3, Two())
+    assert loops._rows_of_process(4, Two()) == slice(1, None, 2)
+    with pytest.raises(FillinError, match=r"a batch of 3 cannot be divided among 2 processes; change --data\.batch"):
+        loops._rows_of_process(3, Two())

@@ -74,21 +74,21 @@ WRONG = {
     "a schedule": (["--schedule.name", "cosin"], "did you mean 'cosine'"),
     "an optimiser": (["--optimiser.name", "adam-w"], "did you mean 'adamw'"),
     "kinds of data": (["--data.name", "curve"], "did you mean 'curves'"),
-    "no end": (["--budget.steps", "null"], "has no end; add --steps 10000 or --time 20m"),
-    "no time": (["--budget.time", "0s"], "longer than nothing"),
+    "no end": (["--budget.steps", "null"], "has no budget; add --steps 10000 or --time 20m"),
+    "no time": (["--budget.time", "0s"], "a time must be positive"),
     "a time": (["--budget.time", "soon"], "a time is written 90s, 1m30s or 1h30m, got 'soon'"),
     "no steps": (["--budget.steps", "0"], "budget.steps must be at least 1"),
-    "half a step": (["--budget.steps", "2.5"], "budget.steps cannot be '2.5'; it is a whole number"),
-    "a rate in words": (["--optimiser.rate", "fast"], "optimiser.rate cannot be 'fast'; it is a number"),
+    "half a step": (["--budget.steps", "2.5"], "budget.steps cannot be '2.5'; it must be a whole number"),
+    "a rate in words": (["--optimiser.rate", "fast"], "optimiser.rate cannot be 'fast'; it must be a number"),
     "a seed of others": (["--seed", str(2**30)], "seed must be below"),
     "a rate of nothing": (["--optimiser.rate", "0"], "optimiser.rate must be at least"),
     "a rate that is none": (["--optimiser.rate", ".nan"], "optimiser.rate must be at least"),
-    "a warm-up of all": (["--schedule.warmup", "1"], "schedule.warmup is a share of the budget, below 1"),
+    "a warm-up of all": (["--schedule.warmup", "1"], "schedule.warmup must be a fraction of the budget below 1"),
     "no lines": (["--keep.log", "0"], "keep.log must be at least 1"),
     "a seed": (["--seed", "-1"], "seed must be at least 0"),
     "no value": (["--model.width"], "--model.width needs a value"),
     "no setting": (["width", "3"], "expected a setting like"),
-    "a bound without a latent": (["--objective.name", "elbo"], "te-tnp has none; train it with log-likelihood"),
+    "a bound without a latent": (["--objective.name", "elbo"], "te-tnp does not have; train it with log-likelihood"),
 }
 
 
@@ -102,7 +102,7 @@ def test_wrong_settings(case):
 @pytest.mark.parametrize(
     ("said", "message"),
     [("--data.length=3", "length must be a range"), ("--data.function=rbff", "did you mean 'rbf'"),
-     ("--model.head=[1]", "can be built|unknown head"), ("--model.width=x", "width must be an even whole number"),
+     ("--model.head=[1]", "cannot be built|unknown head"), ("--model.width=x", "width must be an even whole number"),
      ("--model.score=furier", "did you mean 'fourier'"), ("--data.shift=far", "shift must be a number")],
 )  # fmt: skip
 def test_what_cannot_be_made_leaves_no_folder(said, message, tmp_path, unchecked):
@@ -115,7 +115,7 @@ def test_what_cannot_be_made_leaves_no_folder(said, message, tmp_path, unchecked
     ("text", "message"),
     [("model: [", "is not YAML"), ("- 1", "a recipe is a mapping"), ("budget: {steps: 3}", "names no model"),
      ("model: cnp", "names no model"), ("model: {name: cnp}\nbugdet: {steps: 1}", "did you mean 'budget.steps'"),
-     (b"\xff\xfe", "cannot read"), ("model: {name: cnp}", "has no end")],
+     (b"\xff\xfe", "cannot read"), ("model: {name: cnp}", "has no budget")],
 )  # fmt: skip
 def test_files_that_are_no_recipes(text, message, tmp_path):
     path = tmp_path / "mine.yaml"

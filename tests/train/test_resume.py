@@ -105,7 +105,7 @@ def test_a_checkpoint_comes_back_to_the_bit(name, tmp_path):
     goal, optimiser = new()
     for number in range(3):
         step(goal, optimiser, number)
-    state = checkpoint.State(3, 0.1 + 0.2, -1 / 3, [[1 / 7, 2 / 3]], 1e-3, "abc")
+    state = checkpoint.TrainingState(3, 0.1 + 0.2, -1 / 3, [[1 / 7, 2 / 3]], 1e-3, "abc")
     checkpoint.write(tmp_path / "last", goal.model, optimiser, state)
     again, other = new()
     assert checkpoint.read(tmp_path / "last", again.model, other, "abc") == state
@@ -150,7 +150,7 @@ def test_a_longer_budget_goes_on(run):
 )  # fmt: skip
 def test_what_a_resumed_run_cannot_change(section, said, run):
     before = contents(run)
-    with pytest.raises(FillinError, match=f"`{section}` cannot change on the way|unknown setting"):
+    with pytest.raises(FillinError, match=f"`{section}` cannot change within a run|unknown setting"):
         fit(folder=run, resume=True, overrides=[said])
     assert contents(run) == before
 
@@ -158,8 +158,8 @@ def test_what_a_resumed_run_cannot_change(section, said, run):
 def test_what_is_no_run(tmp_path):
     for call, message in (
         (lambda: fit(folder=tmp_path, resume=True), "is not a run: it has no recipe.yaml"),
-        (lambda: fit(resume=True), "resume: which run"),
-        (lambda: fit(), "pass a recipe"),
+        (lambda: fit(resume=True), "resume needs the folder of the run"),
+        (lambda: fit(), "fit needs a recipe"),
     ):
         with pytest.raises(FillinError, match=message):
             call()
@@ -176,7 +176,7 @@ def test_two_trainings_in_one_folder(run):
     with lock_folder(run), pytest.raises(FolderLocked):
         fit(SMALL, run)
     assert contents(run) == before
-    with pytest.raises(FillinError, match="holds a run already"):
+    with pytest.raises(FillinError, match="already holds a run"):
         fit(SMALL, run)
     with lock_folder(run):  # nobody keeps it
         pass
@@ -227,7 +227,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(moment, run, monkeypatch):
         monkeypatch.setattr(checkpoint, "write_tensors", full)
     else:
         monkeypatch.setattr(checkpoint, "save", lambda *_: (_ for _ in ()).throw(OSError(errno.EROFS, "Read-only")))
-    with pytest.raises(FillinError, match=r"cannot write a checkpoint.*the one before is as it was.*--resume"):
+    with pytest.raises(FillinError, match=r"cannot write a checkpoint.*the previous checkpoint is unchanged.*--resume"):
         fit(folder=run, resume=True, overrides=["--budget.steps", "6"])
     assert contents(run / "last") == before
     assert not (run / "last.new").exists()
@@ -312,7 +312,7 @@ def test_a_run_without_its_checkpoint_is_not_begun_anew(run):
     """Over its log and its best weights."""
     shutil.rmtree(run / "last")
     before = contents(run)
-    with pytest.raises(FillinError, match="its checkpoint, the folder `last`, is gone"):
+    with pytest.raises(FillinError, match="its checkpoint, the folder `last`, is missing"):
         fit(folder=run, resume=True)
     assert contents(run) == before
 
@@ -328,7 +328,7 @@ def test_checkpoints_of_others(run, tmp_path):
     other = fit(SMALL, tmp_path / "other", overrides=["--model.width=8"]).folder
     shutil.rmtree(run / "last")
     shutil.copytree(other / "last", run / "last")
-    with pytest.raises(FillinError, match="belongs to another recipe, or"):
+    with pytest.raises(FillinError, match="belongs to another recipe or"):
         fit(folder=run, resume=True, overrides=["--budget.steps=6"])
     assert contents(run / "last") == contents(other / "last")
     shutil.rmtree(run / "last")

@@ -1,4 +1,4 @@
-"""Attentive neural processes (Kim et al. 2019): each target asks the context points that matter to it."""
+"""Attentive neural processes (Kim et al. 2019): each target attends to the context points."""
 
 import torch
 from jaxtyping import Float
@@ -11,11 +11,11 @@ from fillin.models.base import LatentProcess, Process
 from fillin.models.cnp import Encoded, LatentDecoder, LatentPath, PointEncoder
 from fillin.models.points import Points, Targets
 
-_DECODER = 3  # linear maps from what was attended to, to the features that the head reads
+_DECODER_LAYERS = 3
 
 
 class CrossAttention(nn.Module):
-    """r(x) = Σ_j w_j r_j with weights from the places alone:
+    """r(x) = Σ_j w_j r_j with weights that depend on locations alone:
 
     laplace    softmax(−‖x − x_j‖₁/ℓ)
     dot        softmax(f(x)·f(x_j)/√d), f an MLP
@@ -40,8 +40,8 @@ class CrossAttention(nn.Module):
         return attend(query[:, None], key[:, None], r[:, None], mask=mask)[:, 0]
 
 
-class CANP(Process):
-    """The deterministic path alone: r(x) by cross-attention; features = MLP([x, r(x)])."""
+class AttentiveProcess(Process):
+    """Deterministic path by cross-attention: r(x) = Σ_j w_j(x) r_j, after self-attention in the encoder."""
 
     def __init__(
         self,
@@ -59,7 +59,14 @@ class CANP(Process):
         super().__init__(dim_x, dim_y, width, head, **head_options)
         self.path = PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
         self.cross = CrossAttention(cross, dim_x, width, heads)
-        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, _DECODER - 1), nn.ReLU())
+
+
+class CANP(AttentiveProcess):
+    """Deterministic path alone: features = MLP([x, r(x)])."""
+
+    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
+        super().__init__(dim_x, dim_y, width, **options)
+        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, _DECODER_LAYERS - 1), nn.ReLU())
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
         return self.cross(self.path(context), context, targets)
@@ -68,8 +75,8 @@ class CANP(Process):
         return self.decoder(torch.cat([encoded, targets.x], -1))
 
 
-class ANP(LatentProcess):
-    """Deterministic path by cross-attention, latent path by the mean, self-attention in both encoders."""
+class ANP(AttentiveProcess, LatentProcess):
+    """Deterministic path by cross-attention and latent path by the mean, with self-attention in both encoders."""
 
     def __init__(
         self,
@@ -79,23 +86,18 @@ class ANP(LatentProcess):
         heads: int = 8,
         layers: int = 5,
         hidden: int | None = None,
-        cross: str = "multihead",
         self_attention: int = 1,
         dim_z: int | None = None,
         samples: int = 16,
         seed: int = 0,
-        head: str = "gaussian",
-        **head_options,
+        **options,
     ):
-        super().__init__(dim_x, dim_y, width, head, **head_options)
+        super().__init__(dim_x, dim_y, width, heads, layers, hidden, self_attention=self_attention, **options)
         dim_z = dim_z or width
         self.samples, self.seed = samples, seed
-        self.path = PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
-        self.cross = CrossAttention(cross, dim_x, width, heads)
-        self.latent = LatentPath(
-            PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden), width, dim_z
-        )
-        self.decoder = LatentDecoder(dim_x, width + dim_z, width, _DECODER)
+        encoder = PointEncoder(dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
+        self.latent = LatentPath(encoder, width, dim_z)
+        self.decoder = LatentDecoder(dim_x, width + dim_z, width, _DECODER_LAYERS)
 
     def encode(self, context: Points, targets: Targets) -> Encoded:
         return Encoded(context, self.cross(self.path(context), context, targets))

@@ -1,6 +1,7 @@
-"""Convolutional neural processes (Gordon et al. 2020, Foong et al. 2020): scatter to a grid, convolve, read off."""
+"""Convolutional neural processes (Gordon et al. 2020, Foong et al. 2020): to a grid, convolve, back to points."""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,11 +16,11 @@ from fillin.models.base import LatentProcess, Process
 from fillin.models.points import Points, Targets
 
 Map = Float[Tensor, "b _ ..."]
-_PERIOD = {1: 4096, 2: 256}  # grid points of noise, per dimension, that a latent function draws on
+_NOISE_PERIOD = {1: 4096, 2: 256}  # grid points along each axis after which the noise of a latent function repeats
 
 
-class OnGrid(nn.Module):
-    """Points to a map on a grid: per output a density channel Σ k and a data channel Σ k y / Σ k."""
+class GridEncoder(nn.Module):
+    """Map of points on a grid: per output a data channel Σ k y / Σ k and a density channel Σ k."""
 
     def __init__(self, dim_x: int, length: float):
         super().__init__()
@@ -32,29 +33,29 @@ class OnGrid(nn.Module):
 
 
 def make_network(kind: str, dim_x: int, dim_in: int, dim_out: int, width: int, depth: int, kernel: int) -> CNN | UNet:
-    """The convolutional network of the given kind: `depth` layers of a CNN, or levels of a U-Net."""
+    """Return a convolutional network: `depth` layers of a CNN, or levels of a U-Net."""
     if choose("network", kind, ["cnn", "unet"]) == "cnn":
         return CNN(dim_x, dim_in, dim_out, width, depth, kernel)
     return UNet(dim_x, dim_in, dim_out, max(1, width // 2), depth, kernel)
 
 
 def make_grid(context: Points, targets: Targets, spacing: float, off_grid: SetConv, *networks: CNN | UNet) -> Grid:
-    """A grid over context and targets with a margin of what the networks can see from its edge, and of six length
-    scales of the Gaussians that read it: then its edge is nowhere felt."""
+    """Return a grid over context and targets whose edge does not affect predictions.
+
+    Its margin is the receptive field of the networks and six length scales of the Gaussians that read it.
+    """
     length = max(kernel.scale.max().item() for kernel in off_grid.kernels)  # type: ignore[operator]
     margin = sum(n.reach for n in networks) + math.ceil(6 * length / spacing)
     return Grid.over([(context.x, context.keep), (targets.x, targets.real)], spacing, margin, networks[0].multiple)
 
 
-def _check_dim(dim_x: int) -> None:
-    if dim_x not in (1, 2):
-        raise InputError(f"convolutional models take 1 or 2 input dimensions, got dim_x={dim_x}; use a te-* model")
+class ConvProcess(Process):
+    """Base of convolutional processes: the encoder to the grid and the options of the networks.
 
-
-class ConvCNP(Process):
-    """SetConv → CNN or U-Net → SetConv. The grid is anchored to the context with a margin of the receptive field,
-    so a shift of all points shifts the prediction, whatever the shift. `length` is what the Gaussians to and from the
-    grid start with, in spacings of the grid: below 0.5 where points lie on a grid themselves, as pixels do."""
+    The grid is anchored to the context with a margin of the receptive field, so that a shift of all points shifts the
+    prediction. `length` is the initial length scale of the Gaussians to and from the grid, in grid spacings: below 0.5
+    where points lie on a grid themselves, as pixels do.
+    """
 
     equivariant = True
 
@@ -71,12 +72,22 @@ class ConvCNP(Process):
         head: str = "gaussian",
         **head_options,
     ):
-        _check_dim(dim_x)
+        if dim_x not in (1, 2):
+            raise InputError(f"convolutional models take 1 or 2 input dimensions, got dim_x={dim_x}; use a te-* model")
         super().__init__(dim_x, dim_y, width // 2, head, **head_options)
         self.spacing = 1 / points_per_unit
-        self.on_grid = OnGrid(dim_x, length * self.spacing)
-        self.network = make_network(network, dim_x, 2 * dim_y, width // 2, width // 2, depth, kernel)
-        self.off_grid = SetConv(dim_x, init=length * self.spacing)
+        self.length = length * self.spacing
+        self.on_grid = GridEncoder(dim_x, length * self.spacing)
+        self.make_network = partial(make_network, network, dim_x, width=width // 2, depth=depth, kernel=kernel)
+
+
+class ConvCNP(ConvProcess):
+    """SetConv → CNN or U-Net → SetConv."""
+
+    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
+        super().__init__(dim_x, dim_y, width, **options)
+        self.network = self.make_network(2 * dim_y, width // 2)
+        self.off_grid = SetConv(dim_x, init=self.length)
 
     def encode(self, context: Points, targets: Targets) -> tuple[Grid, Map]:
         grid = make_grid(context, targets, self.spacing, self.off_grid, self.network)
@@ -92,34 +103,18 @@ class ConvEncoded(NamedTuple):
     grid: Grid
 
 
-class ConvNP(LatentProcess):
-    """ConvCNP with a latent function: a convolutional belief over z on the grid, then a second network."""
-
-    equivariant = True
+class ConvNP(ConvProcess, LatentProcess):
+    """ConvCNP with a latent function: a convolutional posterior over z on the grid, then a second network."""
 
     def __init__(
-        self,
-        dim_x: int = 1,
-        dim_y: int = 1,
-        width: int = 128,
-        network: str = "unet",
-        depth: int = 3,
-        kernel: int = 5,
-        points_per_unit: float = 16.0,
-        length: float = 1.0,
-        dim_z: int = 8,
-        samples: int = 16,
-        seed: int = 0,
-        head: str = "gaussian",
-        **head_options,
-    ):
-        _check_dim(dim_x)
-        super().__init__(dim_x, dim_y, width // 2, head, **head_options)
-        self.samples, self.seed, self.spacing = samples, seed, 1 / points_per_unit
-        self.on_grid = OnGrid(dim_x, length * self.spacing)
-        self.into_latent = make_network(network, dim_x, 2 * dim_y, 2 * dim_z, width // 2, depth, kernel)
-        self.from_latent = make_network(network, dim_x, dim_z, width // 2, width // 2, depth, kernel)
-        self.off_grid = SetConv(dim_x, init=length * self.spacing)
+        self, dim_x: int = 1, dim_y: int = 1, width: int = 128, dim_z: int = 8, samples: int = 16, seed: int = 0,
+        **options,
+    ):  # fmt: skip
+        super().__init__(dim_x, dim_y, width, **options)
+        self.samples, self.seed = samples, seed
+        self.into_latent = self.make_network(2 * dim_y, 2 * dim_z)
+        self.from_latent = self.make_network(dim_z, width // 2)
+        self.off_grid = SetConv(dim_x, init=self.length)
 
     def encode(self, context: Points, targets: Targets) -> ConvEncoded:
         networks = self.into_latent, self.from_latent
@@ -130,16 +125,18 @@ class ConvNP(LatentProcess):
         return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
 
     def noise(self, belief, encoded):
-        """ε at a grid point depends on where the point is, counted from the context, and on nothing else: not on how
-        far the grid reaches, nor on what else is in the batch. It repeats after `_PERIOD` points."""
+        """Return ε, which depends only on the location of a grid point relative to the context.
+
+        It depends neither on the extent of the grid nor on other tasks of the batch, and repeats after `_NOISE_PERIOD`.
+        """
         random = torch.Generator(device=belief.loc.device).manual_seed(self.seed)
         dims, channels = len(encoded.grid.axes), belief.loc.shape[1]
-        shape = (self.samples, channels, *[_PERIOD[dims]] * dims)
+        shape = (self.samples, channels, *[_NOISE_PERIOD[dims]] * dims)
         block = torch.randn(shape, generator=random, dtype=belief.loc.dtype, device=belief.loc.device)
-        at = [(axis / self.spacing).round().long() % _PERIOD[dims] for axis in encoded.grid.axes]  # each [b G]
+        index = [(axis / self.spacing).round().long() % _NOISE_PERIOD[dims] for axis in encoded.grid.axes]  # each [b G]
         if dims == 1:
-            return block[:, :, at[0]].movedim(2, 1)
-        return block[:, :, at[0][:, :, None], at[1][:, None, :]].movedim(2, 1)
+            return block[:, :, index[0]].movedim(2, 1)
+        return block[:, :, index[0][:, :, None], index[1][:, None, :]].movedim(2, 1)
 
     def decode_latent(self, encoded, z, targets):
         k, b = z.shape[:2]

@@ -1,4 +1,4 @@
-"""Training: a recipe goes in, a run folder comes out."""
+"""Training of models from recipes, in run folders."""
 
 from fillin.train.recipe import dump_recipe, names, read_recipe
 from fillin.train.runs import Run, fit, open_run

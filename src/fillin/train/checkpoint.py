@@ -1,7 +1,7 @@
-"""A checkpoint is a folder: model.safetensors, config.json, and for resuming trainer.safetensors and trainer.json.
+"""Checkpoints: folders with model.safetensors, config.json, and for resuming trainer.safetensors and trainer.json.
 
-The whole folder is written beside its place and renamed, so that a process killed at any moment leaves either the old
-checkpoint or the new one. Never a pickle.
+A checkpoint is written to a temporary folder and renamed, so that a process killed at any moment leaves either the old
+checkpoint or the new one. No pickles.
 """
 
 import hashlib
@@ -22,20 +22,23 @@ from fillin.models.serialization import load, save
 _FILES = ("model.safetensors", "trainer.safetensors")
 
 
-class State(NamedTuple):
-    """Where a run is. `best` is the highest validation so far, `seconds` all the time that was spent, `validating` how
-    much of it on validation, `pending` the (loss, gradient) of steps that no line of the log has told of yet."""
+class TrainingState(NamedTuple):
+    """Progress of a run.
+
+    `best` is the highest validation score so far, `seconds` the training time, `validating` the part of it spent on
+    validation, `pending` the (loss, gradient norm) of steps since the last line of the log.
+    """
 
     step: int
     seconds: float
     best: float | None
     pending: list[list[float]]
     validating: float
-    recipe: str  # a digest of what must not change on the way
+    recipe: str  # digest of the settings that must not change within a run
 
 
-def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state: State) -> None:
-    """Replace the checkpoint in `folder`; the one before stays until the new one is whole."""
+def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state: TrainingState) -> None:
+    """Replace the checkpoint in `folder`; the previous one stays until the new one is complete."""
 
     def write_files(new: Path) -> None:
         save(model, new)
@@ -49,10 +52,10 @@ def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state
     try:
         write_folder(folder, write_files, folder.with_name(folder.name + ".new"), _old(folder))
     except (OSError, SafetensorError, InputError) as error:
-        reason = "the one before is as it was" if folder.exists() else "there is none yet"
+        previous = "the previous checkpoint is unchanged" if folder.exists() else "there is no previous checkpoint"
         raise InputError(
-            f"cannot write a checkpoint to {folder}: {error}; {reason}. Make room, or see to it that the folder can be "
-            "written to, and go on with --resume"
+            f"cannot write a checkpoint to {folder}: {error}; {previous}. Free disk space, or make the folder "
+            "writable, and continue with --resume"
         ) from error
 
 
@@ -65,38 +68,38 @@ def _old(folder: Path) -> Path:
     return folder.with_name(folder.name + ".old")
 
 
-def peek(folder: Path) -> State:
-    """Where the run was when it wrote this checkpoint."""
-    return _about(folder)[0]
+def peek(folder: Path) -> TrainingState:
+    """Read the training state of a checkpoint."""
+    return _read_header(folder)[0]
 
 
-def read(folder: Path, model: Process | Classifier, optimiser: Optimizer | None, recipe: str) -> State:
-    """Load weights and optimiser from `folder`, or say what is wrong with it and leave it alone."""
-    state, about = _about(folder)
+def read(folder: Path, model: Process | Classifier, optimiser: Optimizer | None, recipe: str) -> TrainingState:
+    """Load weights and optimiser state from `folder`. Raises an error where the checkpoint is damaged or foreign."""
+    state, header = _read_header(folder)
     try:
         for name in _FILES:
-            if _digest(folder / name) != about["sha256"][name]:
-                raise InputError(f"{folder / name} is damaged: its content is not what was written")
+            if _digest(folder / name) != header["sha256"][name]:
+                raise InputError(f"{folder / name} is damaged: its content differs from what was written")
         tensors = load_file(folder / "trainer.safetensors")
     except (OSError, SafetensorError, KeyError, TypeError) as error:
         raise _unreadable(folder, error) from error
     if state.recipe != recipe:
         raise InputError(
-            f"the checkpoint in {folder} belongs to another recipe, or to another version of fillin; it was "
-            "not loaded. Start a new run; its weights still load with fillin.load"
+            f"the checkpoint in {folder} belongs to another recipe or another version of fillin and was not loaded; "
+            "start a new run. fillin.load still reads its weights"
         )
     model.load_state_dict(load(folder).state_dict())
     if optimiser is not None:
-        _restore(optimiser, tensors, about["optimiser"])
+        _restore(optimiser, tensors, header["optimiser"])
     return state
 
 
-def _about(folder: Path) -> tuple[State, dict[str, Any]]:
+def _read_header(folder: Path) -> tuple[TrainingState, dict[str, Any]]:
     try:
-        about = json.loads((folder / "trainer.json").read_text())
-        if about.pop("seal") != _seal(about):
-            raise InputError(f"{folder / 'trainer.json'} is damaged: its content is not what was written")
-        return State(**{name: about[name] for name in State._fields}), about
+        header = json.loads((folder / "trainer.json").read_text())
+        if header.pop("seal") != _seal(header):
+            raise InputError(f"{folder / 'trainer.json'} is damaged: its content differs from what was written")
+        return TrainingState(**{name: header[name] for name in TrainingState._fields}), header
     except InputError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -110,7 +113,7 @@ def _unreadable(folder: Path, error: Exception) -> InputError:
 
 
 def _flatten(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """State by parameter, as "3.exp_avg": tensors for one file, numbers for the other."""
+    """Return the state of each parameter as "3.exp_avg": tensors for one file, numbers for the other."""
     tensors, numbers = {}, {}
     for index, entries in optimiser.state_dict()["state"].items():
         for key, value in entries.items():
@@ -122,7 +125,7 @@ def _flatten(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _restore(optimiser: Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
-    """Copies: what is loaded is a view of the file, which would have to stay while the next checkpoint replaces it."""
+    """Restore the state from copies: loaded tensors are views of the file, which the next checkpoint replaces."""
     state: dict[int, dict[str, Any]] = {}
     for name, value in {**{name: tensor.clone() for name, tensor in tensors.items()}, **numbers}.items():
         index, _, key = name.partition(".")
@@ -130,9 +133,9 @@ def _restore(optimiser: Optimizer, tensors: dict[str, Tensor], numbers: dict[str
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def _seal(about: dict[str, Any]) -> str:
-    """A digest of what trainer.json says, kept in it."""
-    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+def _seal(header: dict[str, Any]) -> str:
+    """Return the digest of the content of trainer.json, which is stored in it."""
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""The learning curve of a run."""
+"""Learning curve of a run."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,8 @@ from fillin.plots import BLUE, ORANGE, panels, save, style
 from fillin.train.log import LogLine
 
 
-def learning(lines: Sequence[LogLine], path: Path, title: str = "") -> Path:
-    """Log-likelihood per target against steps: each line of the log, validations as dots."""
+def draw_learning_curve(lines: Sequence[LogLine], path: Path, title: str = "") -> Path:
+    """Draw the log-likelihood per target against steps: training as a line, validations as dots."""
     with style():
         figure, [[axes]] = panels(1, 1, width=7.0, height=3.2)
         axes.plot(
@@ -19,24 +19,24 @@ def learning(lines: Sequence[LogLine], path: Path, title: str = "") -> Path:
             linewidth=0.8,
             label="training",
         )
-        seen = [line for line in lines if line.validation is not None]
+        validated = [line for line in lines if line.validation is not None]
         axes.plot(
-            [line.step for line in seen],
-            [line.validation for line in seen],
+            [line.step for line in validated],
+            [line.validation for line in validated],
             "o-",
             color=ORANGE,
             markersize=3,
             linewidth=1.2,
             label="validation",
         )
-        frame(axes, [line.validation for line in seen])
+        set_limits(axes, [line.validation for line in validated])
         axes.set_title(title)
         axes.set_xlabel("step")
     return save(figure, path)
 
 
-def frame(axes, validations: Sequence[float | None]) -> None:
-    """The view is on the validations: the first losses of a run are far below everything else."""
+def set_limits(axes, validations: Sequence[float | None]) -> None:
+    """Set the y axis to the range of the validations: the first losses of a run are far below."""
     if shown := [value for value in validations if value is not None]:
         low, high = min(shown), max(shown)
         margin = 0.08 * (high - low) or 0.1

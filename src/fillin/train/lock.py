@@ -1,4 +1,4 @@
-"""One process at a time in a folder."""
+"""Lock that admits one process at a time to a run folder."""
 
 import sys
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from fillin.errors import InputError
 
 
 class FolderLocked(InputError):
-    """Another process is at work in the folder."""
+    """Another process trains in the folder."""
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
-    """One training a folder. The lock goes with the process, however it ends."""
+    """Lock the folder within the block. The lock ends with the process, however it ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / ".lock").open("a")
@@ -24,7 +24,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
     with lock as file:
         try:
             _lock(file)
-        except (BlockingIOError, PermissionError) as error:  # the second: Windows, and its shares elsewhere
+        except (
+            BlockingIOError,
+            PermissionError,
+        ) as error:  # PermissionError: Windows, and its network shares elsewhere
             raise FolderLocked(f"{folder} is being trained by another process; wait for it, or stop it") from error
         except OSError as error:
             raise InputError(
@@ -34,7 +37,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def _lock(file: IO) -> None:
-    """Ours until it is closed, or an error at once."""
+    """Lock the file until it is closed, or raise an error at once."""
     if sys.platform == "win32":
         import msvcrt
 

@@ -1,4 +1,4 @@
-"""Logs of a run: log.csv, and the same for TensorBoard where that is installed."""
+"""Training log: log.csv, and the same for TensorBoard where that is installed."""
 
 import csv
 from contextlib import suppress
@@ -12,7 +12,7 @@ COLUMNS = ("step", "seconds", "loss", "gradient", "rate", "validation")
 
 
 class LogLine(NamedTuple):
-    """After `step` steps: means since the line before; `validation` where there was one."""
+    """Means since the previous line, after `step` steps; `validation` where one was due."""
 
     step: int
     seconds: float
@@ -23,8 +23,10 @@ class LogLine(NamedTuple):
 
 
 class Log:
-    """Lines are appended and flushed one by one. A log that is opened at step s forgets what came after s: a run that
-    was killed goes on from its checkpoint, and its log stays unbroken."""
+    """Log whose lines are appended and flushed one by one.
+
+    Opening it at step s drops later lines: a killed run resumes from its checkpoint with a consistent log.
+    """
 
     def __init__(self, folder: Path, step: int = 0):
         self.path = folder / "log.csv"
@@ -35,27 +37,29 @@ class Log:
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error}") from error
         self._writer = csv.writer(self._file)
-        self._board = _board(folder / "tensorboard", step)
+        self._tensorboard = _open_tensorboard(folder / "tensorboard", step)
 
     def add(self, line: LogLine) -> None:
         try:
             self._writer.writerow(_row(line))
             self._file.flush()
             for name in COLUMNS[2:]:
-                if self._board and (value := getattr(line, name)) is not None:
-                    self._board.add_scalar(name, value, line.step)
+                if self._tensorboard and (value := getattr(line, name)) is not None:
+                    self._tensorboard.add_scalar(name, value, line.step)
         except OSError as error:
-            raise InputError(f"cannot write {self.path}: {error}; make room and go on with --resume") from error
+            raise InputError(
+                f"cannot write {self.path}: {error}; free disk space and continue with --resume"
+            ) from error
 
     def close(self) -> None:
-        """Where lines could not be written they were complained of already."""
-        for file in filter(None, (self._file, self._board)):
+        """Close the files; errors of writing were raised before."""
+        for file in filter(None, (self._file, self._tensorboard)):
             with suppress(OSError):
                 file.close()
 
 
 def read_log(folder: Path) -> list[LogLine]:
-    """The lines of a run, without one that a killed process left unfinished."""
+    """Read the lines of a run, without an incomplete last line of a killed process."""
     path = folder / "log.csv"
     try:
         with path.open(newline="") as file:
@@ -64,7 +68,7 @@ def read_log(folder: Path) -> list[LogLine]:
         raise InputError(f"{folder} has no log: {error}") from error
     rows = list(csv.reader(text[: text.rfind("\n") + 1].splitlines()))
     if rows and tuple(rows[0]) != COLUMNS:
-        raise InputError(f"{path}: not a log: it begins with {','.join(rows[0])!r}; move it away")
+        raise InputError(f"{path}: not a training log: its first line is {','.join(rows[0])!r}; move the file away")
     lines = []
     for number, row in enumerate(rows[1:], 2):
         try:
@@ -73,7 +77,7 @@ def read_log(folder: Path) -> list[LogLine]:
             lines.append(LogLine(int(step), *numbers, float(validation) if validation else None))
         except (ValueError, IndexError, TypeError) as error:
             raise InputError(
-                f"{path}, line {number}: not a line of a log: {','.join(row)!r}; delete it and all that follow"
+                f"{path}, line {number}: not a line of a training log: {','.join(row)!r}; delete it and all after it"
             ) from error
     return lines
 
@@ -91,7 +95,7 @@ def _row(line: LogLine) -> list[str]:
     return [str(line.step), f"{line.seconds:.3f}", *numbers, validation]
 
 
-def _board(folder: Path, step: int):
+def _open_tensorboard(folder: Path, step: int):
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -1,11 +1,13 @@
-"""The training loop, on Lightning Fabric.
+"""Training loop on Lightning Fabric.
 
-Step s draws everything random (data, dropout, latents) from (seed, s), and the learning rate is a function of how much
-of the budget is spent. Under a budget of steps a run that was killed anywhere and resumed therefore ends with the same
-bytes as one that was not (same machine and threads, no compile).
+Everything random in step s (data, dropout, latents) is a function of (seed, s), and the learning rate is a function of
+the fraction of the budget that is spent. Under a budget of steps a run that is killed anywhere and resumed therefore
+ends with the same bytes as an uninterrupted one (same machine and threads, no compile).
 """
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, nullcontext
@@ -21,39 +23,65 @@ from torch.optim import Optimizer
 from fillin.data import Stream
 from fillin.errors import FillinError, InputError
 from fillin.models import save
-from fillin.objectives import OBJECTIVES, Aim
+from fillin.objectives import OBJECTIVES, Objective
 from fillin.train import checkpoint
 from fillin.train.log import Log, LogLine
 from fillin.train.muon import Muon
 from fillin.train.prefetch import prefetch
 from fillin.train.recipe import Recipe, budget_fraction, build_model, make_stream, start_from
-from fillin.train.signals import Stop
 
-HELD_OUT = 2**31  # added to the seed of what is not trained on
-_EXPLODED = 1e4  # nats per target: no likelihood that is learning gets there
+HELD_OUT = 2**31  # added to the seed of validation data
+_MAX_LOSS = 1e4  # nats per target: beyond it a run has diverged
 
 
 class TrainingDiverged(FillinError, ArithmeticError):
-    """The loss is no number any more, or far above where it began."""
+    """The loss is not finite, or exceeds 10⁴ nats per target."""
+
+
+class StopSignal:
+    """Within the block the first Ctrl-C or SIGTERM only sets `received`; a second one interrupts at once."""
+
+    def __init__(self):
+        self.received = False
+        self._handlers: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignal":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._handlers[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *_) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+    def _receive(self, number: int, frame) -> None:
+        if self.received:
+            raise KeyboardInterrupt
+        self.received = True
 
 
 class TrainingModule(nn.Module):
-    """Model and objective as one module with one forward pass, which is what DDP and compile want to see. `aim` says
-    what batches are made of the parts that come in, and what a validation tells."""
+    """Model and objective as one module, as DDP and compile require: the parts of a batch in, the loss out.
 
-    def __init__(self, model: Any, objective: Callable[..., Tensor], aim: Aim = OBJECTIVES["log-likelihood"]):
+    `maximised` is the function of `objective` with its options set.
+    """
+
+    def __init__(
+        self, model: Any, maximised: Callable[..., Tensor], objective: Objective = OBJECTIVES["log-likelihood"]
+    ):
         super().__init__()
         self.model = model
-        self.objective, self.aim = objective, aim
+        self.maximised, self.objective = maximised, objective
 
     def forward(self, *parts: Any) -> Tensor:
-        return -self.objective(self.model, self.aim.batch(*parts)).mean()
+        return -self.maximised(self.model, self.objective.batch(*parts)).mean()
 
 
 def make_objective(recipe: Recipe) -> Callable[..., Tensor]:
-    """(model, batch) → a number for each of the batch, to be raised."""
-    aim = OBJECTIVES[recipe["objective"]["name"]]
-    return partial(aim.raised, **{name: recipe["objective"][name] for name in aim.options})
+    """Return the function (model, batch) → [b] that training maximises."""
+    objective = OBJECTIVES[recipe["objective"]["name"]]
+    return partial(objective.maximised, **{name: recipe["objective"][name] for name in objective.options})
 
 
 def make_optimiser(recipe: Recipe, model: nn.Module) -> Optimizer:
@@ -68,45 +96,47 @@ def make_optimiser(recipe: Recipe, model: nn.Module) -> Optimizer:
 
 
 def learning_rate(recipe: Recipe, spent: float) -> float:
-    """The learning rate when a share `spent` of the budget is gone: a linear warm-up, then down to zero at 1."""
+    """Return the learning rate at a fraction `spent` of the budget: a linear warm-up, then a decay to zero at 1."""
     warmup, name = recipe["schedule"]["warmup"], recipe["schedule"]["name"]
     if spent < warmup:
-        share = (spent + 1e-3) / (warmup + 1e-3)
+        factor = (spent + 1e-3) / (warmup + 1e-3)
     else:
         left = max(0.0, 1 - (spent - warmup) / (1 - warmup))
-        share = {"cosine": 0.5 - 0.5 * math.cos(math.pi * left), "linear": left, "constant": 1.0}[name]
-    return recipe["optimiser"]["rate"] * share
+        factor = {"cosine": 0.5 - 0.5 * math.cos(math.pi * left), "linear": left, "constant": 1.0}[name]
+    return recipe["optimiser"]["rate"] * factor
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Everything random from here on is a function of (seed, step, rank), and not what batch `step` was drawn from."""
+    """Seed torch by (seed, step, rank), apart from the generator of the data of batch `step`."""
     # numpy pads with zeros: without the 1, (seed, step, 0) would be the (seed, step) of the data
     value = int(np.random.SeedSequence([seed, step, rank, 1]).generate_state(1)[0])
-    # not torch.manual_seed: where CUDA has not begun, that formats the whole stack and keeps it, each time
+    # not torch.manual_seed: before CUDA is initialised it formats and keeps the whole stack at each call
     torch.default_generator.manual_seed(value)
     if torch.cuda.is_available():
         torch.cuda.manual_seed_all(value)
 
 
-def validate(goal: TrainingModule, stream: Stream, batches: int, fabric: Any) -> float:
-    """Mean of the objective over validation batches, which are shared among processes: mean
-    log-likelihood per target, also of a model that learns from a bound; of a classifier per image."""
-    model = goal.model
+def validate(module: TrainingModule, stream: Stream, batches: int, fabric: Any) -> float:
+    """Return the mean validation score of held-out batches, which are divided among processes.
+
+    It is the log-likelihood per target, also for models trained on a bound; for classifiers per image.
+    """
+    model = module.model
     model.eval()
     total = torch.zeros(())
     with torch.no_grad():
         for step in range(fabric.global_rank, batches, fabric.world_size):
             seed_step(stream.seed, step)
-            total += goal.aim.tell(model, stream.task(step).to(fabric.device)).mean().cpu()
+            total += module.objective.score(model, stream.task(step).to(fabric.device)).mean().cpu()
     model.train()
     return float(fabric.all_reduce(total, reduce_op="sum")) / batches
 
 
 class Loop:
     """One run: `Loop(fabric, recipe, folder, digest)()` trains from the checkpoint in the folder, or from the start
-    where there is none, until the budget is spent or someone asks to stop.
+    without one, until the budget is spent or a stop signal arrives.
 
-    `watch(step, seconds, share of the budget, loss, validation or None)` is called with each line of the log.
+    `watch(step, seconds, fraction of the budget, loss, validation or None)` is called with each line of the log.
     """
 
     def __init__(
@@ -121,42 +151,43 @@ class Loop:
         self.fabric, self.recipe, self.last, self.best = fabric, recipe, folder / "last", folder / "best"
         self.stream = make_stream(recipe)
         self.held_out = self.stream.validation_stream(self.stream.seed + HELD_OUT)
-        self.rows = _rows(self.stream.batch, fabric)
+        self.rows = _rows_of_process(self.stream.batch, fabric)
         self.keep, self.clip = recipe["keep"], recipe["optimiser"]["clip"]
         seed_step(recipe["seed"], HELD_OUT)
-        aim = OBJECTIVES[recipe["objective"]["name"]]
-        self.goal = TrainingModule(build_model(recipe, self.stream), make_objective(recipe), aim)
+        objective = OBJECTIVES[recipe["objective"]["name"]]
+        self.plain_module = TrainingModule(build_model(recipe, self.stream), make_objective(recipe), objective)
         if not self.last.exists():
-            start_from(recipe, self.goal.model)
-        self.plain = make_optimiser(recipe, self.goal)
+            start_from(recipe, self.plain_module.model)
+        self.plain_optimiser = make_optimiser(recipe, self.plain_module)
         if compiled:
-            self.goal.compile(dynamic=True)
-        self.module, self.optimiser = fabric.setup(self.goal, self.plain)
-        self.state = checkpoint.State(0, 0.0, None, [], 0.0, digest)
-        if self.last.exists():  # read once all is on its device, so that the optimiser's state follows
-            self.state = checkpoint.read(self.last, self.goal.model, self.plain, digest)
-        self.weights = list(self.goal.parameters())
+            self.plain_module.compile(dynamic=True)
+        self.module, self.optimiser = fabric.setup(self.plain_module, self.plain_optimiser)
+        self.state = checkpoint.TrainingState(0, 0.0, None, [], 0.0, digest)
+        if self.last.exists():  # read after setup: the optimiser's state follows the parameters to their device
+            self.state = checkpoint.read(self.last, self.plain_module.model, self.plain_optimiser, digest)
+        self.weights = list(self.plain_module.parameters())
         self.main = fabric.is_global_zero
         self.log = Log(folder, self.state.step) if self.main else None
         self.watch = watch if self.main and watch else lambda *_: None
 
-    def __call__(self) -> checkpoint.State:
-        self.begun = time.perf_counter() - self.state.seconds
+    def __call__(self) -> checkpoint.TrainingState:
+        self.start_time = time.perf_counter() - self.state.seconds
         saved, first = self.state.seconds, self.state.step
         self.module.train()
-        share = self._spent()
-        if not self.last.exists():  # before the first line of the log: a log without a checkpoint has lost it
+        fraction = self._spent()
+        if not self.last.exists():  # before the first line of the log: a log without a checkpoint means a lost one
             self._save()
         log = closing(self.log) if self.log else nullcontext()
-        with log, Stop() as stop, closing(prefetch(self.stream, first)) as batches:
-            while share < 1 and not self._asked(stop):
-                rate = learning_rate(self.recipe, share)
-                passed = self._count(share)
+        with log, StopSignal() as stop, closing(prefetch(self.stream, first)) as batches:
+            while fraction < 1 and not self._should_stop(stop):
+                rate = learning_rate(self.recipe, fraction)
+                validated = self._validations_due(fraction)
                 self._step(next(batches), rate)
-                share = self._spent()
-                due = share >= 1 or (self._count(share) > passed and not self._dear())
+                fraction = self._spent()
+                more_due = self._validations_due(fraction) > validated
+                due = fraction >= 1 or (more_due and not self._validation_too_costly())
                 if due or self.state.step % self.keep["log"] == 0:
-                    self._note(rate, share, due)
+                    self._log(rate, fraction, due)
                     if self.state.seconds - saved >= self.keep["checkpoint"]:
                         self._save()
                         saved = self.state.seconds
@@ -173,15 +204,17 @@ class Loop:
         loss = self.module(*task.parts)
         self.fabric.backward(loss)
         norm = _clip(self.weights, self.clip)
-        value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))  # all see it, and stop together
-        if not (math.isfinite(value) and math.isfinite(norm)) or value > _EXPLODED:
-            raise TrainingDiverged(self._advice(value))  # before the step: the weights are still good
+        value = float(
+            self.fabric.all_reduce(loss.detach(), reduce_op="mean")
+        )  # equal in all processes, which stop together
+        if not (math.isfinite(value) and math.isfinite(norm)) or value > _MAX_LOSS:
+            raise TrainingDiverged(self._advice(value))  # before the step, which would damage the weights
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.state = self.state._replace(step=step + 1, pending=[*self.state.pending, [value, norm]])
 
-    def _note(self, rate: float, share: float, due: bool) -> None:
-        """A line in the log; where a validation is due, that too, and the best weights so far."""
+    def _log(self, rate: float, fraction: float, due: bool) -> None:
+        """Write a line of the log; where a validation is due, validate and keep the best weights."""
         value = self._validate() if due else None
         if value is not None and not math.isfinite(value):
             raise TrainingDiverged(self._advice(-value))
@@ -191,72 +224,74 @@ class Loop:
         if value is not None and (self.state.best is None or value > self.state.best):
             self.state = self.state._replace(best=value, pending=[])
             if self.main:
-                save(self.goal.model, self.best)
-            self._save()  # or a killed run would not know how good the best is
-        self.watch(self.state.step, self.state.seconds, share, loss, value)
+                save(self.plain_module.model, self.best)
+            self._save()  # so that a killed run knows the score of the best weights
+        self.watch(self.state.step, self.state.seconds, fraction, loss, value)
         self.state = self.state._replace(pending=[])
 
     def _validate(self) -> float:
-        began = time.perf_counter()
-        value = validate(self.goal, self.held_out, self.keep["batches"], self.fabric)
-        spent = self.state.validating + time.perf_counter() - began
+        start = time.perf_counter()
+        value = validate(self.plain_module, self.held_out, self.keep["batches"], self.fabric)
+        spent = self.state.validating + time.perf_counter() - start
         self.state = self.state._replace(validating=spent)
         return value
 
-    def _dear(self) -> bool:
-        """Under a budget of time alone, validations take at most a tenth of it."""
-        if self.recipe["budget"]["steps"] or self.fabric.world_size > 1:  # all must validate, or none
+    def _validation_too_costly(self) -> bool:
+        """Limit validations to a tenth of the time under a budget of time alone."""
+        if self.recipe["budget"]["steps"] or self.fabric.world_size > 1:  # all processes must validate together
             return False
         return self.state.validating > 0.1 * self.state.seconds
 
     def _save(self) -> None:
         if self.main:
-            checkpoint.write(self.last, self.goal.model, self.plain, self.state)
+            checkpoint.write(self.last, self.plain_module.model, self.plain_optimiser, self.state)
 
     def _spent(self) -> float:
-        """The share of the budget that is gone. Where time counts, the first process keeps the clock for all."""
-        elapsed = time.perf_counter() - self.begun
+        """Return the fraction of the budget that is spent. All processes use the clock of the first one."""
+        elapsed = time.perf_counter() - self.start_time
         if self.recipe["budget"]["time"] and self.fabric.world_size > 1:
             elapsed = self.fabric.broadcast(elapsed)
         self.state = self.state._replace(seconds=elapsed)
         return budget_fraction(self.recipe, self.state.step, elapsed)
 
-    def _count(self, share: float) -> int:
-        """How many validations are due when `share` is spent: in a run of few steps, at most one a `batches` steps."""
-        steps, most = self.recipe["budget"]["steps"], self.keep["validations"]
-        most = most if steps is None else max(1, min(most, steps // self.keep["batches"]))
-        return math.floor(share * most + 1e-9)
+    def _validations_due(self, fraction: float) -> int:
+        """Return the number of validations due at `fraction`: at most one per `batches` steps in short runs."""
+        steps, number = self.recipe["budget"]["steps"], self.keep["validations"]
+        number = number if steps is None else max(1, min(number, steps // self.keep["batches"]))
+        return math.floor(fraction * number + 1e-9)
 
-    def _asked(self, stop: Stop) -> bool:
-        """Whether to stop; several processes agree on it, now and then."""
+    def _should_stop(self, stop: StopSignal) -> bool:
+        """Test for a stop signal; several processes agree on it every `log` steps."""
         if self.fabric.world_size == 1:
-            return stop.asked
+            return stop.received
         if self.state.step % self.keep["log"]:
             return False
-        return bool(self.fabric.all_reduce(torch.tensor(float(stop.asked)), reduce_op="sum"))
+        return bool(self.fabric.all_reduce(torch.tensor(float(stop.received)), reduce_op="sum"))
 
     def _advice(self, loss: float) -> str:
         rate = self.recipe["optimiser"]["rate"] / 3
         return (
-            f"step {self.state.step}: the loss is {loss:.4g} and cannot be trained on; the last good checkpoint is "
-            f"{self.last}. Try a lower rate (--optimiser.rate {rate:.1g}), a shorter gradient (--optimiser.clip "
-            "0.1), a longer warm-up (--schedule.warmup 0.1) or a larger floor of the deviation (--model.floor 0.01)"
+            f"step {self.state.step}: training diverged, the loss is {loss:.4g}; the last good checkpoint is "
+            f"{self.last}. Try a lower rate (--optimiser.rate {rate:.1g}), stronger clipping (--optimiser.clip 0.1), "
+            "a longer warm-up (--schedule.warmup 0.1) or a larger floor of the std (--model.floor 0.01)"
         )
 
 
-def _rows(batch: int, fabric: Any) -> slice | None:
-    """Which tasks of a batch this process trains on; None: all."""
+def _rows_of_process(batch: int, fabric: Any) -> slice | None:
+    """Return the tasks of a batch that this process trains on (None: all)."""
     if fabric.world_size == 1:
         return None
     if batch % fabric.world_size:
-        raise InputError(f"a batch of {batch} cannot be shared by {fabric.world_size} processes; change --data.batch")
+        raise InputError(
+            f"a batch of {batch} cannot be divided among {fabric.world_size} processes; change --data.batch"
+        )
     return slice(fabric.global_rank, None, fabric.world_size)
 
 
-def _clip(weights: list[nn.Parameter], longest: float) -> float:
-    """Shorten the gradient to `longest` (0: leave it), and say how long it was."""
+def _clip(weights: list[nn.Parameter], max_norm: float) -> float:
+    """Clip the gradient to `max_norm` (0: no clipping) and return its norm before."""
     gradients = [p.grad for p in weights if p.grad is not None]
     norm = nn.utils.get_total_norm(gradients, foreach=True)
-    if longest:
-        torch._foreach_mul_(gradients, (longest / (norm + 1e-6)).clamp(max=1.0))
+    if max_norm:
+        torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
     return float(norm)

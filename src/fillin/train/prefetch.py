@@ -1,4 +1,4 @@
-"""Batches made ahead: a thread draws step s + 1 while step s is trained on."""
+"""Prefetching: a thread draws the next batches while a step is trained on."""
 
 import queue
 import threading
@@ -9,24 +9,24 @@ from fillin.data.task import Batches
 
 
 def prefetch(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None, None]:
-    """stream.task(start), stream.task(start + 1), … without end, up to `ahead` of them made before they are asked for.
+    """Yield stream.task(start), stream.task(start + 1), … without end, with up to `ahead` batches drawn in advance.
 
-    Close the iterator (or drop it) and the thread ends. An error in the stream is raised where its batch would come.
+    The thread ends when the iterator is closed or deleted. An error of the stream is raised in place of its batch.
     """
-    made: queue.Queue[Any] = queue.Queue(ahead)
-    over = threading.Event()
+    batches: queue.Queue[Any] = queue.Queue(ahead)
+    closed = threading.Event()
 
     def put(item: Any) -> None:
-        while not over.is_set():
+        while not closed.is_set():
             try:
-                made.put(item, timeout=0.1)
+                batches.put(item, timeout=0.1)
                 return
             except queue.Full:
                 continue
 
-    def make() -> None:
+    def draw() -> None:
         step = start
-        while not over.is_set():
+        while not closed.is_set():
             try:
                 put(stream.task(step))
             except BaseException as error:
@@ -34,14 +34,14 @@ def prefetch(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None
                 return
             step += 1
 
-    thread = threading.Thread(target=make, name="fillin-prefetch", daemon=True)
+    thread = threading.Thread(target=draw, name="fillin-prefetch", daemon=True)
     thread.start()
     try:
         while True:
-            item = made.get()
+            item = batches.get()
             if isinstance(item, BaseException):
                 raise item
             yield item
     finally:
-        over.set()
+        closed.set()
         thread.join()

@@ -1,11 +1,11 @@
-"""A recipe: one readable file that names data, model, objective, optimiser, schedule and budget.
+"""Recipes: YAML files with data, model, objective, optimiser, schedule and budget.
 
-    recipe = read("te-tnp", ["--model.score", "fourier", "--budget.time", "20m"])
-    recipe["model"]["width"]                # every setting is there, defaults as well
+    recipe = read_recipe("te-tnp", ["--model.score", "fourier", "--budget.time", "20m"])
+    recipe["model"]["width"]                # every setting is present, defaults included
 
-It is a plain dict of sections, so that what a run folder keeps is what was run. Which settings a section has follows
-from what it names: those of `data` from its protocol, those of `model` from its name and size. `start` names the
-weights to begin with: a run, a folder of `fillin.save`, or a pretrained model; without it they are random.
+A recipe is a plain dict of sections. The settings of a section depend on what it names: those of `data` on its
+protocol, those of `model` on its name and size. `start` names initial weights: a run, a folder of `fillin.save`, or a
+pretrained model; without it weights are random.
 """
 
 import argparse
@@ -30,23 +30,23 @@ from fillin.errors import InputError, UnknownName, choose
 from fillin.models import CLASSIFIERS, Classifier, Process, create, load
 from fillin.models.registry import get_entry, list_options
 from fillin.objectives import OBJECTIVES
-from fillin.train.settings import brief, flat, flow, lists, nested, pairs, parse
+from fillin.train.settings import flatten, nest, pairs, parse, shorten_error, to_flow_yaml, tuples_to_lists
 
 FOLDER = Path(__file__).parent / "recipes"
 Recipe = dict[str, Any]
 
 
 @dataclass
-class Objective:
-    """The objective: one of OBJECTIVES, whose other options follow; `samples` of the latent are for bounds."""
+class ObjectiveSettings:
+    """`name` is one of OBJECTIVES, whose other options follow; `samples` of the latent variable are for bounds."""
 
     name: str = "log-likelihood"
     samples: int = 4
 
 
 @dataclass
-class Optimiser:
-    """muon, adamw, adam or sgd; `rate` is the highest learning rate, `clip` the longest gradient (0: any)."""
+class OptimiserSettings:
+    """muon, adamw, adam or sgd. `rate` is the highest learning rate, `clip` the largest gradient norm (0: no limit)."""
 
     name: str = "muon"
     rate: float = 2e-3
@@ -55,15 +55,15 @@ class Optimiser:
 
 
 @dataclass
-class Schedule:
-    """cosine, linear or constant, after a linear warm-up over that share of the budget; the first two end at zero."""
+class ScheduleSettings:
+    """cosine, linear or constant, after a linear warm-up over a fraction of the budget; the first two end at zero."""
 
     name: str = "cosine"
     warmup: float = 0.02
 
 
 @dataclass
-class Budget:
+class BudgetSettings:
     """Stop after `steps`, or after a `time` like 20m or 1h30m, whichever comes first."""
 
     steps: int | None = None
@@ -71,9 +71,9 @@ class Budget:
 
 
 @dataclass
-class Keep:
-    """Records of a run: a line of the log each `log` steps, `validations` over the whole run, each on
-    `batches` batches of 4 tasks, a checkpoint each `checkpoint` seconds."""
+class KeepSettings:
+    """A line of the log every `log` steps, `validations` over the whole run, each on `batches` batches of 4 tasks, and
+    a checkpoint every `checkpoint` seconds."""
 
     log: int = 50
     validations: int = 20
@@ -81,13 +81,16 @@ class Keep:
     checkpoint: float = 60.0
 
 
-SECTIONS = {"objective": Objective, "optimiser": Optimiser, "schedule": Schedule, "budget": Budget, "keep": Keep}
+SECTIONS = {
+    "objective": ObjectiveSettings, "optimiser": OptimiserSettings, "schedule": ScheduleSettings,
+    "budget": BudgetSettings, "keep": KeepSettings,
+}  # fmt: skip
 DATA: dict[str, Any] = {
     "curves": curves, "broad": BroadPrior, "synthetic": SyntheticTables, "images": Images,
     "labelled-images": LabelledImages, "datapoints": LabelledSets, "few-shot": FewShot,
 }  # fmt: skip
-# what goes together because its batches are no tasks of points
-_APART = {
+# data and models whose batches are not tasks of points: they fit one objective alone
+_SPECIAL_BATCHES = {
     TableBatch: ("tables (data.name=synthetic), masked-reconstruction and the model npt", ["synthetic"], ["npt"]),
     LabelledBatch: (
         "labelled images (data.name=labelled-images), classification and a classifier", ["labelled-images"],
@@ -105,17 +108,21 @@ CHOICES = {
 }
 
 
-_NAMES = {"model": "name", "data": "function", "objective": "name"}  # what decides which settings a section has
+_NAMES = {
+    "model": "name",
+    "data": "function",
+    "objective": "name",
+}  # the setting on which the others of a section depend
 _NAMED = ("data.name", "data.protocol", "data.function", "model.name", "model.head", "model.size", "objective.name")
 
 
 def names() -> list[str]:
-    """The recipes that ship with fillin."""
+    """Return the names of the shipped recipes."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
 def find_recipe(recipe: str | os.PathLike) -> Path:
-    """The file of a recipe: a path, or the name of one that ships."""
+    """Return the file of a recipe, given as a path or as the name of a shipped one."""
     path = Path(recipe)
     if str(recipe) not in names() and (path.suffix in (".yaml", ".yml") or path.is_file()):
         return path
@@ -123,73 +130,75 @@ def find_recipe(recipe: str | os.PathLike) -> Path:
 
 
 def read_recipe(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = ()) -> Recipe:
-    """The whole recipe: what the file says, `overrides` like ["--optimiser.rate", "1e-3"], defaults for the rest."""
-    given = recipe if isinstance(recipe, dict) else parse(find_recipe(recipe), names())
+    """Read a recipe and apply `overrides` like ["--optimiser.rate", "1e-3"]; other settings have their defaults."""
+    content = recipe if isinstance(recipe, dict) else parse(find_recipe(recipe), names())
     where = "recipe" if isinstance(recipe, dict) else str(recipe)
-    said = dict(pairs(overrides))
-    settings = {**dict(flat(given, ("data", "model", *SECTIONS))), **said}
-    parser = _parser(settings, where)
+    overriding = dict(pairs(overrides))
+    settings = {**dict(flatten(content, ("data", "model", *SECTIONS))), **overriding}
+    parser = _make_parser(settings, where)
     known = list(vars(parser.get_defaults(skip_validation=True).as_flat()))
     for key in list(settings):
         section = key.partition(".")[0]
-        if key not in known and key not in said and f"{section}.{_NAMES.get(section)}" in said:
-            del settings[key]  # the file has it of another model, or of another function
+        if key not in known and key not in overriding and f"{section}.{_NAMES.get(section)}" in overriding:
+            del settings[key]  # an option of the model or function that was overridden
         elif key not in known:
-            raise UnknownName(f"setting of {'the command line' if key in said else where}", key, known)
+            raise UnknownName(f"setting of {'the command line' if key in overriding else where}", key, known)
     for key, allowed in CHOICES.items():
         if key in settings:
             choose(key, settings[key], allowed)
     try:
-        made = deepcopy(parser.parse_object(nested(settings, _whole(parser))).as_dict())  # defaults are the parser's
+        whole = deepcopy(parser.parse_object(nest(settings, _integers(parser))).as_dict())  # defaults are the parser's
     except (argparse.ArgumentError, TypeError) as error:
-        raise InputError(f"{where}: {brief(str(error))}") from error
-    return _check(lists(made), where)
+        raise InputError(f"{where}: {shorten_error(str(error))}") from error
+    return _check(tuples_to_lists(whole), where)
 
 
 def dump_recipe(recipe: Recipe) -> str:
-    """As YAML, sections in the order in which people read them."""
-    lines = [f"seed: {recipe['seed']}", f"start: {flow(recipe['start'])}"]
+    """Write a recipe as YAML, with the sections in a fixed order."""
+    lines = [f"seed: {recipe['seed']}", f"start: {to_flow_yaml(recipe['start'])}"]
     for section in ("data", "model", *SECTIONS):
-        lines += [f"{section}:", *(f"  {key}: {flow(value)}" for key, value in recipe[section].items())]
+        lines += [f"{section}:", *(f"  {key}: {to_flow_yaml(value)}" for key, value in recipe[section].items())]
     return "\n".join(lines) + "\n"
 
 
 def make_stream(recipe: Recipe, seed: int | None = None) -> Stream:
-    """The training data of a recipe."""
+    """Return the training data of a recipe."""
     options = {k: tuple(v) if isinstance(v, list) else v for k, v in recipe["data"].items() if k != "name"}
     return DATA[recipe["data"]["name"]](**options, seed=recipe["seed"] if seed is None else seed)
 
 
 def make_curves(recipe: Recipe, seed: int | None = None) -> Curves:
-    """The same where it must be curves, which can be asked for at other places."""
+    """Return the training data of a recipe, which must be curves: they can be evaluated at other locations."""
     stream = make_stream(recipe, seed)
     if not isinstance(stream, Curves):
-        raise InputError(f"data.name={recipe['data']['name']} cannot be moved to other places; use curves")
+        raise InputError(f"data.name={recipe['data']['name']} cannot be evaluated at other locations; use curves")
     return stream
 
 
 def build_model(recipe: Recipe, stream: Stream) -> Process | Classifier:
-    """A new model of a recipe, its weights random."""
+    """Return a new model of a recipe with random weights."""
     options = {k: v for k, v in recipe["model"].items() if k not in ("name", "size")}
     try:
         return create(recipe["model"]["name"], stream.dim_x, stream.dim_y, recipe["model"]["size"], **options)
     except TypeError as error:
-        raise InputError(f"recipe: no {recipe['model']['name']} can be built of {options}: {error}") from error
+        raise InputError(
+            f"recipe: {recipe['model']['name']} cannot be built with the options {options}: {error}"
+        ) from error
 
 
 def start_from(recipe: Recipe, model: Process | Classifier) -> None:
-    """Give a new model the weights that `start` names; they must be of the same model."""
+    """Load the initial weights that `start` names; they must be of the same model."""
     if recipe["start"] is None:
         return
     try:
         model.load_state_dict(load(recipe["start"]).state_dict())
     except RuntimeError as error:
-        why = " ".join(str(error).split())
-        raise InputError(f"start: the weights in {recipe['start']} are of another model: {why}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"start: the weights in {recipe['start']} are of another model: {reason}") from error
 
 
 def parse_duration(text: str | float | None) -> float | None:
-    """90, "90s", "20m", "1m30s", "1h30m" → seconds. Where one number has a unit, each does: 1h30 could mean either.
+    """Parse 90, "90s", "20m", "1m30s", "1h30m" to seconds. Either all numbers have a unit or none: 1h30 is ambiguous.
 
     >>> parse_duration("1h30m")
     5400.0
@@ -203,52 +212,52 @@ def parse_duration(text: str | float | None) -> float | None:
         raise InputError(f"a time is written 90s, 1m30s or 1h30m, got {text!r}") from None
     total = 3600 * hours + 60 * minutes + rest + plain
     if not 0 < total < math.inf:
-        raise InputError(f"a time must be longer than nothing, got {text!r}")
+        raise InputError(f"a time must be positive, got {text!r}")
     return total
 
 
 def budget_fraction(recipe: Recipe, steps: int, elapsed: float) -> float:
-    """How much of the budget is gone after so many steps and seconds; 1 and more: all."""
+    """Return the fraction of the budget that is spent; at least 1 when it is exhausted."""
     budget = recipe["budget"]
     return max(steps / (budget["steps"] or math.inf), elapsed / (parse_duration(budget["time"]) or math.inf))
 
 
-def _parser(settings: dict[str, Any], where: str) -> ArgumentParser:
-    """Every setting with its default, given what the recipe names. It takes a while, and a study reads hundreds."""
+def _make_parser(settings: dict[str, Any], where: str) -> ArgumentParser:
+    """Return a parser of every setting with its default. It is slow to build, and a study reads hundreds: cached."""
     if "model.name" not in settings:
-        raise InputError(f"{where}: names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
+        raise InputError(f"{where} names no model; add `model: {{name: te-tnp}}`, or --model.name te-tnp")
     named = {key: value for key, value in settings.items() if key in _NAMED}
-    words = all(isinstance(value, str) for value in named.values())
-    return (_parser_of if words else _parser_of.__wrapped__)(tuple(sorted(named.items())))
+    hashable = all(isinstance(value, str) for value in named.values())
+    return (_cached_parser if hashable else _cached_parser.__wrapped__)(tuple(sorted(named.items())))
 
 
 @lru_cache(maxsize=128)
-def _parser_of(named: tuple[tuple[str, Any], ...]) -> ArgumentParser:
-    flat, parser = dict(named), ArgumentParser(exit_on_error=False)
+def _cached_parser(named: tuple[tuple[str, Any], ...]) -> ArgumentParser:
+    settings, parser = dict(named), ArgumentParser(exit_on_error=False)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--start", type=str | None, default=None)
     parser.add_argument("--data.name", default="curves")
-    if choose("data.name", flat.get("data.name", "curves"), DATA) == "curves":
-        protocol = choose("data.protocol", flat.get("data.protocol", "tnp"), PROTOCOLS)
+    if choose("data.name", settings.get("data.name", "curves"), DATA) == "curves":
+        protocol = choose("data.protocol", settings.get("data.protocol", "tnp"), PROTOCOLS)
         parser.add_function_arguments(curves, "data", skip={"seed"})
-        for key, value in defaults(protocol, flat.get("data.function", "rbf")).items():
+        for key, value in defaults(protocol, settings.get("data.function", "rbf")).items():
             parser.add_argument(f"--data.{key}", type=Any, default=value)
     else:
-        for option in fields(DATA[flat["data.name"]]):
+        for option in fields(DATA[settings["data.name"]]):
             if option.name not in ("seed", "dim_y", "part"):
                 parser.add_argument(f"--data.{option.name}", type=Any, default=option.default)
     parser.add_argument("--model.name", type=str)
     parser.add_argument("--model.size", default="base")
-    head = flat.get("model.head")
-    options = list_options(flat["model.name"], head if head is None else str(head))
-    sizes = get_entry(flat["model.name"]).sizes
-    size = choose("model.size", flat.get("model.size", "base"), sizes)
+    head = settings.get("model.head")
+    options = list_options(settings["model.name"], head if head is None else str(head))
+    sizes = get_entry(settings["model.name"]).sizes
+    size = choose("model.size", settings.get("model.size", "base"), sizes)
     for key, value in {**options, **{k: v for k, v in sizes[size].items() if k in options}}.items():
         parser.add_argument(f"--model.{key}", type=Any, default=value)
     for section, kind in SECTIONS.items():
         parser.add_class_arguments(kind, section)
-    aim = OBJECTIVES.get(flat.get("objective.name", "log-likelihood"))
-    for key, value in ({} if aim is None else aim.options).items():
+    objective = OBJECTIVES.get(settings.get("objective.name", "log-likelihood"))
+    for key, value in ({} if objective is None else objective.options).items():
         if key != "samples":
             parser.add_argument(f"--objective.{key}", type=type(value), default=value)
     return parser
@@ -261,8 +270,8 @@ def _check(recipe: Recipe, where: str) -> Recipe:
     except InputError as error:
         raise InputError(f"{where}: budget.time: {error}") from error
     if time is None and steps is None:
-        raise InputError(f"{where}: has no end; add --steps 10000 or --time 20m")
-    least = {
+        raise InputError(f"{where} has no budget; add --steps 10000 or --time 20m")
+    minimum = {
         "budget.steps": (steps, 1), "keep.log": (recipe["keep"]["log"], 1),
         "keep.validations": (recipe["keep"]["validations"], 1), "keep.batches": (recipe["keep"]["batches"], 1),
         "keep.checkpoint": (recipe["keep"]["checkpoint"], 0), "optimiser.rate": (recipe["optimiser"]["rate"], 1e-12),
@@ -270,38 +279,38 @@ def _check(recipe: Recipe, where: str) -> Recipe:
         "schedule.warmup": (recipe["schedule"]["warmup"], 0), "objective.samples": (recipe["objective"]["samples"], 1),
         "seed": (recipe["seed"], 0),
     }  # fmt: skip
-    for key, (value, smallest) in least.items():
+    for key, (value, smallest) in minimum.items():
         if value is not None and not smallest <= value < math.inf:
             raise InputError(f"{where}: {key} must be at least {smallest}, got {value}")
     if recipe["seed"] >= 2**30:
         raise InputError(
-            f"{where}: seed must be below 2³⁰ (those above are of validation and evaluation), got {recipe['seed']}"
+            f"{where}: seed must be below 2³⁰ (larger seeds serve validation and evaluation), got {recipe['seed']}"
         )
     if recipe["schedule"]["warmup"] >= 1:
         raise InputError(
-            f"{where}: schedule.warmup is a share of the budget, below 1, got {recipe['schedule']['warmup']}"
+            f"{where}: schedule.warmup must be a fraction of the budget below 1, got {recipe['schedule']['warmup']}"
         )
     kind, objective = get_entry(recipe["model"]["name"]).build.kind, recipe["objective"]["name"]
     if objective in ("elbo", "importance-weighted") and kind != "latent":
         raise InputError(
-            f"{where}: objective.name={objective} bounds over a latent variable, and {recipe['model']['name']} has "
-            "none; train it with log-likelihood"
+            f"{where}: objective.name={objective} needs a latent variable, which {recipe['model']['name']} does not "
+            "have; train it with log-likelihood"
         )
     _check_kinds(recipe, where)
     return recipe
 
 
 def _check_kinds(recipe: Recipe, where: str) -> None:
-    """Data, objective and model take batches of the same kind."""
+    """Raise an error unless data, objective and model take the same kind of batches."""
     data, objective, model = (recipe[section]["name"] for section in ("data", "objective", "model"))
-    for batch, (together, sources, models) in _APART.items():
-        alone = model in models and model in CLASSIFIERS  # npt, a process, takes tasks of points as well
-        apart = data in sources or OBJECTIVES[objective].batch is batch or alone
-        whole = data in sources and OBJECTIVES[objective].batch is batch and model in models
-        if apart and not whole:
-            raise InputError(f"{where}: {together} go together; this has {data}, {objective} and {model}")
+    for batch, (together, sources, models) in _SPECIAL_BATCHES.items():
+        classifies = model in models and model in CLASSIFIERS  # npt, a process, takes tasks of points as well
+        concerned = data in sources or OBJECTIVES[objective].batch is batch or classifies
+        consistent = data in sources and OBJECTIVES[objective].batch is batch and model in models
+        if concerned and not consistent:
+            raise InputError(f"{where}: {together} go together; this recipe has {data}, {objective} and {model}")
 
 
-def _whole(parser: ArgumentParser) -> set[str]:
-    """The settings that are whole numbers."""
+def _integers(parser: ArgumentParser) -> set[str]:
+    """Return the settings that are whole numbers."""
     return {action.dest for action in parser._actions if action.type is int} | {"budget.steps"}

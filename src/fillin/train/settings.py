@@ -1,4 +1,4 @@
-"""Settings as text: a file of YAML, words of a command line, and what goes wrong with them in one line."""
+"""Parsing of settings in YAML files and on the command line."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +11,7 @@ from fillin.errors import InputError
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.1 without its numbers to the base 60: 1:30 is text, which is no time, and not silently 90."""
+    """YAML 1.1 without sexagesimal numbers: 1:30 is text, not 90."""
 
     def resolve(self, kind, value, implicit) -> str:
         tag = super().resolve(kind, value, implicit)
@@ -19,7 +19,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def parse(path: Path, shipped: Sequence[str]) -> dict[str, Any]:
-    """A file of settings; `shipped` are the names of those there are."""
+    """Read a file of settings; `shipped` are the names of the shipped recipes, for the error message."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
@@ -32,7 +32,7 @@ def parse(path: Path, shipped: Sequence[str]) -> dict[str, Any]:
 
 
 def pairs(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
-    """["--a.b", "1", "--c.d=2"] → ("a.b", 1), ("c.d", 2), values as in YAML."""
+    """Parse ["--a.b", "1", "--c.d=2"] to ("a.b", 1), ("c.d", 2), with values as in YAML."""
     words = list(overrides)
     while words:
         word = words.pop(0)
@@ -43,62 +43,61 @@ def pairs(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
             if not words or words[0].startswith("--"):
                 raise InputError(f"--{key} needs a value, like --{key} 1")
             value = words.pop(0)
-        yield key, _value(value)
+        yield key, _parse_value(value)
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
-        value = yaml.load(text, _Loader)
+        return yaml.load(text, _Loader)
     except yaml.YAMLError:
         return text
-    return value
 
 
-def flat(content: dict[str, Any], sections: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """{"a": {"b": 1}} → ("a.b", 1). One level: an option of a model may be a mapping itself."""
+def flatten(content: dict[str, Any], sections: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """Flatten {"a": {"b": 1}} to ("a.b", 1), one level deep: an option of a model may be a mapping."""
     for section, settings in content.items():
         if isinstance(settings, dict):
             yield from ((f"{section}.{key}", value) for key, value in settings.items())
-        elif settings is not None or section not in sections:  # an empty section says nothing
+        elif settings is not None or section not in sections:  # an empty section sets nothing
             yield str(section), settings
 
 
-def nested(flat: dict[str, Any], whole: set[str]) -> dict[str, Any]:
-    """The other way round; those of `whole` are whole numbers."""
-    out: dict[str, Any] = {}
-    for key, value in flat.items():
+def nest(settings: dict[str, Any], integers: set[str]) -> dict[str, Any]:
+    """Undo `flatten`; the settings named in `integers` are whole numbers."""
+    nested: dict[str, Any] = {}
+    for key, value in settings.items():
         section, _, name = key.rpartition(".")
-        (out.setdefault(section, {}) if section else out)[name] = _float(value, key in whole)
-    return out
+        (nested.setdefault(section, {}) if section else nested)[name] = _to_number(value, key in integers)
+    return nested
 
 
-def _float(value: Any, whole: bool) -> Any:
-    """YAML 1.1 reads 1e-3 as text; people mean a number, and by 2e4 steps a whole one."""
+def _to_number(value: Any, integer: bool) -> Any:
+    """Convert text like 1e-3, which YAML 1.1 does not read as a number, and 2e4 to an integer where one is expected."""
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
         value = float(value)
-    return int(value) if whole and isinstance(value, float) and value.is_integer() else value
+    return int(value) if integer and isinstance(value, float) and value.is_integer() else value
 
 
-def lists(value: Any) -> Any:
-    """Tuples as lists, as YAML has them: a recipe equals itself read from a file."""
+def tuples_to_lists(value: Any) -> Any:
+    """Convert tuples to lists, as in YAML: a recipe equals itself read from a file."""
     if isinstance(value, dict):
-        return {key: lists(part) for key, part in value.items()}
-    return [lists(part) for part in value] if isinstance(value, tuple | list) else value
+        return {key: tuples_to_lists(part) for key, part in value.items()}
+    return [tuples_to_lists(part) for part in value] if isinstance(value, tuple | list) else value
 
 
-def brief(text: str) -> str:
-    """Message of jsonargparse on one line: the key and the value that was given."""
+def shorten_error(text: str) -> str:
+    """Shorten an error of jsonargparse to one line: the key and the value."""
     key = re.search(r'[Pp]arser key "([^"]+)"', text)
     value = re.search(r"G(?:iven|ot) value: (.*)", text)
     if key and value:
-        wanted = re.search(r"Expected an? <class '(\w+)'>", text)
-        kind = {"int": "; it is a whole number", "float": "; it is a number"}.get(wanted[1] if wanted else "", "")
-        return f"{key[1]} cannot be {value[1]!r}{kind}"
+        expected = re.search(r"Expected an? <class '(\w+)'>", text)
+        names = {"int": "; it must be a whole number", "float": "; it must be a number"}
+        return f"{key[1]} cannot be {value[1]!r}{names.get(expected[1] if expected else '', '')}"
     return " ".join(text.split())
 
 
-def flow(value: Any) -> str:
-    """A value on one line of YAML."""
+def to_flow_yaml(value: Any) -> str:
+    """Write a value on one line of YAML."""
     value = list(value) if isinstance(value, tuple) else value
     return (
         yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("\n...\n").strip()
