@@ -1,7 +1,7 @@
-"""From features at the targets to a distribution over what belongs there.
+"""Heads: map features at the targets to a predictive distribution.
 
-A marginal head gives a batch [b nt dy] of distributions; a joint one a batch [b] over events [nt dy]. `keep` says
-which target entries are real: joint distributions leave the others out of their likelihood.
+A marginal head returns distributions of batch [b nt dy]; a joint head of batch [b] over events [nt dy]. `keep` marks
+the valid target entries; joint distributions exclude the others from their likelihood.
 """
 
 import math
@@ -47,7 +47,7 @@ class GaussianHead(nn.Module):
 
 
 class MixtureHead(nn.Module):
-    """Σ_k π_k Normal(μ_k, σ_k) for each entry: bands that need be neither symmetric nor of one piece."""
+    """Σ_k π_k Normal(μ_k, σ_k) for each entry: predictions may be skewed and multimodal."""
 
     joint = False
 
@@ -57,7 +57,7 @@ class MixtureHead(nn.Module):
 
     @torch.no_grad()
     def spread_out(self) -> None:
-        """Start with deviations from 0.3 to 100, the wide ones unlikely: where y may be anything, no loss explodes."""
+        """Initialise standard deviations from 0.3 to 100, wide ones with little weight, so that no loss explodes."""
         logits, _, raw = self.out.bias.unflatten(0, (-1, 3, self.components)).unbind(-2)
         wide = torch.logspace(-0.5, 2, self.components)
         raw.copy_(wide + torch.log(-torch.expm1(-wide)))  # softplus⁻¹
@@ -67,22 +67,22 @@ class MixtureHead(nn.Module):
         return self.mixture(self.out(features).unflatten(-1, (-1, 3, self.components)))
 
     def mixture(self, raw: Float[Tensor, "*b 3 k"]) -> MixtureSameFamily:
-        """Batch [*b], from the odds, the means and the raw deviations of its parts."""
+        """Return the mixture of batch [*b] from logits, means and unconstrained standard deviations."""
         logits, mean, raw = raw.unbind(-2)
         parts = Normal(mean, self.floor + softplus(raw), validate_args=False)
         return MixtureSameFamily(Categorical(logits=logits, validate_args=False), parts, validate_args=False)
 
 
 class ObservedMixture(MixtureSameFamily):
-    """The distribution of an observation at a target, and `clean`: that of the noise-free function."""
+    """Predictive distribution of an observation, and `noise_free`: that of the latent function."""
 
-    def __init__(self, mixture: Categorical, parts: Normal, clean: MixtureSameFamily):
+    def __init__(self, mixture: Categorical, parts: Normal, noise_free: MixtureSameFamily):
         super().__init__(mixture, parts, validate_args=False)
-        self.clean = clean
+        self.noise_free = noise_free
 
 
 class ObservedHead(nn.Module):
-    """A mixture for what is observed, and one for the function itself."""
+    """One mixture for observations and one for the latent function."""
 
     joint = False
 
@@ -94,18 +94,18 @@ class ObservedHead(nn.Module):
             part.spread_out()
 
     def forward(self, features: Features, keep: Keep | None = None) -> ObservedMixture:
-        seen = self.observed(features)
-        return ObservedMixture(seen.mixture_distribution, seen.component_distribution, self.clean(features))
+        mixture = self.observed(features)
+        return ObservedMixture(mixture.mixture_distribution, mixture.component_distribution, self.clean(features))
 
 
 def rescale(given: Distribution, location: Float[Tensor, "b nt ..."], scale: Float[Tensor, "b 1 ..."]) -> Distribution:
-    """The distribution of location + scale·y for a marginal one of y: normal, or a mixture of normals."""
+    """Return the distribution of location + scale·y, where y is normal or a mixture of normals."""
     if isinstance(given, Normal):
         return Normal(location + scale * given.mean, scale * given.stddev, validate_args=False)
     assert isinstance(given, MixtureSameFamily)
     normal = rescale(given.component_distribution, location[..., None], scale[..., None])
     if isinstance(given, ObservedMixture):
-        return ObservedMixture(given.mixture_distribution, normal, rescale(given.clean, location, scale))  # type: ignore[arg-type]
+        return ObservedMixture(given.mixture_distribution, normal, rescale(given.noise_free, location, scale))  # type: ignore[arg-type]
     return MixtureSameFamily(given.mixture_distribution, normal, validate_args=False)
 
 
@@ -123,18 +123,18 @@ class CategoricalHead(nn.Module):
 
 
 class TargetDistribution(Distribution):
-    """A distribution over all target entries of a task at once: batch [b], event [nt dy]."""
+    """Base of distributions over all target entries of a task jointly: batch [b], event [nt dy]."""
 
     @property
-    def arg_constraints(self):  # torch asks for it; what we build from is checked where it comes from
+    def arg_constraints(self):  # required by torch; parameters are checked where they are made
         return {}
 
 
 class JointGaussian(TargetDistribution):
-    """Normal over all target entries of a task at once: batch [b], event [nt dy].
+    """Joint normal over all target entries of a task: batch [b], event [nt dy].
 
-    Built from a torch multivariate normal over the nt·dy entries in which the entries that are not kept are
-    independent and standard normal; their share of the log-likelihood is taken out again.
+    Wraps a torch multivariate normal over the nt·dy entries in which masked entries are independent and standard
+    normal; their contribution is subtracted from the log-likelihood.
     """
 
     def __init__(self, normal: Distribution, shape: tuple[int, int], keep: Keep | None):
@@ -151,7 +151,7 @@ class JointGaussian(TargetDistribution):
 
     @property
     def covariance_matrix(self) -> Float[Tensor, "b n n"]:
-        """Between the nt·dy entries, targets first, outputs within them."""
+        """Covariance between the nt·dy entries, ordered by target, then by output."""
         return self.normal.covariance_matrix  # type: ignore[attr-defined]
 
     def rsample(self, sample_shape=()):
@@ -166,7 +166,7 @@ class JointGaussian(TargetDistribution):
 
 
 class _JointHead(nn.Module):
-    """Mean, diagonal and `rank` covariance features for each target entry."""
+    """Base of joint heads: mean, std and `rank` covariance features of each target entry."""
 
     joint = True
 
@@ -177,19 +177,21 @@ class _JointHead(nn.Module):
         self.spread = nn.Linear(dim, dim_y * (rank + 1))
 
     def parts(self, features: Features, spread: Features | None, keep: Keep | None):
-        """mean [b n], standard deviation [b n], features [b n r] of the n = nt·dy entries; unkept ones stand alone."""
+        """Return mean [b n], std [b n] and features [b n r] of the n = nt·dy entries; masked ones are independent."""
         mean = self.mean(features).flatten(-2)
         raw = self.spread(features if spread is None else spread).unflatten(-1, (-1, self.rank + 1)).flatten(-3, -2)
-        deviation, factor = self.floor + softplus(raw[..., 0]), raw[..., 1:] / math.sqrt(self.rank)
+        std, factor = self.floor + softplus(raw[..., 0]), raw[..., 1:] / math.sqrt(self.rank)
         if keep is not None:
             real = keep.flatten(1)
-            deviation, factor = torch.where(real, deviation, 1), torch.where(real[..., None], factor, 0)
-        return mean, deviation, factor
+            std, factor = torch.where(real, std, 1), torch.where(real[..., None], factor, 0)
+        return mean, std, factor
 
 
 class _LowRank(LowRankMultivariateNormal):
-    """torch's, whose xᵀ(D + HHᵀ)⁻¹x is a difference of two numbers that may be a million times as large. Here it is a
-    sum of squares, of what the factors explain and of what they leave:
+    """Low-rank normal with a stable log density.
+
+    torch computes xᵀ(D + HHᵀ)⁻¹x as a difference of two numbers that may be a million times as large. Here it is a sum
+    of squares, of the explained part and of the residual:
 
         rᵀD⁻¹r + cᵀc,    c = (I + HᵀD⁻¹H)⁻¹ HᵀD⁻¹x,    r = x − Hc
     """
@@ -197,8 +199,8 @@ class _LowRank(LowRankMultivariateNormal):
     def log_prob(self, value: Float[Tensor, "*s b n"]) -> Float[Tensor, "*s b"]:
         x = value - self.loc
         factor, diagonal, lower = self._unbroadcasted_cov_factor, self._unbroadcasted_cov_diag, self._capacitance_tril
-        seen = ((x / diagonal)[..., None, :] @ factor).mT  # HᵀD⁻¹x
-        c = torch.cholesky_solve(seen, lower.expand(*seen.shape[:-2], -1, -1))
+        projected = ((x / diagonal)[..., None, :] @ factor).mT  # HᵀD⁻¹x
+        c = torch.cholesky_solve(projected, lower.expand(*projected.shape[:-2], -1, -1))
         r = x - (factor @ c)[..., 0]
         square = (r.square() / diagonal).sum(-1) + c.square().sum((-1, -2))
         log_det = 2 * lower.diagonal(dim1=-2, dim2=-1).log().sum(-1) + diagonal.log().sum(-1)
@@ -206,26 +208,26 @@ class _LowRank(LowRankMultivariateNormal):
 
 
 class LowRankHead(_JointHead):
-    """Normal(μ, diag(σ²) + H Hᵀ): permutation equivariant, its cost linear in the number of targets."""
+    """Normal(μ, diag(σ²) + H Hᵀ): permutation equivariant, with cost linear in the number of targets."""
 
     def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
-        mean, deviation, factor = self.parts(features, spread, keep)
-        normal = _LowRank(mean, factor, deviation.square(), validate_args=False)
+        mean, std, factor = self.parts(features, spread, keep)
+        normal = _LowRank(mean, factor, std.square(), validate_args=False)
         return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
 
 class CholeskyHead(_JointHead):
-    """Normal(μ, L Lᵀ) with L = diag(σ) + strictly lower part of H Hᵀ. It depends on the order of the targets."""
+    """Normal(μ, L Lᵀ) with L = diag(σ) + strictly lower part of H Hᵀ. Depends on the order of the targets."""
 
     def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
-        mean, deviation, factor = self.parts(features, spread, keep)
-        lower = (factor @ factor.mT).tril(-1) + torch.diag_embed(deviation)
+        mean, std, factor = self.parts(features, spread, keep)
+        lower = (factor @ factor.mT).tril(-1) + torch.diag_embed(std)
         normal = MultivariateNormal(mean, scale_tril=lower, validate_args=False)
         return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
 
 class LatentMixture(TargetDistribution):
-    """(1/K) Σ_k Π_i p(y_i | z_k): batch [b], event [nt dy]. Each sample is of one z, so it is coherent."""
+    """(1/K) Σ_k Π_i p(y_i | z_k): batch [b], event [nt dy]. Each sample has one z, so it is a coherent function."""
 
     def __init__(self, given: Distribution, keep: Keep | None):
         """`given` is p(y | z_k), a marginal distribution of batch [K b nt dy]."""
@@ -243,8 +245,8 @@ class LatentMixture(TargetDistribution):
         return self.given.variance.mean(0) + (means - means.mean(0)).square().mean(0)
 
     def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
-        each = joint_log_prob(self.given, value[..., None, :, :, :], self.keep)  # [… K b]
-        return each.logsumexp(-2) - math.log(each.shape[-2])
+        log_prob = joint_log_prob(self.given, value[..., None, :, :, :], self.keep)  # [… K b]
+        return log_prob.logsumexp(-2) - math.log(log_prob.shape[-2])
 
     def sample(self, sample_shape=()):
         sample_shape = torch.Size(sample_shape)
@@ -255,13 +257,13 @@ class LatentMixture(TargetDistribution):
 
 
 class Autoregressive(TargetDistribution):
-    """Π_i p(y_i | context, y_1 … y_{i−1}) (equation 9 of the report): batch [b], event [nt dy].
+    """Π_i p(y_i | context, y_1 … y_{i−1}) (Nguyen & Grover 2022): batch [b], event [nt dy].
 
-    The mean and deviation are those of the one-step marginals p(y_i | context), all that does not depend on order.
+    Mean and variance are those of the marginals p(y_i | context), which do not depend on the order.
     """
 
     def __init__(self, shape: torch.Size, keep: Keep | None, marginals, conditionals, draw):
-        """`marginals()` and `conditionals(y)` give distributions of batch [b nt dy], `draw(n)` samples [n b nt dy]."""
+        """`marginals()` and `conditionals(y)` have batch [b nt dy]; `draw(n)` returns samples [n b nt dy]."""
         self.keep, self._marginals, self._conditionals, self._draw = keep, marginals, conditionals, draw
         super().__init__(shape[:1], shape[1:], validate_args=False)
 
@@ -282,9 +284,9 @@ class Autoregressive(TargetDistribution):
         return self._conditionals(y)
 
     def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
-        if value.ndim > 3:  # each sample is a sequence of its own
-            each = [self.log_prob(one) for one in value.flatten(0, -4)]
-            return torch.stack(each).unflatten(0, value.shape[:-3])
+        if value.ndim > 3:  # each sample is a separate sequence
+            log_probs = [self.log_prob(sample) for sample in value.flatten(0, -4)]
+            return torch.stack(log_probs).unflatten(0, value.shape[:-3])
         return joint_log_prob(self.given(value), value, self.keep)
 
     @torch.no_grad()
@@ -294,16 +296,16 @@ class Autoregressive(TargetDistribution):
 
 
 def joint_log_prob(given: Distribution, value: Float[Tensor, "*s nt dy"], keep: Keep | None) -> Tensor:
-    """ln p(y) of each task [… b]: Σ over its kept target entries for a marginal distribution; a joint one's own."""
+    """Return ln p(y) of each task [… b]; of a marginal distribution the sum over valid target entries."""
     if len(given.event_shape) == 2:
         return given.log_prob(value)
-    per_class = bool(given.event_shape)  # a categorical has one probability for all entries of a target
+    categorical = bool(given.event_shape)  # one probability for all entries of a target
     if keep is not None:
         value = torch.where(keep, value, 0)
-    each = given.log_prob(value)
+    log_prob = given.log_prob(value)
     if keep is not None:
-        each = torch.where(keep.any(-1) if per_class else keep, each, 0)
-    return each.sum(-1 if per_class else (-2, -1))
+        log_prob = torch.where(keep.any(-1) if categorical else keep, log_prob, 0)
+    return log_prob.sum(-1 if categorical else (-2, -1))
 
 
 HEADS = {
@@ -317,7 +319,7 @@ HEADS = {
 
 
 def make_head(name: str, dim: int, dim_y: int, **options) -> nn.Module:
-    """A new head of the given name over features of width `dim`."""
+    """Return a new head over features of width `dim`."""
     if name not in HEADS:
         raise UnknownName("head", name, HEADS)
     return HEADS[name](dim, dim_y, **options)

@@ -52,7 +52,7 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
             "observed-and-clean needs a model with head='observed' and data with noise-free values (data.name=broad)"
         )
     total = task.yt.new_zeros(len(task.yt))
-    for distribution, value in ((given, task.yt), (given.clean, task.noise_free_t)):
+    for distribution, value in ((given, task.yt), (given.noise_free, task.noise_free_t)):
         log_prob = distribution.log_prob(value if keep is None else torch.where(keep, value, 0)).clamp_min(-_MAX_COST)
         total = total + (log_prob if keep is None else torch.where(keep, log_prob, 0)).sum((1, 2))
     return total / _count_targets(task).clamp_min(1)

@@ -1,4 +1,4 @@
-"""Coherent samples: whole functions, not points drawn one without regard to another."""
+"""Coherent function samples: targets are drawn jointly."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -67,12 +67,12 @@ def sample(
     choose("order", order, ["random", "given"])
     if n < 1:
         raise InputError(f"sample: n must be at least 1, got {n}")
-    own = model.kind != "marginal"
-    if method == "model" and not own:
-        raise InputError("sample: this model predicts each target on its own; use method='autoregressive'")
+    joint = model.kind != "marginal"
+    if method == "model" and not joint:
+        raise InputError("sample: this model predicts each target separately; use method='autoregressive'")
     if isinstance(model, LatentProcess) and method != "autoregressive":
         return model.draw(n, xc, yc, xt, mask_c, mask_t)
-    if own and method != "autoregressive":
+    if joint and method != "autoregressive":
         return model(xc, yc, xt, mask_c, mask_t).sample(torch.Size([n]))
     return _autoregressive(model, xc, yc, xt, n, mask_c, mask_t, order)
 
@@ -87,57 +87,57 @@ def sample_curve(
     every: int = 6,
     prediction: Distribution | None = None,
 ) -> Float[Tensor, "n 1 nt dy"]:
-    """n functions at targets along a line, in three passes of any model that tells the deviation of each target.
+    """Draw n function samples at targets along a line, in three passes of any model with a marginal std.
 
-    Of every so many targets each fourth is drawn first, then those halfway between given these, then those halfway
-    between again: autoregression, many targets at a time, coherent where targets 4 · `every` apart tell little of one
-    another. All others are mean + std · z, where z = (y − mean)/std goes smoothly from one that was drawn to the next.
-    `prediction` is model(xc, yc, xt), if it is there already.
+    Of every `every`-th target each fourth is drawn first, then those halfway between given these, then those halfway
+    between again: autoregression of many targets at a time, coherent where targets 4 · `every` apart are nearly
+    independent. All others are mean + std · z, where z = (y − mean)/std is interpolated smoothly. `prediction` is
+    model(xc, yc, xt), where it is already computed.
 
     >>> model = __import__("fillin").create("cnp", size="small")
     >>> xt = torch.linspace(-1, 1, 25).view(1, 25, 1)
     >>> sample_curve(model, torch.rand(1, 3, 1), torch.rand(1, 3, 1), xt, n=2).shape
     torch.Size([2, 1, 25, 1])
     """
-    found = model(xc, yc, xt) if prediction is None else prediction
-    mean, std = found.mean, found.stddev
+    marginals = model(xc, yc, xt) if prediction is None else prediction
+    mean, std = marginals.mean, marginals.stddev
     last = xt.shape[1] - 1
     sites = torch.arange(0, last + every, every).clamp_max(last)
     z = mean.new_zeros(n, len(sites), mean.shape[-1])
     x, y = xc.repeat(n, 1, 1), yc.repeat(n, 1, 1)
     for step, first in ((4, 0), (4, 2), (2, 1)):
         level = torch.arange(len(sites))[first::step]
-        at = sites[level]
-        here, marginal = xt[:, at].repeat(n, 1, 1), (mean[:, at], std[:, at])
+        index = sites[level]
+        here, marginal = xt[:, index].repeat(n, 1, 1), (mean[:, index], std[:, index])
         if first and len(level):
-            told = model(x, y, here)
-            marginal = told.mean, told.stddev
+            conditional = model(x, y, here)
+            marginal = conditional.mean, conditional.stddev
         drawn = marginal[0] + marginal[1] * torch.randn(n, len(level), mean.shape[-1])
         x, y = torch.cat([x, here], 1), torch.cat([y, drawn], 1)
-        z[:, level] = ((drawn - mean[:, at]) / std[:, at]).clamp(-3, 3)
+        z[:, level] = ((drawn - mean[:, index]) / std[:, index]).clamp(-3, 3)
     left = (torch.arange(last + 1) // every).clamp_max(len(sites) - 1)
     right = (left + 1).clamp_max(len(sites) - 1)
-    share = ((torch.arange(last + 1) - sites[left]) / (sites[right] - sites[left]).clamp_min(1))[:, None]
-    share = share.square() * (3 - 2 * share)
-    return (mean + std * ((1 - share) * z[:, left] + share * z[:, right]))[:, None]
+    weight = ((torch.arange(last + 1) - sites[left]) / (sites[right] - sites[left]).clamp_min(1))[:, None]
+    weight = weight.square() * (3 - 2 * weight)
+    return (mean + std * ((1 - weight) * z[:, left] + weight * z[:, right]))[:, None]
 
 
 def _autoregressive(model, xc, yc, xt, n, mask_c, mask_t, order) -> Float[Tensor, "n b nt dy"]:
     b, nt = xt.shape[:2]
-    model.read(xc, yc, xt, mask_c, mask_t)  # complain about the caller's arguments, not about ours
+    model.read(xc, yc, xt, mask_c, mask_t)  # errors name the caller's arguments
     mask_c = per_entry(mask_c, yc)
     mask_t = per_entry(mask_t, yc.new_zeros(b, nt, yc.shape[-1]))
     steps = torch.randperm(nt) if order == "random" else torch.arange(nt)
     x, y, mask = (t.repeat(n, 1, 1) for t in (xc, yc, mask_c))
     out = yc.new_zeros(n * b, nt, yc.shape[-1])
     for i in steps.tolist():
-        here, real = xt[:, i : i + 1].repeat(n, 1, 1), mask_t[:, i : i + 1].repeat(n, 1, 1)
-        drawn = _one(model(x, y, here, mask, real))
+        here, valid = xt[:, i : i + 1].repeat(n, 1, 1), mask_t[:, i : i + 1].repeat(n, 1, 1)
+        drawn = _sample_target(model(x, y, here, mask, valid))
         out[:, i : i + 1] = drawn
-        x, y, mask = torch.cat([x, here], 1), torch.cat([y, drawn], 1), torch.cat([mask, real], 1)
+        x, y, mask = torch.cat([x, here], 1), torch.cat([y, drawn], 1), torch.cat([mask, valid], 1)
     return out.view(n, b, nt, yc.shape[-1])
 
 
-def _one(distribution) -> Float[Tensor, "b 1 dy"]:
-    marginals = getattr(distribution, "marginals", distribution)  # of one target, so joint is no different
+def _sample_target(distribution) -> Float[Tensor, "b 1 dy"]:
+    marginals = getattr(distribution, "marginals", distribution)  # of a single target, where joint and marginal agree
     return marginals.sample()

@@ -127,7 +127,7 @@ def test_interrupt_is_exit_130(monkeypatch, capsys):
     def interrupted():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("fillin.cli.models._all", interrupted)
+    monkeypatch.setattr("fillin.cli.models._list_models", interrupted)
     assert main(["models"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 

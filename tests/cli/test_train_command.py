@@ -20,7 +20,7 @@ def test_train_lists_what_ships(capsys):
      (["te-tnp", "--tiem", "5m"], "did you mean '--time'"),
      (["te-tnp", "--time", "1:30"], "a time is written 90s, 1m30s or 1h30m, got '1:30'"),
      (["te-tnp", "--model.widht", "3"], "did you mean 'model.width'"), (["--resume", "nowhere"], "is not a run"),
-     (["te-tnp", "--resume", "x"], "has its recipe already"), (["--print-config"], "which recipe"),
+     (["te-tnp", "--resume", "x"], "already has a recipe"), (["--print-config"], "no recipe given"),
      (["te-tnp", "--devices", "x"], "whole number"), (["te-tnp", "--model.score"], "--model.score needs a value"),
      (["te-tnp", "--strategy", "dpp", "--steps", "1"], "strategy='dpp'"), (["te-tnp", "cnp"], "expected a setting")],
 )  # fmt: skip

@@ -199,7 +199,7 @@ def test_one_image_of_a_class(tmp_path, capsys, unchecked):
 
 
 def test_a_matching_model_must_be_shown_something(unchecked):
-    with pytest.raises(FillinError, match="show at least one"):
+    with pytest.raises(FillinError, match="give at least one labelled image"):
         model()(torch.rand(1, 2, 4, 4, 1, dtype=torch.float64), torch.zeros(1, 0).long())
 
 

@@ -35,7 +35,7 @@ CASES = {
     "NaN in yc": (lambda m: m(T.xc, YNAN, T.xt), r"yc\[0, 3, 0\] is nan.*mask_c"),
     "a float mask": (
         lambda m: m(T.xc, T.yc, T.xt, torch.ones(2, 5)),
-        r"mask_c must be a boolean tensor, True = .*bool\(\)",
+        r"mask_c must be a boolean tensor, True where .*bool\(\)",
     ),
     "a list as mask": (lambda m: m(T.xc, T.yc, T.xt, None, [True]), "mask_t must be a boolean tensor"),
     "a mask of the targets": (
@@ -102,7 +102,7 @@ CREATE = {
     "a back end": (lambda: fillin.create("tnp-d", backend="fusd"), "did you mean 'fused'"),
     "a misspelt dim_x": (lambda: fillin.create("cnp", dimx=2), "did you mean 'dim_x'"),
     "an option of the window": (lambda: fillin.create("te-tnp", span={"sigma": 1}), "unknown option of span 'sigma'"),
-    "a window": (lambda: fillin.create("te-tnp", span="wide"), "span must be None, the starting σ, or a dict"),
+    "a window": (lambda: fillin.create("te-tnp", span="wide"), "span must be None, the initial σ, or a dict"),
     "a joint head on a latent model": (lambda: fillin.create("np", head="lowrank"), "needs a marginal head"),
     "a range": (lambda: curves(length=0.3), "length must be a range"),
     "an odd width": (lambda: fillin.create("tnp-d", width=33), "width must be an even whole number"),

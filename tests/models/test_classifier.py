@@ -86,7 +86,7 @@ def test_the_kernel_of_windows_agrees_with_the_reference(positions, dims):
 def test_only_displacements_count(positions):
     """Pixels in another order, with their places, and places that are all moved, change nothing."""
     one, images = model(positions=positions, span=0.3), torch.rand(3, 4, 5, 1, dtype=torch.float64)
-    x, order = one.places(4, 5).double(), torch.randperm(20)
+    x, order = one.locations(4, 5).double(), torch.randperm(20)
     wanted = one(images)
     mixed, where = images.flatten(1, 2)[:, order].view_as(images), x.flatten(0, 1)[order].view_as(x)
     assert distance(one(mixed, where), wanted) < 1e-12
@@ -105,14 +105,14 @@ def test_readouts():
 
 
 def test_places_span_the_full_range():
-    x = model().places(3, 4)
+    x = model().locations(3, 4)
     assert x.shape == (3, 4, 2)
     assert x[0, 0].tolist() == [-0.5, -0.5]
     assert x[2, 3].tolist() == [0.5, 0.5]
-    row = model(dims=1).places(3, 4)
+    row = model(dims=1).locations(3, 4)
     assert row.shape == (1, 12, 1)
     assert row.flatten().diff().allclose(torch.tensor(1 / 11, dtype=torch.float64))
-    assert model().places(1, 1).tolist() == [[[0.0, 0.0]]]
+    assert model().locations(1, 1).tolist() == [[[0.0, 0.0]]]
 
 
 @pytest.mark.parametrize("dims", [1, 2])
@@ -120,7 +120,7 @@ def test_resolution_is_halved_between_blocks(dims):
     """Means of neighbours, of tokens as of places, odd edges included; down to one pixel."""
     one = model(dims=dims, layers=5, reduce=[1, 2, 3, 4], span=0.5)
     assert one(torch.rand(2, 5, 3, 1, dtype=torch.float64)).isfinite().all()
-    half = one._halved(one.places(5, 4)[None].double())[0]
+    half = one._halved(one.locations(5, 4)[None].double())[0]
     if dims == 1:
         assert half.shape == (1, 10, 1)
         assert half[0, 0, 0].item() == pytest.approx(-0.5 + 0.5 / 19)
@@ -146,7 +146,7 @@ def test_every_weight_learns(positions):
 @pytest.mark.parametrize("span", [{"init": 0.2}, {"init": 0.3, "shape": "box"}, {"init": 0.2, "covariance": "full"}])
 def test_shares_are_those_of_all_pairs(span, dims):
     one = model(dims=dims, span=span, reduce=[1])
-    x = one.places(6, 4)[None].double()
+    x = one.locations(6, 4)[None].double()
     for reach, block in zip(one.spans(6, 4), one.blocks, strict=True):
         at = x.flatten(1, 2).mT
         delta = at[..., :, None] - at[..., None, :]
@@ -307,12 +307,12 @@ def test_images_and_labels_that_do_not_fit(unchecked):
     for images, message in (
         (torch.rand(2, 4, 4, 1), r"\[b h w 3\].*dim_x=3.*got \[2, 4, 4, 1\]"),
         (torch.rand(4, 4, 3), "must be"),
-        (torch.zeros(2, 4, 4, 3, dtype=torch.uint8), "numbers with a point, got torch.uint8"),
+        (torch.zeros(2, 4, 4, 3, dtype=torch.uint8), "floating point, got torch.uint8"),
     ):
         with pytest.raises(FillinError, match=message):
             one(images)
     for labels in ([0, 3], [-1, 0]):
-        with pytest.raises(FillinError, match="tells 3 classes apart, 0 to 2"):
+        with pytest.raises(FillinError, match="has 3 classes, 0 to 2"):
             classification(one, LabelledBatch(torch.rand(2, 4, 4, 3), torch.tensor(labels)))
 
 
@@ -336,8 +336,8 @@ def test_sources_that_will_not_do(tmp_path, unchecked):
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"dims": 3}, "dims must be 1"), ({"dropout": 1.0}, "dropout"), ({"reduce": [2]}, "reduce counts blocks"),
-     ({"reduce": 1}, "reduce counts blocks"), ({"readout": "first"}, "unknown readout"), ({"span": "wide"}, "span"),
+    [({"dims": 3}, "dims must be 1"), ({"dropout": 1.0}, "dropout"), ({"reduce": [2]}, "reduce must list blocks"),
+     ({"reduce": 1}, "reduce must list blocks"), ({"readout": "first"}, "unknown readout"), ({"span": "wide"}, "span"),
      ({"positions": "sirene"}, "did you mean 'siren'"), ({"score": "rbf"}, "unknown option of classifier"),
      ({"size": "huge"}, "unknown size"), ({"heads": 0}, "heads")],
 )  # fmt: skip
@@ -348,7 +348,10 @@ def test_options_that_will_not_do(options, message, unchecked):
 
 def test_recipes_whose_parts_do_not_fit():
     for said, message in (
-        (["--model.name=cnp"], "labelled images .* go together; this has labelled-images, classification and cnp"),
+        (
+            ["--model.name=cnp"],
+            "labelled images .* go together; this recipe has labelled-images, classification and cnp",
+        ),
         (["--objective.name=log-likelihood"], "go together"),
         (["--data.name=images"], "go together|unknown setting"),
         (["--objective.name=masked-reconstruction"], "go together"),

@@ -67,7 +67,7 @@ def test_a_season_is_found(cycles):
 def test_what_is_one_season_away_is_near():
     x = torch.linspace(0, 10, 101).double().view(1, -1, 1)
     units = Normalization.of(points(x, torch.sin(2 * math.pi * x)), seasons=True)
-    circle = units.place(x)[..., 1:]
+    circle = units.location(x)[..., 1:]
     assert_close(circle[:, :-10], circle[:, 10:], atol=0.02, rtol=0)
     assert (circle[:, 0] - circle[:, 5]).norm() > 1.5
 
@@ -76,9 +76,9 @@ def test_steps_are_counted_in_known_points():
     """A series twice as long, as dense: what is two points away stays as far in steps, not in units of the width."""
     for n in (21, 41, 81):
         x = torch.linspace(0, n, n).double().view(1, -1, 1)
-        place = Normalization.of(points(x, torch.randn(x.shape).double()), spacing=True).place(x)
-        assert_close(place[0, 2, 1] - place[0, 0, 1], torch.tensor(0.2 * n / (n - 1)).double())
-    assert place.shape[-1] == 2
+        location = Normalization.of(points(x, torch.randn(x.shape).double()), spacing=True).location(x)
+        assert_close(location[0, 2, 1] - location[0, 0, 1], torch.tensor(0.2 * n / (n - 1)).double())
+    assert location.shape[-1] == 2
     half = torch.arange(n) % 2 == 0
     known = Points(x, torch.randn(x.shape).double(), half.view(1, -1, 1), None)
     assert Normalization.of(known, spacing=True).density.item() == half.sum() / 10
@@ -108,13 +108,13 @@ def test_noise_is_told_from_the_function():
     xc, yc, xt = some()
     found = filler()(xc, yc, xt).marginals
     assert isinstance(found, ObservedMixture)
-    assert found.clean.mean.shape == found.mean.shape
+    assert found.noise_free.mean.shape == found.mean.shape
     task = Task(xc, yc, xt, torch.randn(2, 7, 1).double())
     with pytest.raises(InputError, match="broad"):
         observed_and_clean(filler(), task)
     both = Task(*task.parts[:-1], noise_free_t=task.yt)
     given = filler()(xc, yc, xt).given(task.yt)
-    parts = given.log_prob(task.yt).clamp_min(-100) + given.clean.log_prob(task.yt).clamp_min(-100)
+    parts = given.log_prob(task.yt).clamp_min(-100) + given.noise_free.log_prob(task.yt).clamp_min(-100)
     assert_close(observed_and_clean(filler(), both), parts.mean((1, 2)))
 
 

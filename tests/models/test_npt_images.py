@@ -172,9 +172,9 @@ def test_what_will_not_do(tmp_path, unchecked):
     images, labels = torch.rand(2, 6, 4, 4, 1), torch.zeros(2, 3).long()
     one = model().float()
     for given, message in (
-        ((images[0], labels), r"must be \[b n h w 1\]"), ((images, labels[0]), r"\[b shown\]"),
-        ((images, torch.zeros(2, 7).long()), r"\[b shown\]"), ((images, labels + 3), "3 classes apart, 0 to 2"),
-        ((images.byte(), labels), "numbers with a point"),
+        ((images[0], labels), r"must be \[b n h w 1\]"), ((images, labels[0]), r"\[b support\]"),
+        ((images, torch.zeros(2, 7).long()), r"\[b support\]"), ((images, labels + 3), "has 3 classes, 0 to 2"),
+        ((images.byte(), labels), "floating point"),
     ):  # fmt: skip
         with pytest.raises(FillinError, match=message):
             one(*given)

@@ -76,7 +76,7 @@ def test_killed_ten_times_it_ends_with_the_same_bytes(killed):
 def test_interrupted_it_says_how_to_go_on_and_ends_with_the_same_bytes(killed):
     folder, found = killed[0], killed[1]["interrupted"]
     assert found["code"] == 130
-    assert f"go on with: fillin train --resume {folder / 'interrupted'}" in found["said"]
+    assert f"continue with: fillin train --resume {folder / 'interrupted'}" in found["said"]
     assert "Traceback" not in found["said"]
     assert 3 <= found["lines"] < 40
     for name in WEIGHTS:

@@ -1,4 +1,4 @@
-"""`fillin models`: what there is, and what can be set."""
+"""`fillin models`: list models, their options and the pretrained weights."""
 
 import argparse
 import json
@@ -8,17 +8,17 @@ from typing import Any
 from fillin.cli.options import console
 
 EXAMPLES = """\
-  fillin models                 every model: what it is, what comes out, whether it is translation equivariant
-  fillin models te-tnp          its options with their defaults, and how many parameters each size has
-  fillin models te-tnp --json   the same, to be read by a program
-  fillin models --pretrained    the weights that ship: fillin.load("curve")
-  fillin models --pretrained curve      its card: what it learnt from, how long, how good it is
+  fillin models                 all models: description, kind of prediction, translation equivariance
+  fillin models te-tnp          options with defaults, and the number of parameters of each size
+  fillin models te-tnp --json   the same as JSON
+  fillin models --pretrained    pretrained weights: fillin.load("curve")
+  fillin models --pretrained curve      model card: training data, training time, scores
 """
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", nargs="?", metavar="NAME", help="a model, to see its options and sizes")
-    command.add_argument("--pretrained", action="store_true", help="list weights that ship, or show the card of NAME")
+    command.add_argument("name", nargs="?", metavar="NAME", help="show the options and sizes of this model")
+    command.add_argument("--pretrained", action="store_true", help="list pretrained weights, or show the card of NAME")
     command.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -26,13 +26,13 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.pretrained:
         _run_pretrained(arguments)
         return
-    content = _all() if arguments.name is None else _one(arguments.name)
+    content = _list_models() if arguments.name is None else _describe_model(arguments.name)
     if arguments.json:
         sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
     elif isinstance(content, list):
-        _show_all(content)
+        _print_models(content)
     else:
-        _show_one(content)
+        _print_model(content)
 
 
 def _run_pretrained(arguments: argparse.Namespace) -> None:
@@ -45,14 +45,14 @@ def _run_pretrained(arguments: argparse.Namespace) -> None:
     if arguments.json:
         sys.stdout.write(json.dumps(content if arguments.name is None else content[0], indent=2) + "\n")
     elif arguments.name is None:
-        _show_pretrained(content)
+        _print_pretrained(content)
     else:
         from rich.markdown import Markdown
 
         console().print(Markdown(content[0]["card"]))
 
 
-def _show_pretrained(content: list[dict[str, Any]]) -> None:
+def _print_pretrained(content: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     table = Table(caption="fillin.load(NAME) loads one; fillin models --pretrained NAME shows its card.")
@@ -65,40 +65,40 @@ def _show_pretrained(content: list[dict[str, Any]]) -> None:
     console().print(table)
 
 
-def _about(name: str) -> dict[str, Any]:
+def _summary(name: str) -> dict[str, Any]:
     from fillin.models.registry import get_entry
 
     entry = get_entry(name)
     equivariant = bool(entry.options.get("equivariant", entry.build.equivariant))
-    about = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
-    return {**about, "paper": entry.paper}
+    summary = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
+    return {**summary, "paper": entry.paper}
 
 
-def _all() -> list[dict[str, Any]]:
+def _list_models() -> list[dict[str, Any]]:
     from fillin.models import CLASSIFIERS, names
 
-    return [_about(name) for name in (*names(), *CLASSIFIERS)]
+    return [_summary(name) for name in (*names(), *CLASSIFIERS)]
 
 
-def _one(name: str) -> dict[str, Any]:
+def _describe_model(name: str) -> dict[str, Any]:
     from fillin.models import create, list_options
     from fillin.models.registry import get_entry
 
-    options, sizes = list_options(name), get_entry(name).sizes  # first: an unknown name ends here
+    options, sizes = list_options(name), get_entry(name).sizes  # first: raises an error for unknown names
     counts = {size: sum(p.numel() for p in create(name, size=size).parameters()) for size in sizes}
     rows = {
         size: {"parameters": counts[size], **{k: v for k, v in given.items() if k in options}}
         for size, given in sizes.items()
     }
-    return {**_about(name), "options": options, "sizes": rows}
+    return {**_summary(name), "options": options, "sizes": rows}
 
 
-def _show_all(content: list[dict[str, Any]]) -> None:
+def _print_models(content: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    table = Table(caption="fillin models NAME shows the options of one.")
+    table = Table(caption="fillin models NAME shows the options of a model.")
     table.add_column("model", no_wrap=True)
-    table.add_column("what it is")
+    table.add_column("description")
     for column in ("kind", "equivariant", "paper"):
         table.add_column(column, no_wrap=True)
     for row in content:
@@ -107,13 +107,13 @@ def _show_all(content: list[dict[str, Any]]) -> None:
     console().print(table)
 
 
-def _show_one(content: dict[str, Any]) -> None:
+def _print_model(content: dict[str, Any]) -> None:
     from rich.table import Table
 
     out = console()
-    moves = "translation equivariant" if content["translation_equivariant"] else "not translation equivariant"
+    equivariance = "translation equivariant" if content["translation_equivariant"] else "not translation equivariant"
     out.print(f"[bold]{content['model']}[/]: {content['line']} ({content['paper']})", highlight=False)
-    out.print(f"{content['kind']}, {moves}", highlight=False)
+    out.print(f"{content['kind']}, {equivariance}", highlight=False)
     out.print("\noptions of create() and their defaults (size=base):", highlight=False)
     options = Table()
     options.add_column("option", no_wrap=True)

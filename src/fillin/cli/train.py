@@ -1,4 +1,4 @@
-"""`fillin train`: a recipe goes in, a run folder comes out."""
+"""`fillin train`: train a recipe, or resume a run."""
 
 import argparse
 import os
@@ -11,18 +11,18 @@ from typing import Any
 from fillin.cli.options import console, positive
 
 EXAMPLES = """\
-  fillin train                                     the recipes that ship
+  fillin train                                     list the shipped recipes
   fillin train te-tnp --time 5m                    train for five minutes, in runs/te-tnp
-  fillin train te-tnp --steps 20000 --out mine     for as many steps, in the folder mine
+  fillin train te-tnp --steps 20000 --out mine     train for 20,000 steps, in the folder mine
   fillin train te-tnp --model.score fourier --optimiser.rate 1e-3 --data.function "rbf | periodic"
   fillin train te-tnp --model.name cnp --print-config > cnp.yaml
   fillin train cnp.yaml --devices 2                two processes, gradients averaged (DDP)
-  fillin train curve --start curve --time 2h       from weights that are there, not from random ones
-  fillin train --resume runs/te-tnp                go on with a run that was stopped or killed
+  fillin train curve --start curve --time 2h       start from pretrained weights instead of random ones
+  fillin train --resume runs/te-tnp                continue a run that was stopped or killed
 
-Any setting of a recipe is an option; --print-config shows them all. A run folder holds the recipe, log.csv (and
+Every setting of a recipe is an option; --print-config lists them. A run folder holds the recipe, log.csv (and
 tensorboard/), the best and the last weights, and learning.png. Strategies are those of Lightning Fabric; DDP on CPUs
-is tested, FSDP is for GPUs and was not tried.
+is tested; FSDP needs GPUs and is untested.
 """
 
 
@@ -32,35 +32,37 @@ _SETTING = re.compile(r"--(\w+\.|(seed|start)\b)")
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("recipe", nargs="?", metavar="RECIPE", help="the name of a recipe, or a YAML file")
     command.add_argument("--out", metavar="RUN", help="the run folder (default: runs/RECIPE)")
-    command.add_argument("--resume", metavar="RUN", help="go on with this run")
-    command.add_argument("--time", metavar="T", help="train for so long: 90s, 20m, 1h30m")
-    command.add_argument("--steps", metavar="N", help="train for so many steps")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads of each process")
+    command.add_argument("--resume", metavar="RUN", help="continue this run")
+    command.add_argument("--time", metavar="T", help="training time: 90s, 20m, 1h30m")
+    command.add_argument("--steps", metavar="N", help="number of training steps")
+    command.add_argument("--threads", type=positive, metavar="N", help="threads per process")
     command.add_argument("--devices", type=_devices, default=1, metavar="N", help="processes, or GPUs (default: 1)")
     command.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (default: 1)")
-    command.add_argument("--strategy", default="auto", metavar="S", help="of Fabric: auto, ddp, fsdp, …")
-    command.add_argument("--compile", action="store_true", help="torch.compile: slow to start, for long runs")
-    command.add_argument("--print-config", action="store_true", help="show the whole recipe and do nothing")
+    command.add_argument(
+        "--strategy", default="auto", metavar="S", help="strategy of Lightning Fabric: auto, ddp, fsdp, …"
+    )
+    command.add_argument("--compile", action="store_true", help="use torch.compile: slow to start, for long runs")
+    command.add_argument("--print-config", action="store_true", help="print the complete recipe and exit")
     command.set_defaults(settings=[], known=[*command._option_string_actions, "--seed", "--start"])
-    _set_apart(command)
+    _separate_settings(command)
 
 
 def _devices(text: str) -> int | str:
     return text if text == "auto" else positive(text)
 
 
-def _set_apart(command: argparse.ArgumentParser) -> None:
-    """`--section.key value` goes past argparse, which does not know it and would take its value for the recipe."""
+def _separate_settings(command: argparse.ArgumentParser) -> None:
+    """Keep `--section.key value` from argparse, which would read its value as the recipe."""
     parse = command.parse_known_args
 
     def parse_known(args=None, namespace=None):
         words, settings = list(args or ()), []
-        for place in reversed([i for i, word in enumerate(words) if _SETTING.match(word)]):
-            alone = "=" in words[place] or words[place + 1 : place + 2] == [] or words[place + 1].startswith("--")
-            settings = [*words[place : place + 2 - alone], *settings]
-            del words[place : place + 2 - alone]
-        found, unknown = parse(words, namespace)
-        return found, [*settings, *unknown]
+        for index in reversed([i for i, word in enumerate(words) if _SETTING.match(word)]):
+            single = "=" in words[index] or words[index + 1 : index + 2] == [] or words[index + 1].startswith("--")
+            settings = [*words[index : index + 2 - single], *settings]
+            del words[index : index + 2 - single]
+        arguments, unknown = parse(words, namespace)
+        return arguments, [*settings, *unknown]
 
     command.parse_known_args = parse_known  # type: ignore[method-assign]
 
@@ -73,13 +75,13 @@ def run(arguments: argparse.Namespace) -> None:
             raise UnknownName("option of fillin train", word.partition("=")[0], arguments.known)
     if arguments.recipe is None and arguments.resume is None:
         if arguments.settings or arguments.print_config:
-            raise InputError("train: which recipe? `fillin train` lists those that ship")
+            raise InputError("train: no recipe given; `fillin train` lists the shipped recipes")
         _list()
         return
     if arguments.recipe is not None and arguments.resume is not None:
-        raise InputError("train: a run that is resumed has its recipe already; drop one of the two")
+        raise InputError("train: a resumed run already has a recipe; give either a recipe or --resume")
     if arguments.resume is not None and arguments.out is not None:
-        raise InputError("train: a run that is resumed stays in its folder; drop --out")
+        raise InputError("train: a resumed run stays in its folder; drop --out")
     overrides = list(arguments.settings)
     # one kind of budget replaces the other
     for given, other in (("time", "steps"), ("steps", "time")):
@@ -99,9 +101,9 @@ def _list() -> None:
     from fillin.train import names
     from fillin.train.recipe import find_recipe
 
-    table = Table(caption="fillin train RECIPE --print-config shows all of one.")
+    table = Table(caption="fillin train RECIPE --print-config shows all settings of a recipe.")
     table.add_column("recipe", no_wrap=True)
-    table.add_column("what it trains")
+    table.add_column("description")
     for name in names():
         comments = [
             line[1:].strip()
@@ -137,34 +139,34 @@ def _train(arguments: argparse.Namespace, overrides: list[str]) -> None:
             threads=arguments.threads,
             watch=watch,
         )
-    if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one talks
+    if os.environ.get("LOCAL_RANK", "0") == "0":  # only the first process prints
         _report(run)
 
 
 def _report(run) -> None:
     from fillin.train.recipe import budget_fraction
 
-    # a path is told as it is, on one line
+    # paths are printed unchanged on one line
     say = partial(console(stderr=True).print, highlight=False, markup=False, soft_wrap=True)
-    lines, more = run.lines, f"go on with: fillin train --resume {run.folder}"
+    lines, more = run.lines, f"continue with: fillin train --resume {run.folder}"
     if not lines:
         say(f"stopped before the first line of the log; {more}")
         raise KeyboardInterrupt
     last = lines[-1]
     best = max((line.validation for line in lines if line.validation is not None), default=None)
-    each = "image" if run.recipe["objective"]["name"] == "classification" else "target"
-    told = "" if best is None else f", best validation {best:.3f} nats per {each}"
-    say(f"{run.folder}: {last.step:,} steps in {last.seconds:.0f} s{told}")
+    unit = "image" if run.recipe["objective"]["name"] == "classification" else "target"
+    score = "" if best is None else f", best validation {best:.3f} nats per {unit}"
+    say(f"{run.folder}: {last.step:,} steps in {last.seconds:.0f} s{score}")
     if budget_fraction(run.recipe, last.step, last.seconds) < 1:
-        say(f"stopped before its end; {more}")
-        raise KeyboardInterrupt  # the exit code of what was interrupted
+        say(f"stopped before the end of the budget; {more}")
+        raise KeyboardInterrupt  # for the exit code of an interrupted run
     say(f"weights: {run.folder}/best    learning curve: {run.folder}/learning.png")
-    say(f"how good it is: fillin evaluate {run.folder}")
+    say(f"evaluate it with: fillin evaluate {run.folder}")
 
 
 @contextmanager
 def _progress():
-    """A bar with loss, validation, speed and time left; where nobody watches a terminal, a line each validation."""
+    """Show a bar with loss, validation, speed and remaining time; without a terminal, a line per validation."""
     out = console(stderr=True)
     if not out.is_terminal:
         yield (

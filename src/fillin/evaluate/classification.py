@@ -159,7 +159,7 @@ class InContextEvaluation(Evaluation):
                 baselines = [
                     model(episode.images, _shuffle_labels(episode, stream.seed, step)),
                     _centroid_scores(episode.images.flatten(2), episode, model.dim_y),
-                    _centroid_scores(model.embedded(episode.images), episode, model.dim_y),
+                    _centroid_scores(model.embed_images(episode.images), episode, model.dim_y),
                 ]
                 correct.append(torch.stack([(logits.argmax(-1) == truth).flatten() for logits in baselines], 1))
                 tick()

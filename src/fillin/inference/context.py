@@ -145,7 +145,7 @@ class Context:
         prediction = self.model(**arguments)
         marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
         if not noise and isinstance(marginal, ObservedMixture):
-            marginal = marginal.clean
+            marginal = marginal.noise_free
         mixture = to_predictive(marginal)[0]
         assert isinstance(mixture, GaussianMixture)
         mixture = mixture.rescaled(level[:, None], size[:, None])

@@ -104,5 +104,5 @@ def _objective(learner: Process, model: Process, task: Task) -> Tensor:
         prediction = model(*task.inputs)
         given = prediction.given(task.yt) if isinstance(prediction, Autoregressive) else prediction
         assert isinstance(given, ObservedMixture)
-        latent = given.clean.sample()
+        latent = given.noise_free.sample()
     return observed_and_clean(learner, replace(task, noise_free_t=latent))

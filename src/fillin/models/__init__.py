@@ -1,4 +1,4 @@
-"""Every neural process, one registry: `create(name, dim_x, dim_y, size)`."""
+"""Neural processes and classifiers, created by name: `create(name, dim_x, dim_y, size)`."""
 
 from fillin.models.base import LatentProcess, Process
 from fillin.models.classifier import Classifier, PixelClassifier

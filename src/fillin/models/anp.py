@@ -102,7 +102,7 @@ class ANP(AttentiveProcess, LatentProcess):
     def encode(self, context: Points, targets: Targets) -> Encoded:
         return Encoded(context, self.cross(self.path(context), context, targets))
 
-    def belief(self, points, encoded):
+    def posterior(self, points, encoded):
         return self.latent(points)
 
     def decode_latent(self, encoded, z, targets):

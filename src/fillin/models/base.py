@@ -1,4 +1,4 @@
-"""The base of every neural process: an encoder of the context, a decoder at the targets, and a head."""
+"""Base of neural processes: an encoder of the context, a decoder at the targets, and a head."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -17,10 +17,10 @@ MaskT = Bool[Tensor, "b nt"] | Bool[Tensor, "b nt dy"] | None
 
 
 class Process(nn.Module, ABC):
-    """model(xc, yc, xt) → the distribution of yt.
+    """Neural process: `model(xc, yc, xt)` returns the predictive distribution of yt.
 
-    `kind` is "marginal", "joint", "latent" or "autoregressive": what distribution comes out (see NOTATION.md).
-    An `equivariant` model sees places only relative to the context. `dim_x` is None where any number will do.
+    `kind` of the distribution is "marginal", "joint", "latent" or "autoregressive" (see NOTATION.md). An `equivariant`
+    model sees locations relative to the context only. `dim_x` is None where any number of columns is allowed.
     """
 
     kind = "marginal"
@@ -28,7 +28,7 @@ class Process(nn.Module, ABC):
 
     def __init__(self, dim_x: int | None, dim_y: int, features: int, head: str = "gaussian", **head_options):
         super().__init__()
-        self.config: dict[str, Any] = {}  # how `create` made it
+        self.config: dict[str, Any] = {}  # arguments of `create`
         self.dim_x, self.dim_y = dim_x, dim_y
         self.head = make_head(head, features, dim_y, **head_options)
         if self.head.joint and self.kind == "latent":
@@ -48,28 +48,28 @@ class Process(nn.Module, ABC):
         return self.head(self.decode(self.encode(context, targets), targets), targets.keep)
 
     def read(self, xc, yc, xt, mask_c=None, mask_t=None) -> tuple[Points, Targets]:
-        """The arguments, checked; places relative to the context where the model is equivariant."""
+        """Check the arguments; locations become relative to the context where the model is equivariant."""
         dtype = next(self.parameters()).dtype
         context, targets = read(xc, yc, xt, mask_c, mask_t, self.dim_x, self.dim_y, dtype)
         if not self.equivariant:
             return context, targets
-        place = origin(context, targets)
-        return context.relative_to(place), targets.relative_to(place)
+        start = origin(context, targets)
+        return context.relative_to(start), targets.relative_to(start)
 
     @abstractmethod
     def encode(self, context: Points, targets: Targets) -> Any:
-        """All that the model wants to know of the context."""
+        """Encode the context."""
 
     @abstractmethod
     def decode(self, encoded: Any, targets: Targets) -> Float[Tensor, "b nt c"]:
-        """Features at the targets."""
+        """Return features at the targets."""
 
 
 class LatentProcess(Process):
-    """A process with a latent variable z: p(yt) = E_z Π_i p(yt_i | z), one z for a whole function.
+    """Process with a latent variable z: p(yt) = E_z Π_i p(yt_i | z), one z per function.
 
-    `samples` latents make the predictive mixture; their noise is drawn from `seed` and shared by all tasks, so that
-    a prediction depends neither on what else is in the batch nor on how often it was asked for.
+    The predictive distribution is a mixture over `samples` latents. Their noise is drawn from `seed` and shared by all
+    tasks, so that a prediction depends neither on other tasks of the batch nor on earlier calls.
     """
 
     kind = "latent"
@@ -77,22 +77,22 @@ class LatentProcess(Process):
     seed: int
 
     @abstractmethod
-    def belief(self, points: Points, encoded: Any) -> Normal:
-        """q(z | points), batch [b …]."""
+    def posterior(self, points: Points, encoded: Any) -> Normal:
+        """Return q(z | points), batch [b …]."""
 
     @abstractmethod
     def decode_latent(self, encoded: Any, z: Float[Tensor, "k b ..."], targets: Targets) -> Float[Tensor, "k b nt c"]:
-        """Features at the targets for each of k latents."""
+        """Return features at the targets for each of k latents."""
 
     def decode(self, encoded, targets):
-        belief = self.belief(encoded.context, encoded)
-        return self.decode_latent(encoded, belief.loc + belief.scale * self.noise(belief, encoded), targets)
+        posterior = self.posterior(encoded.context, encoded)
+        return self.decode_latent(encoded, posterior.loc + posterior.scale * self.noise(posterior, encoded), targets)
 
-    def noise(self, belief: Normal, encoded: Any) -> Float[Tensor, "k #b ..."]:
-        """The model's own ε: K draws from its seed, the same for every task."""
-        random = torch.Generator(device=belief.loc.device).manual_seed(self.seed)
-        shape = (self.samples, 1, *belief.loc.shape[1:])
-        return torch.randn(shape, generator=random, dtype=belief.loc.dtype, device=belief.loc.device)
+    def noise(self, posterior: Normal, encoded: Any) -> Float[Tensor, "k #b ..."]:
+        """Draw K values of ε from the seed of the model, the same for every task."""
+        random = torch.Generator(device=posterior.loc.device).manual_seed(self.seed)
+        shape = (self.samples, 1, *posterior.loc.shape[1:])
+        return torch.randn(shape, generator=random, dtype=posterior.loc.dtype, device=posterior.loc.device)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> LatentMixture:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
@@ -100,28 +100,28 @@ class LatentProcess(Process):
         return LatentMixture(self.head(features), targets.keep)
 
     def draw(self, n: int, xc, yc, xt, mask_c=None, mask_t=None) -> Float[Tensor, "n b nt dy"]:
-        """n functions, each of a new z ~ q(z | context), from torch's random state."""
+        """Draw n functions, each with a new z ~ q(z | context), from torch's random state."""
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
         encoded = self.encode(context, targets)
-        z = self.belief(context, encoded).sample(torch.Size([n]))
+        z = self.posterior(context, encoded).sample(torch.Size([n]))
         return self.head(self.decode_latent(encoded, z, targets)).sample()
 
     def bound(
         self, xc, yc, xt, yt, mask_c=None, mask_t=None, samples: int = 1, weighted: bool = False
     ) -> Float[Tensor, "b"]:
-        """A lower bound on ln p(yt | context) with z ~ q(z | context and targets), from torch's random state.
+        """Return a lower bound on ln p(yt | context) with z ~ q(z | context and targets), from torch's random state.
 
         ELBO:                E_q[ln p(yt | z)] − KL(q(z | all) ‖ q(z | context))
         importance-weighted: ln (1/K) Σ_k p(yt | z_k) q(z_k | context) / q(z_k | all)
         """
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
         encoded = self.encode(context, targets)
-        prior = self.belief(context, encoded)
-        posterior = self.belief(context.followed_by(targets.given(yt)), encoded)
+        prior = self.posterior(context, encoded)
+        posterior = self.posterior(context.join(targets.with_values(yt)), encoded)
         z = posterior.rsample(torch.Size([samples]))
-        fit = joint_log_prob(self.head(self.decode_latent(encoded, z, targets)), yt, targets.keep)  # [k b]
-        whole = [Independent(q, q.loc.ndim - 1, validate_args=False) for q in (prior, posterior)]
+        log_prob = joint_log_prob(self.head(self.decode_latent(encoded, z, targets)), yt, targets.keep)  # [k b]
+        joint = [Independent(q, q.loc.ndim - 1, validate_args=False) for q in (prior, posterior)]
         if not weighted:
-            return fit.mean(0) - kl_divergence(whole[1], whole[0])
-        weights = fit + whole[0].log_prob(z) - whole[1].log_prob(z)
+            return log_prob.mean(0) - kl_divergence(joint[1], joint[0])
+        weights = log_prob + joint[0].log_prob(z) - joint[1].log_prob(z)
         return weights.logsumexp(0) - torch.log(torch.tensor(float(samples), dtype=weights.dtype))

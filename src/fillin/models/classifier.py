@@ -1,4 +1,4 @@
-"""A transformer over pixels that tells what an image shows (document 004)."""
+"""Image classifiers, and a transformer over pixels (Alfons 2022)."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,34 +13,36 @@ from fillin.errors import InputError, InputTypeError, choose
 from fillin.layers import Block
 from fillin.models.tnp import make_span
 
-# as document 004 calls them: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer
+# names of Alfons 2022: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer
 _POSITIONS = {"siren": "relative-siren", "sinusoid": "relative-sinusoid"}
 _SLOWEST = 10  # the slowest wave turns by a tenth of a radian or less over the whole image
 
 
 class LayerSpan(NamedTuple):
-    """How far a layer looks: σ of each head along each axis (None: no window), and which share of all pairs is inside,
-    the rest being dropped. Places are those of `places`: an image is one wide."""
+    """Window of a layer: σ of each head along each axis (None: no window), and the share of pairs inside.
+
+    Units are those of `locations`: an image has width 1.
+    """
 
     sigma: Float[Tensor, "h dx"] | None
     share: float
 
 
 def check_dropout(name: str, dropout: float) -> None:
-    """An error of the model `name` where it is no share below 1."""
+    """Raise an error unless `dropout` is a number from 0 to below 1."""
     if isinstance(dropout, bool) or not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise InputError(f"{name}: dropout must be a number from 0 to below 1, got {dropout!r}")
 
 
 class Classifier(nn.Module):
-    """Images to classes: `dim_x` colours of a pixel come in, logits of `dim_y` classes come out."""
+    """Base of image classifiers: `dim_x` colour channels in, logits of `dim_y` classes out."""
 
     kind = "classes"
-    equivariant = False  # to moving what an image shows
+    equivariant = False  # to translations of the content of an image
 
     def __init__(self, dim_x: int, dim_y: int):
         super().__init__()
-        self.config: dict[str, Any] = {}  # how `create` made it
+        self.config: dict[str, Any] = {}  # arguments of `create`
         self.dim_x, self.dim_y = dim_x, dim_y
 
     @property
@@ -48,35 +50,34 @@ class Classifier(nn.Module):
         return self.config.get("model", type(self).__name__)
 
     def _check(self, images: Tensor, shape: str = "b h w") -> None:
-        """An error where images are no numbers with a point, or not of the axes `shape` and one for colours."""
+        """Raise an error unless images are floating point and of the axes `shape` followed by colours."""
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
             raise InputTypeError(
-                f"{self._name}: images must be numbers with a point, got {kind}; see data.images.colours"
+                f"{self._name}: images must be floating point, got {kind}; see fillin.data.images.to_colours"
             )
         if images.ndim != len(shape.split()) + 1 or images.shape[-1] != self.dim_x:
             raise InputError(
-                f"{self._name}: images must be [{shape} {self.dim_x}], with as many colours as the model was made for "
+                f"{self._name}: images must be [{shape} {self.dim_x}], with the colour channels of the model "
                 f"(dim_x={self.dim_x}), got {list(images.shape)}"
             )
 
 
 class PixelClassifier(Classifier):
-    """logits = W · readout(blocks(E · colours)): every pixel is a token that knows nothing but its colours, and where
-    pixels are enters through the score of a pair and its window alone.
+    """logits = W · readout(blocks(E · colours)): every pixel is a token of its colours alone. Locations enter through
+    the score of a pair and its window.
 
-    `dim_x` colours come in, `dim_y` classes come out, at any resolution. Pixels are in the plane (`dims=2`) or in one
-    row, line after line (`dims=1`). `positions` is "siren" or "sinusoid", or any other score of a displacement: "rbf",
-    "fourier" … `span` is the starting σ of a window per layer and head, or all arguments of `Span`: {init: 0.3,
-    threshold: 0} does not cut. `readout` is the mean over tokens, or the last of them. After each block that `reduce`
-    counts, four pixels (of a row two) become one, their mean. `side` is how many pixels are along a side of what it
-    will see: the fastest positions turn by a radian from one to the next.
+    Any resolution is allowed. Pixels lie in the plane (`dims=2`) or in one row, line after line (`dims=1`). `positions`
+    is "siren" or "sinusoid", or any other score of a displacement: "rbf", "fourier" … `span` is the initial σ of a
+    window per layer and head, or all arguments of `Span`: {init: 0.3, threshold: 0} does not cut. `readout` is the mean
+    over tokens, or the last token. After each block listed in `reduce`, four pixels (two in a row) are averaged to one.
+    `side` is the expected number of pixels along a side: the fastest positional wave has one radian per pixel.
 
     >>> PixelClassifier(dim_x=3, dim_y=10, layers=2, span=0.2, reduce=[1])(torch.rand(4, 8, 8, 3)).shape
     torch.Size([4, 10])
     """
 
-    equivariant = True  # it sees displacements alone
+    equivariant = True  # it depends on displacements alone
 
     def __init__(
         self,
@@ -100,10 +101,10 @@ class PixelClassifier(Classifier):
             raise InputError(f"classifier: dims must be 1 (a row of pixels) or 2, got {dims!r}")
         check_dropout("classifier", dropout)
         if not isinstance(reduce, Sequence) or any(type(r) is not int or not 1 <= r < layers for r in reduce):
-            raise InputError(f"classifier: reduce counts blocks, from 1 to below layers={layers}, got {reduce!r}")
+            raise InputError(f"classifier: reduce must list blocks from 1 to below layers={layers}, got {reduce!r}")
         self.dims, self.reduce = dims, frozenset(reduce)
         if type(side) is not int or side < 1:
-            raise InputError(f"classifier: side is a whole number of pixels, at least 1, got {side!r}")
+            raise InputError(f"classifier: side must be a whole number of pixels of at least 1, got {side!r}")
         self.last = choose("readout", readout, ["mean", "last"]) == "last"
         choose("positions", positions, [*_POSITIONS, *(name for name in SCORES if name not in _POSITIONS)])
         head_dim = max(1, width // heads)
@@ -121,21 +122,23 @@ class PixelClassifier(Classifier):
     def forward(
         self, images: Float[Tensor, "b h w c"], x: Float[Tensor, "rows columns dx"] | None = None
     ) -> Float[Tensor, "b k"]:
-        """Logits of the classes. `x` tells where pixels are, if not where `places` has them."""
+        """Return the logits of the classes. `x` are the locations of pixels, by default those of `locations`."""
         self._check(images)
-        x = self.places(*images.shape[1:3]) if x is None else x
+        x = self.locations(*images.shape[1:3]) if x is None else x
         x, tokens = x[None].to(images), self.embed(images).view(len(images), *x.shape[:2], -1)
         for number, block in enumerate(self.blocks, 1):
-            at = x.flatten(1, 2).expand(len(tokens), -1, -1)
-            tokens = block(tokens.flatten(1, 2), xq=at).view_as(tokens)
+            locations = x.flatten(1, 2).expand(len(tokens), -1, -1)
+            tokens = block(tokens.flatten(1, 2), xq=locations).view_as(tokens)
             if number in self.reduce:
                 x, tokens = self._halved(x), self._halved(tokens)
         tokens = tokens.flatten(1, 2)
         return self.out(self.norm(tokens[:, -1] if self.last else tokens.mean(1)))
 
-    def places(self, height: int, width: int) -> Float[Tensor, "rows columns dx"]:
-        """Where pixels are: from −½ to ½ along each axis, so that Δ is from −1 to 1. A row of them has one axis. In
-        double precision: what is the same Δ must look the same to fast sines."""
+    def locations(self, height: int, width: int) -> Float[Tensor, "rows columns dx"]:
+        """Return locations of pixels from −½ to ½ along each axis, so that Δ lies in [−1, 1]; a row has one axis.
+
+        They are in double precision: equal Δ must give equal values of fast sines.
+        """
         sizes = (height, width) if self.dims == 2 else (height * width,)
         axes = [
             torch.linspace(-0.5, 0.5, size, dtype=torch.float64) if size > 1 else torch.zeros(1, dtype=torch.float64)
@@ -145,40 +148,42 @@ class PixelClassifier(Classifier):
         return x if self.dims == 2 else x[None]
 
     def spans(self, height: int = 32, width: int = 32) -> list[LayerSpan]:
-        """How far each layer looks, and which share of the pairs of pixels of such an image it computes."""
-        found = []
+        """Return the window of each layer and the share of pairs of pixels inside, for an image of this size."""
+        layers = []
         with torch.no_grad():
             for span, delta, share in self._windows(height, width):
                 if span is None:
-                    found.append(LayerSpan(None, 1.0))
+                    layers.append(LayerSpan(None, 1.0))
                     continue
                 inside = span(delta.new_zeros(()), delta)[1]
                 sigma = span.factor.square().sum(-1).sqrt()
-                found.append(LayerSpan(sigma, 1.0 if inside is None else float((inside * share).sum(-1).mean())))
-        return found
+                layers.append(LayerSpan(sigma, 1.0 if inside is None else float((inside * share).sum(-1).mean())))
+        return layers
 
     def openness(self, height: int, width: int) -> Float[Tensor, ""]:
-        """The mean of G over pairs of pixels, heads and layers: what a penalty on the span lowers. The share of pairs
-        that are inside grows as it does, but has no gradient."""
-        opened = [
+        """Return the mean of G over pairs of pixels, heads and layers, for a penalty on the span.
+
+        It grows with the share of pairs inside, which has no gradient.
+        """
+        means = [
             (span.exponents(delta).sum(2).exp() * share).sum(-1).mean()
             for span, delta, share in self._windows(height, width)
             if span is not None
         ]
-        if not opened:
-            raise InputError("a penalty on the span needs a model with windows: give it a span, like 0.3")
-        return torch.stack(opened).mean()
+        if not means:
+            raise InputError("a penalty on the span needs a model with windows; create it with a span, like 0.3")
+        return torch.stack(means).mean()
 
     def _windows(self, height: int, width: int) -> list[tuple[Span | None, Tensor, Tensor]]:
-        """Window of each layer, the displacements [1 dx 1 m] there are, and which share of pairs has each, [m]."""
-        x, found = self.places(height, width)[None].to(self.out.weight), []
+        """Return the window, the distinct displacements [1 dx 1 m] and their share of pairs [m] of each layer."""
+        x, windows = self.locations(height, width)[None].to(self.out.weight), []
         for number, block in enumerate(self.blocks, 1):
-            found.append((block.attention.span, *_displacements(x[0])))
+            windows.append((block.attention.span, *_displacements(x[0])))
             x = self._halved(x) if number in self.reduce else x
-        return found
+        return windows
 
     def _halved(self, grid: Float[Tensor, "b rows columns c"]) -> Float[Tensor, "b _ _ c"]:
-        """Means of 2 × 2 neighbours, of a row of two; at an odd edge of those that there are."""
+        """Average 2 × 2 neighbours (two in a row); at an odd edge those that exist."""
         step = [min(2, size) for size in grid.shape[1:3]]
         return avg_pool2d(grid.permute(0, 3, 1, 2), step, step, ceil_mode=True).permute(0, 2, 3, 1)
 
@@ -202,7 +207,7 @@ def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> S
 
 
 def _displacements(x: Float[Tensor, "rows columns dx"]) -> tuple[Float[Tensor, "1 dx 1 m"], Float[Tensor, "m"]]:
-    """Every Δ of pixels on a grid, once, and which share of all pairs has it."""
+    """Return the distinct displacements of pixels on a grid and their share of all pairs."""
     axes = [x[0, :, 0]] if x.shape[-1] == 1 else [x[:, 0, 0], x[0, :, 1]]
     counted = [torch.unique(((a[:, None] - a) * 1e6).round(), return_counts=True) for a in axes]
     delta = torch.stack(torch.meshgrid(*(values / 1e6 for values, _ in counted), indexing="ij")).flatten(1)

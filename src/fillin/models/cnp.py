@@ -1,4 +1,4 @@
-"""Conditional and latent neural processes (Garnelo et al. 2018a, b): the context becomes one vector, its mean."""
+"""Conditional and latent neural processes (Garnelo et al. 2018a, b): the context is encoded by its mean."""
 
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class CNP(Process):
 
 class Encoded(NamedTuple):
     context: Points
-    r: Float[Tensor, "b n c"] | None  # the deterministic path; n is 1 or the number of targets
+    r: Float[Tensor, "b n c"] | None  # deterministic path; n is 1 or the number of targets
 
 
 class LatentPath(nn.Module):
@@ -49,7 +49,7 @@ class LatentPath(nn.Module):
 
 
 class PointEncoder(nn.Module):
-    """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention among them."""
+    """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention."""
 
     def __init__(
         self,
@@ -66,14 +66,14 @@ class PointEncoder(nn.Module):
         self.blocks = nn.ModuleList(Block(width, heads, hidden=hidden) for _ in range(blocks))
 
     def forward(self, points: Points) -> Float[Tensor, "b n c"]:
-        tokens = self.embed(torch.cat([points.x, points.known], -1))
+        tokens = self.embed(torch.cat([points.x, points.values_and_flags], -1))
         for block in self.blocks:
             tokens = block(tokens, mask=expand_key_mask(points.keep))
         return tokens
 
 
 class NP(LatentProcess):
-    """The latent neural process with a deterministic path beside the latent one: features = MLP([r, z, x])."""
+    """Latent neural process with an optional deterministic path: features = MLP([r, z, x])."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class NP(LatentProcess):
     def encode(self, context: Points, targets: Targets) -> Encoded:
         return Encoded(context, None if self.path is None else masked_mean(self.path(context), context.keep))
 
-    def belief(self, points, encoded):
+    def posterior(self, points, encoded):
         return self.latent(points)
 
     def decode_latent(self, encoded, z, targets):
@@ -108,16 +108,16 @@ class NP(LatentProcess):
 class LatentDecoder(nn.Module):
     """MLP([x, r, z]) at every target, for each of k latents."""
 
-    def __init__(self, dim_x: int, given: int, width: int, layers: int):
+    def __init__(self, dim_x: int, dim_given: int, width: int, layers: int):
         super().__init__()
-        self.of_z = nn.Linear(given, width)
+        self.of_z = nn.Linear(dim_given, width)
         self.of_x = nn.Linear(dim_x, width, bias=False)
         self.rest = nn.Sequential(nn.ReLU(), mlp(width, width, width, max(1, layers - 1)), nn.ReLU())
 
     def forward(
         self, r: Float[Tensor, "b n c"] | None, z: Float[Tensor, "k b z"], x: Float[Tensor, "b nt dx"]
     ) -> Float[Tensor, "k b nt c"]:
-        # the first layer is linear, so what does not vary with k, or with the target, is computed once
+        # the first layer is linear: terms that do not vary with k, or with the target, are computed once
         split = self.of_z.weight.split([self.of_z.in_features - z.shape[-1], z.shape[-1]], 1)
         first = (z @ split[1].T)[:, :, None] + self.of_x(x) + self.of_z.bias
         return self.rest(first if r is None else first + r @ split[0].T)

@@ -27,7 +27,7 @@ class GridEncoder(nn.Module):
         self.setconv = SetConv(dim_x, init=length)
 
     def forward(self, points: Points, grid: Grid) -> Map:
-        sums = self.setconv.to_grid(grid, points.x, points.known, points.keep)
+        sums = self.setconv.to_grid(grid, points.x, points.values_and_flags, points.keep)
         data, density = sums.chunk(2, 1)
         return torch.cat([data / (density + 1e-6), density], 1)
 
@@ -46,7 +46,7 @@ def make_grid(context: Points, targets: Targets, spacing: float, off_grid: SetCo
     """
     length = max(kernel.scale.max().item() for kernel in off_grid.kernels)  # type: ignore[operator]
     margin = sum(n.reach for n in networks) + math.ceil(6 * length / spacing)
-    return Grid.over([(context.x, context.keep), (targets.x, targets.real)], spacing, margin, networks[0].multiple)
+    return Grid.over([(context.x, context.keep), (targets.x, targets.valid)], spacing, margin, networks[0].multiple)
 
 
 class ConvProcess(Process):
@@ -120,19 +120,19 @@ class ConvNP(ConvProcess, LatentProcess):
         networks = self.into_latent, self.from_latent
         return ConvEncoded(context, make_grid(context, targets, self.spacing, self.off_grid, *networks))
 
-    def belief(self, points, encoded):
+    def posterior(self, points, encoded):
         mean, raw = self.into_latent(self.on_grid(points, encoded.grid)).chunk(2, 1)
         return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
 
-    def noise(self, belief, encoded):
+    def noise(self, posterior, encoded):
         """Return ε, which depends only on the location of a grid point relative to the context.
 
         It depends neither on the extent of the grid nor on other tasks of the batch, and repeats after `_NOISE_PERIOD`.
         """
-        random = torch.Generator(device=belief.loc.device).manual_seed(self.seed)
-        dims, channels = len(encoded.grid.axes), belief.loc.shape[1]
+        random = torch.Generator(device=posterior.loc.device).manual_seed(self.seed)
+        dims, channels = len(encoded.grid.axes), posterior.loc.shape[1]
         shape = (self.samples, channels, *[_NOISE_PERIOD[dims]] * dims)
-        block = torch.randn(shape, generator=random, dtype=belief.loc.dtype, device=belief.loc.device)
+        block = torch.randn(shape, generator=random, dtype=posterior.loc.dtype, device=posterior.loc.device)
         index = [(axis / self.spacing).round().long() % _NOISE_PERIOD[dims] for axis in encoded.grid.axes]  # each [b G]
         if dims == 1:
             return block[:, :, index[0]].movedim(2, 1)

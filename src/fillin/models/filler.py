@@ -1,4 +1,4 @@
-"""The model that fills gaps: a TE-TNP-A in the units of its context, which tells the function from the noise."""
+"""Filler: a TE-TNP-A that normalises by its context and separates the latent function from the noise."""
 
 from dataclasses import replace
 
@@ -16,64 +16,63 @@ from fillin.models.tnp import AutoregressiveTNP, Tokens
 
 
 class Filler(AutoregressiveTNP):
-    """Places and values are read in units of the context, so neither shifts nor scales of x and y matter.
+    """Autoregressive transformer on normalised locations and values, invariant to shifts and scales of x and y.
 
-    With `seasons` (one input dimension) the strongest period of the context is found by its periodogram, and every
-    place also has a point on a circle of that period: what is one period away is near. With `spacing` (again one) it is
-    also told in steps between known points: what two neighbours of a long series have to do with one another is a
-    matter of these. Values may come with known errors, `error_c` [b nc dy] (0: not known). With `radial` one set of
-    weights serves any number of columns, all in units of the diagonal of their box: which of them matter more is for
-    the caller to say, by stretching them.
+    With `seasons` (one input dimension) the strongest period of the context is detected by its periodogram, and every
+    location also gets coordinates on a circle of that period. With `spacing` (one input dimension) it also gets a
+    coordinate in steps between context points. Values may have known standard errors, `error_c` [b nc dy] (0: unknown).
+    With `radial` one set of weights serves any number of columns, all in units of the diagonal of their bounding box;
+    the caller scales columns by their relevance.
     """
 
     def __init__(
         self, dim_x: int = 1, dim_y: int = 1, width: int = 64, head: str = "observed", seasons: bool = True,
         spacing: bool = False, radial: bool = False, **options,
     ):  # fmt: skip
-        line = dim_x == 1 and not radial
-        self.seasons, self.spacing = seasons and line, spacing and line
+        one_dimensional = dim_x == 1 and not radial
+        self.seasons, self.spacing = seasons and one_dimensional, spacing and one_dimensional
         super().__init__(dim_x + 2 * self.seasons + self.spacing, dim_y, width, head=head, radial=radial, **options)
         self.dim_x = None if radial else dim_x
         self.embed = mlp(3 * dim_y, width, width)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> Autoregressive:
         context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
-        units = Normalization.of(context, self.seasons, self.spacing, alike=self.dim_x is None)
+        units = Normalization.of(context, self.seasons, self.spacing, isotropic=self.dim_x is None)
         trend = units.trend(targets.x)
         context = replace(
-            context, x=units.place(context.x), y=torch.where(context.seen, units.value(context.y, context.x), 0),
+            context, x=units.location(context.x), y=torch.where(context.observed, units.value(context.y, context.x), 0),
             error=self._errors(error_c, context, units),
         )  # fmt: skip
-        asked = Targets(units.place(targets.x), targets.keep)
+        queries = Targets(units.location(targets.x), targets.keep)
 
-        def observed(features: Tokens):
+        def predict(features: Tokens):
             return rescale(self.head(features), trend, units.scale)
 
         return Autoregressive(
             torch.Size([*xt.shape[:2], self.dim_y]),
             targets.keep,
-            marginals=lambda: observed(self.decode((context, self.tokens(context)), asked)),
-            conditionals=lambda y: observed(self.teacher_forced(context, asked, (y - trend) / units.scale)),
-            draw=lambda n: trend + units.scale * self.draw(context, asked, n),
+            marginals=lambda: predict(self.decode((context, self.tokens(context)), queries)),
+            conditionals=lambda y: predict(self.teacher_forced(context, queries, (y - trend) / units.scale)),
+            draw=lambda n: trend + units.scale * self.draw(context, queries, n),
         )
 
     def tokens(self, points: Points) -> Tokens:
         error = torch.zeros_like(points.y) if points.error is None else points.error
-        known = replace(points, y=_squashed(points.y)).known
-        return self.embed(torch.cat([known, torch.log1p(10 * error)], -1))
+        values = replace(points, y=_compress(points.y)).values_and_flags
+        return self.embed(torch.cat([values, torch.log1p(10 * error)], -1))
 
-    def _errors(self, given: Tensor | None, context: Points, units: Normalization) -> Float[Tensor, "b nc dy"] | None:
-        if given is None:
+    def _errors(self, error_c: Tensor | None, context: Points, units: Normalization) -> Float[Tensor, "b nc dy"] | None:
+        if error_c is None:
             return None
-        if given.shape != context.y.shape:
-            raise InputError(f"error_c has shape {tuple(given.shape)}, expected {tuple(context.y.shape)}, that of yc")
-        known = torch.where(per_entry(context.seen, given), given, 0)
-        if not (known >= 0).all() or not known.isfinite().all():
-            raise InputError("error_c are standard deviations: numbers of at least 0 (0 where none is known)")
-        return known / units.scale
+        if error_c.shape != context.y.shape:
+            raise InputError(f"error_c has shape {tuple(error_c.shape)}, expected {tuple(context.y.shape)}, that of yc")
+        errors = torch.where(per_entry(context.observed, error_c), error_c, 0)
+        if not (errors >= 0).all() or not errors.isfinite().all():
+            raise InputError("error_c must be standard deviations of at least 0 (0 where unknown)")
+        return errors / units.scale
 
 
-def _squashed(y: Tensor) -> Tensor:
-    """y to 3 deviations, then as slowly as its logarithm: a jump that the context did not tell of does not blind."""
+def _compress(y: Tensor) -> Tensor:
+    """Keep y up to 3 standard deviations, then grow logarithmically, so that a jump does not dominate the tokens."""
     far = y.abs().clamp_min(3)
     return torch.where(y.abs() > 3, y.sign() * (3 + torch.log(far / 3)), y)

@@ -1,4 +1,4 @@
-"""Points as a model reads them, checked once at the edge: after this no model meets a NaN, a bad shape or padding."""
+"""Context and target points of a model, checked once: afterwards there are no NaNs, wrong shapes or bad padding."""
 
 from dataclasses import dataclass, replace
 
@@ -11,77 +11,77 @@ from fillin.errors import InputError, InputTypeError
 
 @dataclass(frozen=True)
 class Points:
-    """Places, values (0 where not known), which values are known, and which points there are (None: all)."""
+    """Locations, values (0 where missing), the mask of observed values, and the mask of valid points (None: all)."""
 
     x: Float[Tensor, "b n dx"]
     y: Float[Tensor, "b n dy"]
-    seen: Bool[Tensor, "b n dy"]
+    observed: Bool[Tensor, "b n dy"]
     keep: Bool[Tensor, "b n"] | None
-    error: Float[Tensor, "b n dy"] | None = None  # the known deviation of each value, 0 where none is known
+    error: Float[Tensor, "b n dy"] | None = None  # known standard deviation of each value, 0 where unknown
 
     def __len__(self) -> int:
         return self.x.shape[1]
 
     @property
-    def known(self) -> Float[Tensor, "b n _"]:
-        """[y, flag]: the value of each output, and whether there is one. All zeros at a target."""
-        return torch.cat([self.y, self.seen.to(self.y.dtype)], -1)
+    def values_and_flags(self) -> Float[Tensor, "b n _"]:
+        """[y, flag]: the value of each output and whether it is observed. All zeros at a target."""
+        return torch.cat([self.y, self.observed.to(self.y.dtype)], -1)
 
-    def relative_to(self, place: Float[Tensor, "b 1 dx"]) -> "Points":
-        return replace(self, x=_moved(self.x, place, self.keep))
+    def relative_to(self, start: Float[Tensor, "b 1 dx"]) -> "Points":
+        return replace(self, x=_shift(self.x, start, self.keep))
 
-    def followed_by(self, other: "Points") -> "Points":
-        keep = None if self.keep is None and other.keep is None else torch.cat([self.real, other.real], 1)
-        x, y, seen = (torch.cat([getattr(self, f), getattr(other, f)], 1) for f in ("x", "y", "seen"))
+    def join(self, other: "Points") -> "Points":
+        keep = None if self.keep is None and other.keep is None else torch.cat([self.valid, other.valid], 1)
+        x, y, observed = (torch.cat([getattr(self, f), getattr(other, f)], 1) for f in ("x", "y", "observed"))
         if self.error is None and other.error is None:
-            return Points(x, y, seen, keep)
+            return Points(x, y, observed, keep)
         errors = [torch.zeros_like(p.y) if p.error is None else p.error for p in (self, other)]
-        return Points(x, y, seen, keep, torch.cat(errors, 1))
+        return Points(x, y, observed, keep, torch.cat(errors, 1))
 
     @property
-    def real(self) -> Bool[Tensor, "b n"]:
+    def valid(self) -> Bool[Tensor, "b n"]:
         return torch.ones(self.x.shape[:2], dtype=torch.bool, device=self.x.device) if self.keep is None else self.keep
 
 
 @dataclass(frozen=True)
 class Targets:
-    """Where to predict, and which entries are asked for (None: all)."""
+    """Locations to predict at, and the mask of requested entries (None: all)."""
 
     x: Float[Tensor, "b nt dx"]
     keep: Bool[Tensor, "b nt dy"] | None
 
     @property
-    def real(self) -> Bool[Tensor, "b nt"] | None:
+    def valid(self) -> Bool[Tensor, "b nt"] | None:
         return None if self.keep is None else self.keep.any(-1)
 
-    def relative_to(self, place: Float[Tensor, "b 1 dx"]) -> "Targets":
-        return replace(self, x=_moved(self.x, place, self.real))
+    def relative_to(self, start: Float[Tensor, "b 1 dx"]) -> "Targets":
+        return replace(self, x=_shift(self.x, start, self.valid))
 
-    def given(self, y: Float[Tensor, "b nt dy"]) -> Points:
-        """The same points with their values known."""
-        seen = torch.ones_like(y, dtype=torch.bool) if self.keep is None else self.keep
-        return Points(self.x, torch.where(seen, y, 0), seen, self.real)
+    def with_values(self, y: Float[Tensor, "b nt dy"]) -> Points:
+        """Return the same points with observed values."""
+        observed = torch.ones_like(y, dtype=torch.bool) if self.keep is None else self.keep
+        return Points(self.x, torch.where(observed, y, 0), observed, self.valid)
 
-    def unknown(self, dim_y: int) -> Points:
-        """The same points with nothing known about them."""
+    def without_values(self, dim_y: int) -> Points:
+        """Return the same points with all values missing."""
         y = self.x.new_zeros(*self.x.shape[:2], dim_y)
-        return Points(self.x, y, torch.zeros_like(y, dtype=torch.bool), self.real)
+        return Points(self.x, y, torch.zeros_like(y, dtype=torch.bool), self.valid)
 
 
-def _moved(x: Tensor, place: Tensor, keep: Tensor | None) -> Tensor:
-    """x − place; what is padding stays at 0, near the others, or it would cost them digits where x is large."""
-    return x - place if keep is None else torch.where(keep[..., None], x - place, 0)
+def _shift(x: Tensor, start: Tensor, keep: Tensor | None) -> Tensor:
+    """Return x − start; padding stays at 0, near the other points, which keeps float32 digits where x is large."""
+    return x - start if keep is None else torch.where(keep[..., None], x - start, 0)
 
 
 def per_entry(mask: Tensor | None, y: Float[Tensor, "b n dy"]) -> Bool[Tensor, "b n dy"]:
-    """A mask over points, over entries or of nothing, as one over entries."""
+    """Expand a mask over points, over entries, or None to a mask over entries."""
     if mask is None:
         return torch.ones_like(y, dtype=torch.bool)
     return mask if mask.ndim == 3 else mask[..., None].expand(y.shape)
 
 
 def check_values(yt, xt: Tensor, mask_t: Tensor | None, dim_y: int) -> None:
-    """An error unless yt fits the targets and is finite wherever it is asked for."""
+    """Raise an error unless yt fits the targets and is finite wherever it is requested."""
     if not isinstance(yt, Tensor) or not yt.is_floating_point():
         kind = yt.dtype if isinstance(yt, Tensor) else type(yt).__name__
         raise InputTypeError(f"yt must be a floating-point tensor, got {kind}; use yt.float()")
@@ -96,7 +96,7 @@ def check_values(yt, xt: Tensor, mask_t: Tensor | None, dim_y: int) -> None:
 
 
 def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch.dtype) -> tuple[Points, Targets]:
-    """Context and targets, or an error that names the argument, what came, what was expected, and the remedy."""
+    """Check the arguments of a model and return context and targets."""
     for name, tensor in (("xc", xc), ("yc", yc), ("xt", xt)):
         if not isinstance(tensor, Tensor):
             raise InputTypeError(
@@ -120,48 +120,48 @@ def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch
         if width is not None and tensor.shape[-1] != width:
             raise InputError(f"{name} has {tensor.shape[-1]} columns, but the model was made with {what}={width}")
     if xc.shape[-1] != xt.shape[-1]:
-        raise InputError(f"xc has {xc.shape[-1]} columns and xt {xt.shape[-1]}; places of both must have as many")
+        raise InputError(f"xc has {xc.shape[-1]} columns and xt {xt.shape[-1]}; both need the same number of columns")
     if xc.shape[:2] != yc.shape[:2]:
         raise InputError(f"xc {tuple(xc.shape)} and yc {tuple(yc.shape)} must agree in batch and number of points")
     if len(xc) != len(xt):
-        raise InputError(f"xc has a batch of {len(xc)} tasks, xt of {len(xt)}; they must be the same tasks")
+        raise InputError(f"xc has a batch of {len(xc)} tasks, xt of {len(xt)}; both need the same number of tasks")
 
-    seen = _mask("mask_c", mask_c, (*xc.shape[:2], dim_y))
-    keep = None if seen is None else seen.any(-1)
-    asked = _mask("mask_t", mask_t, (*xt.shape[:2], dim_y))
+    observed = _mask("mask_c", mask_c, (*xc.shape[:2], dim_y))
+    keep = None if observed is None else observed.any(-1)
+    requested = _mask("mask_t", mask_t, (*xt.shape[:2], dim_y))
     _finite("xc", xc, keep, "drop those points or mask them with mask_c")
-    _finite("xt", xt, None if asked is None else asked.any(-1), "drop those points or mask them with mask_t")
-    _finite("yc", yc, seen, "missing values are masked with mask_c [b nc dim_y], False where missing")
+    _finite("xt", xt, None if requested is None else requested.any(-1), "drop those points or mask them with mask_t")
+    _finite("yc", yc, observed, "missing values are masked with mask_c [b nc dim_y], False where missing")
     if keep is not None:
         xc = torch.where(keep[..., None], xc, 0)
-    if asked is not None:
-        xt = torch.where(asked.any(-1)[..., None], xt, 0)
-    if seen is None:
-        seen = torch.ones_like(yc, dtype=torch.bool)
-    return Points(xc, torch.where(seen, yc, 0), seen, keep), Targets(xt, asked)
+    if requested is not None:
+        xt = torch.where(requested.any(-1)[..., None], xt, 0)
+    if observed is None:
+        observed = torch.ones_like(yc, dtype=torch.bool)
+    return Points(xc, torch.where(observed, yc, 0), observed, keep), Targets(xt, requested)
 
 
 def origin(context: Points, targets: Targets | None = None) -> Float[Tensor, "b 1 dx"]:
-    """The smallest place of each task's context (of its targets, where it has no context; 0 where it has neither).
+    """Return the smallest location of each task's context (of its targets without a context; 0 without both).
 
-    Relative to it equal shifts of all places cancel to the last bit that x itself holds.
+    Relative to it a shift of all locations cancels to the last bit of x.
     """
-    least = context.x.new_full((len(context.x), 1, context.x.shape[-1]), torch.inf)
-    for x, real in ((context.x, context.keep), *([] if targets is None else [(targets.x, targets.real)])):
+    smallest = context.x.new_full((len(context.x), 1, context.x.shape[-1]), torch.inf)
+    for x, valid in ((context.x, context.keep), *([] if targets is None else [(targets.x, targets.valid)])):
         if x.shape[1]:
-            low = (x if real is None else torch.where(real[..., None], x, torch.inf)).amin(1, keepdim=True)
-            least = torch.where(least.isinf(), low, least)
-    return torch.where(least.isinf(), 0, least)
+            low = (x if valid is None else torch.where(valid[..., None], x, torch.inf)).amin(1, keepdim=True)
+            smallest = torch.where(smallest.isinf(), low, smallest)
+    return torch.where(smallest.isinf(), 0, smallest)
 
 
 def _mask(name: str, mask, shape: tuple[int, int, int]) -> Bool[Tensor, "b n dy"] | None:
-    """A mask over points or entries as one over entries; None where it leaves everything in."""
+    """Check a mask over points or entries and expand it to entries; None where all are True."""
     if mask is None:
         return None
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise InputTypeError(
-            f"{name} must be a boolean tensor, True = this point (or entry) is there, got {kind}; "
+            f"{name} must be a boolean tensor, True where a point (or entry) is present, got {kind}; "
             f"use torch.as_tensor({name}).bool()"
         )
     if tuple(mask.shape) not in (shape[:2], shape):

@@ -1,4 +1,4 @@
-"""Every model by name. A new one is a line here; the test battery, the benchmark and the command line then know it."""
+"""Registry of models. An entry here adds a model to the tests, the benchmarks and the command line."""
 
 import inspect
 import math
@@ -19,7 +19,7 @@ from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
 from fillin.models.tnp import TNP, AutoregressiveTNP, JointTNP
 
-# width, heads (of 16), layers, feed-forward width: alike for every transformer, so that models compare
+# width, heads (of dimension 16), layers, feed-forward width: equal for all transformers, so that models compare
 SIZES: dict[str, dict[str, int]] = {
     "small": {"width": 64, "heads": 4, "layers": 4, "hidden": 128},
     "base": {"width": 128, "heads": 8, "layers": 5, "hidden": 128},
@@ -36,12 +36,12 @@ class ModelEntry:
     sizes: dict[str, dict[str, int]] = field(default_factory=lambda: SIZES)
 
 
-_TE = {"equivariant": True, "score": "rbf"}  # learnt fastest of all scores: docs/results/te-scores/report.md
+_TE = {"equivariant": True, "score": "rbf"}  # trains fastest of all scores: docs/results/te-scores/report.md
 _NG, _ASHMAN = "Nguyen & Grover 2022", "Ashman et al. 2024"
 
 REGISTRY: dict[str, ModelEntry] = {
     "cnp": ModelEntry(CNP, "the context as one mean vector", "Garnelo et al. 2018a"),
-    "np": ModelEntry(NP, "a latent variable makes whole functions", "Garnelo et al. 2018b"),
+    "np": ModelEntry(NP, "a latent variable; coherent function samples", "Garnelo et al. 2018b"),
     "canp": ModelEntry(CANP, "each target attends to the context", "Kim et al. 2019"),
     "anp": ModelEntry(ANP, "attention and a latent variable", "Kim et al. 2019"),
     "convcnp": ModelEntry(ConvCNP, "convolutions on a grid; translation equivariant", "Gordon et al. 2020"),
@@ -52,20 +52,22 @@ REGISTRY: dict[str, ModelEntry] = {
     "te-tnp": ModelEntry(TNP, "translation-equivariant transformer", _ASHMAN, _TE),
     "te-tnp-a": ModelEntry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
     "te-tnp-nd": ModelEntry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
-    "filler": ModelEntry(Filler, "te-tnp-a in the units of its context, noise apart: what fills gaps", "fillin", _TE),
-    "lbanp": ModelEntry(LBANP, "latents read the context and one another", "Feng et al. 2023a"),
-    "te-lbanp": ModelEntry(LBANP, "latents with places read the context; translation equivariant", _ASHMAN, _TE),
+    "filler": ModelEntry(Filler, "te-tnp-a normalised by its context, with separate noise: fills gaps", "fillin", _TE),
+    "lbanp": ModelEntry(LBANP, "latents attend to the context and to one another", "Feng et al. 2023a"),
+    "te-lbanp": ModelEntry(
+        LBANP, "latents with locations attend to the context; translation equivariant", _ASHMAN, _TE
+    ),
     "istnp": ModelEntry(ISTNP, "induced set attention", "Lee et al. 2019"),
     "te-istnp": ModelEntry(ISTNP, "induced set attention, translation equivariant", _ASHMAN, _TE),
-    "cmanp": ModelEntry(CMANP, "constant memory: the context may come in chunks", "Feng et al. 2023b"),
-    "npt": ModelEntry(NPT, "a whole table: attention between its columns and between its rows", "Kossen et al. 2021"),
+    "cmanp": ModelEntry(CMANP, "constant memory: the context may be processed in chunks", "Feng et al. 2023b"),
+    "npt": ModelEntry(NPT, "tables: attention between columns and between rows", "Kossen et al. 2021"),
     "te-cmanp": ModelEntry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
 }
 
-# What is no process: images go in, classes come out. "base" of `classifier` is that of document 004.
+# Classifiers of images. Size "base" of `classifier` is that of Alfons 2022.
 CLASSIFIERS: dict[str, ModelEntry] = {
     "classifier": ModelEntry(
-        PixelClassifier, "images to classes: pixels with learned positions and windows", "Alfons 2022",
+        PixelClassifier, "image classifier: pixels with learned positions and windows", "Alfons 2022",
         sizes={
             "small": {"width": 32, "heads": 4, "layers": 4, "hidden": 64},
             "base": {"width": 64, "heads": 8, "layers": 6, "hidden": 128},
@@ -73,7 +75,7 @@ CLASSIFIERS: dict[str, ModelEntry] = {
         },
     ),
     "npt-images": ModelEntry(
-        NPTImages, "images to classes: attention between images whose labels are known", "Kossen et al. 2021",
+        NPTImages, "image classifier: attention to labelled images", "Kossen et al. 2021",
         sizes={
             "small": {"width": 64, "heads": 4, "layers": 1, "hidden": 128},
             "base": {"width": 128, "heads": 8, "layers": 2, "hidden": 256},
@@ -88,33 +90,33 @@ CLASSIFIERS: dict[str, ModelEntry] = {
 
 
 def names() -> list[str]:
-    """The names of processes that `create` knows."""
+    """Return the names of the processes."""
     return list(REGISTRY)
 
 
 def get_entry(name: str) -> ModelEntry:
-    """The line of any model, a process or not."""
-    every = {**REGISTRY, **CLASSIFIERS}
-    return every[choose("model", name, every)]
+    """Return the entry of a process or classifier."""
+    entries = {**REGISTRY, **CLASSIFIERS}
+    return entries[choose("model", name, entries)]
 
 
-_GIVEN = ("self", "dim_x", "dim_y", "features", "equivariant")
-_OF_PLACES = ("score", "span", "radial", "offsets")  # options of models that see places through attention
+_FIXED = ("self", "dim_x", "dim_y", "features", "equivariant")
+_LOCATION_OPTIONS = ("score", "span", "radial", "offsets")  # options of models whose attention depends on locations
 
 
 def list_options(name: str, head: str | None = None) -> dict[str, Any]:
-    """Every option of a model with its default value (that of size="base"), those of its head among them."""
+    """Return the options of a model and of its head with their defaults (of size="base")."""
     entry = get_entry(name)
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for ancestor in reversed(entry.build.__mro__):  # constructors pass **options upwards
         if issubclass(ancestor, Process | Classifier):
-            found |= _keywords(ancestor)
-    unused = _GIVEN if name in CLASSIFIERS or entry.options.get("equivariant") else (*_GIVEN, *_OF_PLACES)
-    found = {k: v for k, v in found.items() if k not in unused}
-    head = head or found.get("head")
+            options |= _keywords(ancestor)
+    unused = _FIXED if name in CLASSIFIERS or entry.options.get("equivariant") else (*_FIXED, *_LOCATION_OPTIONS)
+    options = {k: v for k, v in options.items() if k not in unused}
+    head = head or options.get("head")
     if head in HEADS:
-        found |= {k: v for k, v in _keywords(HEADS[head]).items() if k not in ("self", "dim", "dim_y")}
-    return {**found, **{k: v for k, v in {**entry.sizes["base"], **entry.options}.items() if k in found}}
+        options |= {k: v for k, v in _keywords(HEADS[head]).items() if k not in ("self", "dim", "dim_y")}
+    return {**options, **{k: v for k, v in {**entry.sizes["base"], **entry.options}.items() if k in options}}
 
 
 def _keywords(build: type) -> dict[str, Any]:
@@ -127,29 +129,29 @@ _COUNTS = {"heads", "head_dim", "layers", "hidden", "dim_z", "samples", "pseudo_
 _OPTIONAL = {"head_dim", "hidden", "dim_z"}  # None: chosen from the width
 
 
-def _check(name: str, option: str, value) -> None:
-    """An error where a number is not of the kind that the option wants."""
+def _check_option(name: str, option: str, value) -> None:
+    """Raise an error where a number is outside the range of the option."""
     if value is None and option in _OPTIONAL:
         return
-    whole = type(value) is int  # True is no count
+    whole = type(value) is int  # excludes True
     if option in _COUNTS and not (whole and value >= 1):
-        wanted = "a whole number of at least 1"
+        expected = "a whole number of at least 1"
     elif option == "width" and not (whole and value >= 2 and value % 2 == 0):
-        wanted = "an even whole number"
+        expected = "an even whole number"
     elif option == "kernel" and not (whole and value >= 1 and value % 2):
-        wanted = "an odd whole number"
+        expected = "an odd whole number"
     elif option in ("self_attention", "seed") and not (whole and value >= 0):
-        wanted = "a whole number of at least 0"
+        expected = "a whole number of at least 0"
     elif option in ("points_per_unit", "length") and not (isinstance(value, int | float) and 0 < value < math.inf):
-        wanted = "a positive number"
+        expected = "a positive number"
     elif option == "floor" and not (isinstance(value, int | float) and value >= 0):
-        wanted = "a number of at least 0"
+        expected = "a number of at least 0"
     elif option == "backend":
         choose("backend", value, ["auto", *BACKENDS])
         return
     else:
         return
-    raise InputError(f"{name}: {option} must be {wanted}, got {value!r}")
+    raise InputError(f"{name}: {option} must be {expected}, got {value!r}")
 
 
 @overload
@@ -205,7 +207,7 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
             raise UnknownName(f"option of {name}", option, [*known, "dim_x", "dim_y", "size"])
     arguments = {**{k: v for k, v in entry.sizes[size].items() if k in known}, **entry.options, **options}
     for option, value in arguments.items():
-        _check(name, option, value)
+        _check_option(name, option, value)
     model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)
     model.config = {"model": name, "dim_x": dim_x, "dim_y": dim_y, "size": size, "options": options}
     return model

@@ -1,5 +1,8 @@
-"""A model as a folder: model.safetensors holds the weights and, as its metadata, how to build the model again, so that
-the two cannot come apart; config.json is the latter for people to read. Never a pickle."""
+"""Saving and loading of models as folders.
+
+model.safetensors holds the weights and, as metadata, the arguments of `create`; config.json repeats the arguments for
+people to read. No pickles.
+"""
 
 import json
 import os
@@ -50,7 +53,7 @@ def save(model: Process | Classifier, folder: str | os.PathLike) -> Path:
     """
     folder = Path(folder)
     if not getattr(model, "config", None):
-        raise InputError("save: only a model made by fillin.create knows how to be built again")
+        raise InputError("save: the model has no config; only models made by fillin.create can be saved")
     try:
         config = json.dumps({"format": FORMAT, **model.config}, indent=2)
     except TypeError as error:
@@ -121,5 +124,5 @@ def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
 
 
 def build(config: dict[str, Any]) -> Any:
-    """The model that a config describes, its weights random."""
+    """Return the model of a config with random weights."""
     return create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])

@@ -1,7 +1,7 @@
 """Transformer neural processes (Nguyen & Grover 2022) and translation-equivariant ones (Ashman et al. 2024).
 
-One class serves both: a TNP's tokens carry their place, MLP([x, y, flag]), and are compared by content; a TE-TNP's
-do not, MLP([y, flag]), and places enter through the score of a pair alone.
+One class serves both: tokens of a TNP include the location, MLP([x, y, flag]), and are compared by content. Those of a
+TE-TNP do not, MLP([y, flag]); locations enter through the score of a pair alone.
 """
 
 from functools import partial
@@ -17,15 +17,15 @@ from fillin.layers import Block, KeyValues, mlp
 from fillin.models.base import Process
 from fillin.models.points import Points, Targets
 
-Tokens = Float[Tensor, "b _ c"]  # of the context, of targets, or of both
+Tokens = Float[Tensor, "b _ c"]  # of the context, the targets, or both
 
 
 def make_span(span: float | dict | None, heads: int, dim_x: int | None) -> Span | None:
-    """A new window: None, its starting σ, or the arguments of `Span`. dim_x=None makes an isotropic ball."""
+    """Return a window from None, its initial σ, or the arguments of `Span`. dim_x=None makes an isotropic ball."""
     if span is None:
         return None
     if isinstance(span, bool) or not isinstance(span, dict | int | float):
-        raise InputError(f"span must be None, the starting σ, or a dict of Span's arguments, got {span!r}")
+        raise InputError(f"span must be None, the initial σ, or a dict of arguments of Span, got {span!r}")
     options = dict(span) if isinstance(span, dict) else {"init": float(span)}
     for option in options:
         choose("option of span", option, ["heads", "init", "threshold", "modulate", "cut", "shape", "covariance"])
@@ -35,7 +35,7 @@ def make_span(span: float | dict | None, heads: int, dim_x: int | None) -> Span 
 
 
 class TransformerProcess(Process):
-    """A process over tokens: how points become tokens, and how a block of this model is made."""
+    """Base of transformer processes: the embedding of points as tokens and the options of a block."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class TransformerProcess(Process):
         if radial and not equivariant:
             raise InputError("radial=True needs a translation-equivariant model: use te-*")
         super().__init__(None if radial else dim_x, dim_y, width, head, **head_options)
-        if offsets is None:  # on, but for the controls of document 000, which must not tell targets apart
+        if offsets is None:  # on, except for the control scores, which must not distinguish targets
             offsets = str(score).lower() not in CONTROL_SCORES
         self.equivariant, self.layers = equivariant, layers
         self.embed = mlp((0 if equivariant else dim_x) + 2 * dim_y, width, width)
@@ -71,26 +71,28 @@ class TransformerProcess(Process):
         self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
     def tokens(self, points: Points) -> Tokens:
-        return self.embed(points.known if self.equivariant else torch.cat([points.x, points.known], -1))
+        return self.embed(
+            points.values_and_flags if self.equivariant else torch.cat([points.x, points.values_and_flags], -1)
+        )
 
     def features(self, tokens: Tokens) -> Tokens:
         return self.out(self.norm(tokens))
 
     def where(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dx"] | None:
-        """Places as attention sees them: not at all where tokens carry them."""
+        """Return locations for attention, or None where tokens include them."""
         return x if self.equivariant else None
 
 
 def _make_block(
     dim: int, *, cross: bool = False, heads: int, head_dim: int, score, span, dim_x: int, radial: bool, **options
 ) -> Block:
-    made = make_score(score, heads, head_dim, dim_x, radial)
+    pair_score = make_score(score, heads, head_dim, dim_x, radial)
     window = make_span(span, heads, None if radial else dim_x)
-    return Block(dim, heads, head_dim, cross=cross, score=made, span=window, **options)
+    return Block(dim, heads, head_dim, cross=cross, score=pair_score, span=window, **options)
 
 
 class TNP(TransformerProcess):
-    """All tokens attend to the context tokens, layer by layer; the head reads the targets (TNP-D, TE-TNP)."""
+    """All tokens attend to the context tokens, layer by layer; the head reads target tokens (TNP-D, TE-TNP)."""
 
     def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
         super().__init__(dim_x, dim_y, width, **options)
@@ -102,37 +104,37 @@ class TNP(TransformerProcess):
     def decode(self, encoded: tuple[Points, Tokens], targets: Targets) -> Tokens:
         context, memory = encoded
         n, mask = len(context), expand_key_mask(context.keep)
-        tokens = torch.cat([memory, self.tokens(targets.unknown(self.dim_y))], 1)
+        tokens = torch.cat([memory, self.tokens(targets.without_values(self.dim_y))], 1)
         xc, xt, xa = self.where(context.x), self.where(targets.x), self.where(torch.cat([context.x, targets.x], 1))
         for block in self.blocks[:-1]:
             tokens = block(tokens, tokens[:, :n], xq=xa, xk=xc, mask=mask)
-        # the last layer's context tokens would be read by nobody
+        # the last layer skips context tokens, which are not read
         return self.features(self.blocks[-1](tokens[:, n:], tokens[:, :n], xq=xt, xk=xc, mask=mask))
 
 
 class JointTNP(TNP):
-    """TNP-ND: the head's covariance comes from target tokens that have attended to one another."""
+    """TNP-ND: the covariance of the head is computed from target tokens after self-attention among targets."""
 
     kind = "joint"
 
     def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, head: str = "lowrank", **options):
         super().__init__(dim_x, dim_y, width, head=head, **options)
         if not self.head.joint:
-            raise InputError(f"head={head!r} is marginal; a *-nd model takes 'lowrank' or 'cholesky'")
+            raise InputError(f"head={head!r} is marginal; a *-nd model needs 'lowrank' or 'cholesky'")
         self.between = self.make_block(width)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> JointGaussian:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
         features = self.decode(self.encode(context, targets), targets)
-        spread = self.between(features, xq=self.where(targets.x), mask=expand_key_mask(targets.real))
+        spread = self.between(features, xq=self.where(targets.x), mask=expand_key_mask(targets.valid))
         return self.head(features, targets.keep, spread)
 
 
 class AutoregressiveTNP(TNP):
-    """TNP-A: the joint likelihood as a product of conditionals, all computed in one pass (equation 9 of the report).
+    """TNP-A: the joint likelihood as a product of conditionals, computed in one pass (Nguyen & Grover 2022).
 
-    Tokens: [context | targets with their y | targets without]. All see the context; a target with y sees those
-    with y up to itself; a target without sees those before it, and predicts.
+    Tokens: [context | targets with y | targets without y]. All attend to the context; a target with y attends to those
+    with y up to itself; a target without y attends to those with y before it, and predicts.
     """
 
     kind = "autoregressive"
@@ -153,35 +155,40 @@ class AutoregressiveTNP(TNP):
         )
 
     def teacher_forced(self, context: Points, targets: Targets, yt: Float[Tensor, "b nt dy"]) -> Tokens:
-        """Features of p(y_i | context, y_1 … y_{i−1}) for all i at once."""
+        """Return features of p(y_i | context, y_1 … y_{i−1}) for all i."""
         nc, nt = len(context), targets.x.shape[1]
-        known = context.followed_by(targets.given(yt))
-        tokens = torch.cat([self.tokens(known), self.tokens(targets.unknown(self.dim_y))], 1)
-        xk, xq = self.where(known.x), self.where(torch.cat([known.x, targets.x], 1))
-        mask = _order(nc, nt, known.x.device)
-        if known.keep is not None:
-            mask = mask & known.keep[:, None, None, :]
+        points = context.join(targets.with_values(yt))
+        tokens = torch.cat([self.tokens(points), self.tokens(targets.without_values(self.dim_y))], 1)
+        xk, xq = self.where(points.x), self.where(torch.cat([points.x, targets.x], 1))
+        mask = _causal_mask(nc, nt, points.x.device)
+        if points.keep is not None:
+            mask = mask & points.keep[:, None, None, :]
         for block in self.blocks[:-1]:
             tokens = block(tokens, tokens[:, : nc + nt], xq=xq, xk=xk, mask=mask)
-        asked = tokens[:, nc + nt :]
+        queries = tokens[:, nc + nt :]
         return self.features(
-            self.blocks[-1](asked, tokens[:, : nc + nt], xq=self.where(targets.x), xk=xk, mask=mask[..., nc + nt :, :])
+            self.blocks[-1](
+                queries, tokens[:, : nc + nt], xq=self.where(targets.x), xk=xk, mask=mask[..., nc + nt :, :]
+            )
         )
 
     @torch.no_grad()
     def draw(self, context: Points, targets: Targets, n: int) -> Float[Tensor, "n b nt dy"]:
-        """n coherent functions, target by target. Keys and values of all that was seen are kept, so that a step costs
-        two tokens: the target just drawn, with its y, and the next one, without."""
+        """Draw n coherent functions, target by target.
+
+        Keys and values are cached, so that a step costs two tokens: the last target with its drawn y, and the next
+        target without y.
+        """
         b, nt = targets.x.shape[:2]
-        known = context.followed_by(targets.unknown(self.dim_y))
-        keep, x = known.real.repeat(n, 1), known.x.repeat(n, 1, 1)
-        xt, caches, y = targets.x.repeat(n, 1, 1), self._remember(context, n, nt), []
-        asked = None if targets.keep is None else targets.keep.repeat(n, 1, 1)
+        points = context.join(targets.without_values(self.dim_y))
+        keep, x = points.valid.repeat(n, 1), points.x.repeat(n, 1, 1)
+        xt, caches, y = targets.x.repeat(n, 1, 1), self._cache_context(context, n, nt), []
+        mask_t = None if targets.keep is None else targets.keep.repeat(n, 1, 1)
         previous: Points | None = None
         for i in range(nt):
-            here = Targets(xt[:, i : i + 1], None if asked is None else asked[:, i : i + 1])
-            blank = here.unknown(self.dim_y)
-            step = blank if previous is None else previous.followed_by(blank)
+            here = Targets(xt[:, i : i + 1], None if mask_t is None else mask_t[:, i : i + 1])
+            query = here.without_values(self.dim_y)
+            step = query if previous is None else previous.join(query)
             tokens, length = self.tokens(step), len(context) + i
             for block, cache in zip(self.blocks, caches, strict=True):
                 if previous is not None:
@@ -196,33 +203,33 @@ class AutoregressiveTNP(TNP):
                 )
             drawn = self.head(self.features(tokens[:, -1:])).sample()
             y.append(drawn)
-            previous = here.given(drawn)
+            previous = here.with_values(drawn)
         samples = torch.cat(y, 1) if y else x.new_zeros(n * b, 0, self.dim_y)
         return samples.view(n, b, nt, self.dim_y)
 
-    def _remember(self, context: Points, n: int, room: int) -> list[KeyValues]:
-        """Per layer, keys and values of the context for n functions, with room for the targets to come."""
+    def _cache_context(self, context: Points, n: int, room: int) -> list[KeyValues]:
+        """Return the keys and values of the context of each layer for n functions, padded for the targets to come."""
         tokens, caches = self.tokens(context), []
         x, mask = self.where(context.x), expand_key_mask(context.keep)
 
-        def roomy(t: Tensor) -> Tensor:
+        def pad(t: Tensor) -> Tensor:
             return nn.functional.pad(t.repeat(n, 1, 1, 1), (0, 0, 0, room))
 
         for block in self.blocks:
             memory: KeyValues = block.project_context(tokens, x)  # type: ignore[operator]
-            caches.append(KeyValues(None if memory.k is None else roomy(memory.k), roomy(memory.v)))
+            caches.append(KeyValues(None if memory.k is None else pad(memory.k), pad(memory.v)))
             tokens = block(tokens, memory, xq=x, xk=x, mask=mask)
         return caches
 
 
 def _append(cache: KeyValues, new: KeyValues, at: int) -> None:
-    for kept, one in zip(cache, new, strict=True):
-        if kept is not None and one is not None:
-            kept[:, :, at : at + 1] = one
+    for cached, added in zip(cache, new, strict=True):
+        if cached is not None and added is not None:
+            cached[:, :, at : at + 1] = added
 
 
-def _order(nc: int, nt: int, device: torch.device) -> Bool[Tensor, "q k"]:
-    """Who may see whom in [context | targets with y | targets without]; the last are nobody's keys."""
+def _causal_mask(nc: int, nt: int, device: torch.device) -> Bool[Tensor, "q k"]:
+    """Return the mask of [context | targets with y | targets without y]; the last are never keys."""
     before = torch.ones(nt, nt, dtype=torch.bool, device=device).tril(-1)
     mask = torch.zeros(nc + 2 * nt, nc + nt, dtype=torch.bool, device=device)
     mask[:, :nc] = True

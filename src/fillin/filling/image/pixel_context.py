@@ -192,7 +192,7 @@ def predict_colours(
     inputs, queries = (to_batch(x).expand(len(tasks), -1, -1) for x in (xc, xt))
     distribution = model(inputs, normalised, queries)
     distribution = getattr(distribution, "marginals", distribution)
-    distribution = distribution.clean if isinstance(distribution, ObservedMixture) and not noise else distribution
+    distribution = distribution.noise_free if isinstance(distribution, ObservedMixture) and not noise else distribution
 
     def to_channels(values: Float[ndarray, "t m dy"]) -> Float[ndarray, "b m c"]:
         if by_channel:
