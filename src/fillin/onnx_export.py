@@ -194,11 +194,7 @@ def tensors(prediction: Distribution) -> dict[str, Tensor]:
     named = {"mean": prediction.mean, "std": prediction.variance.sqrt()}
     if isinstance(prediction, LatentMixture) and isinstance(prediction.given, Normal):
         means, stds = prediction.given.loc.movedim(0, -1), prediction.given.scale.movedim(0, -1)
-        named = {
-            "weights": torch.full_like(means, 1 / means.shape[-1]),
-            "means": means,
-            "deviations": stds,
-        } | named
+        named = {"weights": torch.full_like(means, 1 / means.shape[-1]), "means": means, "deviations": stds} | named
     if isinstance(prediction, MixtureSameFamily):
         parts: Any = prediction.component_distribution
         weights = prediction.mixture_distribution.probs

@@ -105,7 +105,7 @@ def agree(run, model, given: dict[str, torch.Tensor], tolerance: float = 1e-5) -
     [["cnp", "filler"], *(pytest.param(group, marks=pytest.mark.slow) for group in GROUPS.values())],
     ids=["one plain and one equivariant", *GROUPS],
 )
-def test_every_model_says_what_torch_says(models, exported, unchecked):
+def test_every_exported_model_agrees_with_torch(models, exported, unchecked):
     folder = exported(models)
     for name in models:
         model, run = small(name), exporting.session(str(folder / f"{name}.onnx"))
@@ -138,8 +138,8 @@ def test_every_model_is_in_a_group_or_refused():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_a_graph_is_refused_in_words(name, tmp_path):
-    with pytest.raises(InputError, match=f"{name} cannot become a graph: .*export "):
+def test_models_that_cannot_be_exported_are_refused(name, tmp_path):
+    with pytest.raises(InputError, match=f"{name} cannot be exported: .*export "):
         fillin.export(small(name), tmp_path / "out.onnx")
     assert not list(tmp_path.iterdir())
 

@@ -138,12 +138,7 @@ PROTOCOLS: dict[str, tuple[TaskLayout, dict[str, Any]]] = {
     # neuralprocesses: noiseless sawtooth waves
     "sawtooth": (TaskLayout(context=(0, 30), targets=(100, 100), points=None), {**_HYPER, "noise": 0.0}),
 }
-FUNCTIONS: dict[str, type] = {
-    **KERNELS,
-    "sawtooth": Sawtooth,
-    "square-wave": SquareWave,
-    "predator-prey": PredatorPrey,
-}
+FUNCTIONS: dict[str, type] = {**KERNELS, "sawtooth": Sawtooth, "square-wave": SquareWave, "predator-prey": PredatorPrey}
 
 
 def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: int = 0, **options: Any) -> Curves:

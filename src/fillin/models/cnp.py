@@ -1,66 +1,29 @@
-"""Conditional and latent neural processes (Garnelo et al. 2018a, b): the context is encoded by its mean."""
+"""Neural processes that encode the context by its mean, or by attention from each target.
 
+The mean: Garnelo et al. 2018a (CNP) and 2018b (NP). Attention: Kim et al. 2019 (CANP, ANP).
+"""
+
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributions import Normal
-from torch.nn.functional import softplus
 
-from fillin.attention import expand_key_mask
-from fillin.layers import Block, masked_mean, mlp
-from fillin.models.base import LatentProcess, Process
+from fillin.attention import Laplace, attend, expand_key_mask
+from fillin.errors import choose
+from fillin.layers import Block, MultiHeadAttention, masked_mean, mlp
+from fillin.models.base import LatentProcess, Process, make_posterior
 from fillin.models.points import Points, Targets
 
-
-class CNP(Process):
-    """r = mean_j MLP([x_j, y_j, flag_j]); features at x = MLP([r, x])."""
-
-    def __init__(
-        self, dim_x: int = 1, dim_y: int = 1, width: int = 128, layers: int = 5, head: str = "gaussian", **head_options
-    ):
-        super().__init__(dim_x, dim_y, width, head, **head_options)
-        self.encoder = PointEncoder(dim_x, dim_y, width, layers)
-        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
-
-    def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
-        return masked_mean(self.encoder(context), context.keep)
-
-    def decode(self, encoded, targets):
-        return self.decoder(torch.cat([encoded.expand(-1, targets.x.shape[1], -1), targets.x], -1))
-
-
-class Encoded(NamedTuple):
-    context: Points
-    r: Float[Tensor, "b n c"] | None  # deterministic path; n is 1 or the number of targets
-
-
-class LatentPath(nn.Module):
-    """q(z | points) = Normal(MLP(s)), s the mean of the encoded points (ANP, Kim et al. 2019, with self-attention)."""
-
-    def __init__(self, encoder: nn.Module, width: int, dim_z: int):
-        super().__init__()
-        self.encoder, self.out = encoder, mlp(width, 2 * dim_z, width)
-
-    def forward(self, points: Points) -> Normal:
-        mean, raw = self.out(masked_mean(self.encoder(points), points.keep)[:, 0]).chunk(2, -1)
-        return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
+_ATTENTIVE_DECODER_LAYERS = 3
 
 
 class PointEncoder(nn.Module):
     """MLP([x, y, flag]) of every point, then `blocks` layers of self-attention."""
 
-    def __init__(
-        self,
-        dim_x: int,
-        dim_y: int,
-        width: int,
-        layers: int,
-        heads: int = 1,
-        blocks: int = 0,
-        hidden: int | None = None,
-    ):
+    def __init__(self, dim_x: int, dim_y: int, width: int, layers: int, heads=1, blocks=0, hidden: int | None = None):
         super().__init__()
         self.embed = mlp(dim_x + 2 * dim_y, width, width, layers)
         self.blocks = nn.ModuleList(Block(width, heads, hidden=hidden) for _ in range(blocks))
@@ -72,37 +35,15 @@ class PointEncoder(nn.Module):
         return tokens
 
 
-class NP(LatentProcess):
-    """Latent neural process with an optional deterministic path: features = MLP([r, z, x])."""
+class LatentPath(nn.Module):
+    """q(z | points) = Normal(MLP(s)), s the mean of the encoded points."""
 
-    def __init__(
-        self,
-        dim_x: int = 1,
-        dim_y: int = 1,
-        width: int = 128,
-        layers: int = 5,
-        dim_z: int | None = None,
-        deterministic: bool = True,
-        samples: int = 16,
-        seed: int = 0,
-        head: str = "gaussian",
-        **head_options,
-    ):
-        super().__init__(dim_x, dim_y, width, head, **head_options)
-        dim_z = dim_z or width
-        self.samples, self.seed = samples, seed
-        self.path = PointEncoder(dim_x, dim_y, width, layers) if deterministic else None
-        self.latent = LatentPath(PointEncoder(dim_x, dim_y, width, layers), width, dim_z)
-        self.decoder = LatentDecoder(dim_x, (width if deterministic else 0) + dim_z, width, layers - 1)
+    def __init__(self, encoder: nn.Module, width: int, dim_z: int):
+        super().__init__()
+        self.encoder, self.out = encoder, mlp(width, 2 * dim_z, width)
 
-    def encode(self, context: Points, targets: Targets) -> Encoded:
-        return Encoded(context, None if self.path is None else masked_mean(self.path(context), context.keep))
-
-    def posterior(self, points, encoded):
-        return self.latent(points)
-
-    def decode_latent(self, encoded, z, targets):
-        return self.decoder(encoded.r, z, targets.x)
+    def forward(self, points: Points) -> Normal:
+        return make_posterior(self.out(masked_mean(self.encoder(points), points.keep)[:, 0]), -1)
 
 
 class LatentDecoder(nn.Module):
@@ -121,3 +62,146 @@ class LatentDecoder(nn.Module):
         split = self.of_z.weight.split([self.of_z.in_features - z.shape[-1], z.shape[-1]], 1)
         first = (z @ split[1].T)[:, :, None] + self.of_x(x) + self.of_z.bias
         return self.rest(first if r is None else first + r @ split[0].T)
+
+
+class CNP(Process):
+    """r = mean_j MLP([x_j, y_j, flag_j]); features at x = MLP([r, x])."""
+
+    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, layers: int = 5, **head_options):
+        super().__init__(dim_x, dim_y, width, **head_options)
+        self.encoder = PointEncoder(dim_x, dim_y, width, layers)
+        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
+
+    def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
+        return masked_mean(self.encoder(context), context.keep)
+
+    def decode(self, encoded, targets):
+        return self.decoder(torch.cat([encoded.expand(-1, targets.x.shape[1], -1), targets.x], -1))
+
+
+class Encoded(NamedTuple):
+    context: Points
+    r: Float[Tensor, "b n c"] | None  # deterministic path; n is 1 or the number of targets
+
+
+class TwoPathProcess(LatentProcess):
+    """Latent process with a deterministic path r and a latent path z: features = MLP([r, z, x])."""
+
+    latent: LatentPath
+    decoder: LatentDecoder
+
+    def posterior(self, points, encoded):
+        return self.latent(points)
+
+    def decode_latent(self, encoded, z, targets):
+        return self.decoder(encoded.r, z, targets.x)
+
+
+class NP(TwoPathProcess):
+    """Latent neural process with an optional deterministic path."""
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        layers: int = 5,
+        dim_z: int | None = None,
+        deterministic: bool = True,
+        samples: int = 16,
+        seed: int = 0,
+        **head_options,
+    ):
+        super().__init__(dim_x, dim_y, width, **head_options)
+        dim_z = dim_z or width
+        self.samples, self.seed = samples, seed
+        self.path = PointEncoder(dim_x, dim_y, width, layers) if deterministic else None
+        self.latent = LatentPath(PointEncoder(dim_x, dim_y, width, layers), width, dim_z)
+        self.decoder = LatentDecoder(dim_x, (width if deterministic else 0) + dim_z, width, layers - 1)
+
+    def encode(self, context: Points, targets: Targets) -> Encoded:
+        return Encoded(context, None if self.path is None else masked_mean(self.path(context), context.keep))
+
+
+class CrossAttention(nn.Module):
+    """r(x) = Σ_j w_j r_j with weights that depend on locations alone:
+
+    laplace    softmax(−‖x − x_j‖₁/ℓ)
+    dot        softmax(f(x)·f(x_j)/√d), f an MLP
+    multihead  the same with several heads and projections
+    """
+
+    def __init__(self, kind: str, dim_x: int, width: int, heads: int):
+        super().__init__()
+        self.kind = choose("cross", kind, ["laplace", "dot", "multihead"])
+        self.laplace = Laplace(1, dim_x, init=0.2) if kind == "laplace" else None
+        self.embed = None if kind == "laplace" else mlp(dim_x, width, width)
+        self.heads = MultiHeadAttention(width, heads) if kind == "multihead" else None
+
+    def forward(self, r: Float[Tensor, "b n c"], context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
+        mask = expand_key_mask(context.keep)
+        if self.embed is None:
+            return attend(None, None, r[:, None], xq=targets.x, xk=context.x, score=self.laplace, mask=mask)[:, 0]
+        embedded = self.embed(torch.cat([context.x, targets.x], 1))
+        key, query = embedded.split([len(context), targets.x.shape[1]], 1)
+        if self.heads is not None:
+            return self.heads(query, key, r, mask=mask)
+        return attend(query[:, None], key[:, None], r[:, None], mask=mask)[:, 0]
+
+
+class AttentiveProcess(Process):
+    """Deterministic path by cross-attention: r(x) = Σ_j w_j(x) r_j, after self-attention in the encoder."""
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        heads: int = 8,
+        layers: int = 5,
+        hidden: int | None = None,
+        cross: str = "multihead",
+        self_attention: int = 1,
+        **head_options,
+    ):
+        super().__init__(dim_x, dim_y, width, **head_options)
+        self.make_encoder = partial(PointEncoder, dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
+        self.path = self.make_encoder()
+        self.cross = CrossAttention(cross, dim_x, width, heads)
+
+
+class CANP(AttentiveProcess):
+    """Deterministic path alone: features = MLP([r(x), x])."""
+
+    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
+        super().__init__(dim_x, dim_y, width, **options)
+        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, _ATTENTIVE_DECODER_LAYERS - 1), nn.ReLU())
+
+    def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
+        return self.cross(self.path(context), context, targets)
+
+    def decode(self, encoded, targets):
+        return self.decoder(torch.cat([encoded, targets.x], -1))
+
+
+class ANP(AttentiveProcess, TwoPathProcess):
+    """Deterministic path by cross-attention and latent path by the mean, with self-attention in both encoders."""
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 1,
+        width: int = 128,
+        dim_z: int | None = None,
+        samples: int = 16,
+        seed: int = 0,
+        **options,
+    ):
+        super().__init__(dim_x, dim_y, width, **options)
+        dim_z = dim_z or width
+        self.samples, self.seed = samples, seed
+        self.latent = LatentPath(self.make_encoder(), width, dim_z)
+        self.decoder = LatentDecoder(dim_x, width + dim_z, width, _ATTENTIVE_DECODER_LAYERS)
+
+    def encode(self, context: Points, targets: Targets) -> Encoded:
+        return Encoded(context, self.cross(self.path(context), context, targets))

@@ -108,11 +108,7 @@ class CMANP(PseudoProcess):
         return self._update_latents(self._add_points(self._empty_state(context.x), context))
 
     def update(
-        self,
-        state: CMANPState | None,
-        xc: Float[Tensor, "b nc dx"],
-        yc: Float[Tensor, "b nc dy"],
-        mask_c: MaskC = None,
+        self, state: CMANPState | None, xc: Float[Tensor, "b nc dx"], yc: Float[Tensor, "b nc dy"], mask_c: MaskC = None
     ) -> CMANPState:
         """Return the state after these points. Start with None."""
         context, _ = read(xc, yc, xc[:, :0], mask_c, None, self.dim_x, self.dim_y, self.norm.weight.dtype)
