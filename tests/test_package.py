@@ -104,7 +104,7 @@ SOFTMAX_ALLOWED = {
     "fillin.learners.calibration": "class probabilities",
     "fillin.learners.row_network": "gate over the heads of one row",
     "fillin.measure": "torch's attention is measured beside ours",
-    "fillin.models.cell_embedding": "class probabilities",
+    "fillin.models.npt": "class probabilities",
     "fillin.objectives": "class probabilities",
 }
 

@@ -29,8 +29,7 @@ from fillin.io import write_file
 from fillin.models import Process, load
 from fillin.models.base import LatentProcess
 from fillin.models.convnp import ConvCNP, ConvNP
-from fillin.models.filler import Filler
-from fillin.models.normalization import Normalization
+from fillin.models.filler import Filler, Normalization
 from fillin.models.npt import NPT
 from fillin.models.points import Points
 from fillin.models.pseudo import CMANP

@@ -12,8 +12,7 @@ from fillin.data.table_prior import SyntheticTables
 from fillin.data.task import TableBatch
 from fillin.errors import InputError
 from fillin.models import create
-from fillin.models.cell_embedding import CLASSES, ColumnStatistics
-from fillin.models.npt import NPT
+from fillin.models.npt import CLASSES, NPT, ColumnStatistics
 from fillin.objectives import masked_reconstruction
 
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal, kl_divergence
+from torch.nn.functional import softplus
 
 from fillin.errors import InputError
 from fillin.heads import LatentMixture, joint_log_prob, make_head
@@ -31,9 +32,11 @@ class Process(nn.Module, ABC):
         self.config: dict[str, Any] = {}  # arguments of `create`
         self.dim_x, self.dim_y = dim_x, dim_y
         self.head = make_head(head, features, dim_y, **head_options)
-        if self.head.joint and self.kind == "latent":
-            raise InputError(f"head={head!r} is joint; a latent model needs a marginal head, for example 'gaussian'")
-        if self.head.joint and self.kind == "marginal":
+        if self.head.joint and self.kind in ("latent", "autoregressive"):
+            raise InputError(f"head={head!r} is joint; this model needs a marginal head, for example 'gaussian'")
+        if self.kind == "joint" and not self.head.joint:
+            raise InputError(f"head={head!r} is marginal; a *-nd model needs 'lowrank' or 'cholesky'")
+        if self.head.joint:
             self.kind = "joint"
 
     def forward(
@@ -63,6 +66,12 @@ class Process(nn.Module, ABC):
     @abstractmethod
     def decode(self, encoded: Any, targets: Targets) -> Float[Tensor, "b nt c"]:
         """Return features at the targets."""
+
+
+def make_posterior(raw: Tensor, dim: int) -> Normal:
+    """Return q(z) from its means and unconstrained standard deviations, the two halves of `raw` along `dim`."""
+    mean, std = raw.chunk(2, dim)
+    return Normal(mean, 0.01 + 0.99 * softplus(std), validate_args=False)
 
 
 class LatentProcess(Process):
@@ -96,8 +105,7 @@ class LatentProcess(Process):
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> LatentMixture:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
-        features = self.decode(self.encode(context, targets), targets)
-        return LatentMixture(self.head(features), targets.keep)
+        return LatentMixture(self.head(self.decode(self.encode(context, targets), targets)), targets.keep)
 
     def draw(self, n: int, xc, yc, xt, mask_c=None, mask_t=None) -> Float[Tensor, "n b nt dy"]:
         """Draw n functions, each with a new z ~ q(z | context), from torch's random state."""

@@ -7,12 +7,10 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributions import Normal
-from torch.nn.functional import softplus
 
 from fillin.errors import InputError, choose
 from fillin.layers import CNN, Grid, SetConv, UNet
-from fillin.models.base import LatentProcess, Process
+from fillin.models.base import LatentProcess, Process, make_posterior
 from fillin.models.points import Points, Targets
 
 Map = Float[Tensor, "b _ ..."]
@@ -22,9 +20,9 @@ _NOISE_PERIOD = {1: 4096, 2: 256}  # grid points along each axis after which the
 class GridEncoder(nn.Module):
     """Map of points on a grid: per output a data channel Σ k y / Σ k and a density channel Σ k."""
 
-    def __init__(self, dim_x: int, length: float):
+    def __init__(self, setconv: SetConv):
         super().__init__()
-        self.setconv = SetConv(dim_x, init=length)
+        self.setconv = setconv
 
     def forward(self, points: Points, grid: Grid) -> Map:
         sums = self.setconv.to_grid(grid, points.x, points.values_and_flags, points.keep)
@@ -69,15 +67,14 @@ class ConvProcess(Process):
         kernel: int = 5,
         points_per_unit: float = 16.0,
         length: float = 1.0,
-        head: str = "gaussian",
         **head_options,
     ):
         if dim_x not in (1, 2):
             raise InputError(f"convolutional models take 1 or 2 input dimensions, got dim_x={dim_x}; use a te-* model")
-        super().__init__(dim_x, dim_y, width // 2, head, **head_options)
+        super().__init__(dim_x, dim_y, width // 2, **head_options)
         self.spacing = 1 / points_per_unit
         self.length = length * self.spacing
-        self.on_grid = GridEncoder(dim_x, length * self.spacing)
+        self.on_grid = GridEncoder(SetConv(dim_x, init=self.length))
         self.make_network = partial(make_network, network, dim_x, width=width // 2, depth=depth, kernel=kernel)
 
 
@@ -121,8 +118,7 @@ class ConvNP(ConvProcess, LatentProcess):
         return ConvEncoded(context, make_grid(context, targets, self.spacing, self.off_grid, *networks))
 
     def posterior(self, points, encoded):
-        mean, raw = self.into_latent(self.on_grid(points, encoded.grid)).chunk(2, 1)
-        return Normal(mean, 0.01 + 0.99 * softplus(raw), validate_args=False)
+        return make_posterior(self.into_latent(self.on_grid(points, encoded.grid)), 1)
 
     def noise(self, posterior, encoded):
         """Return ε, which depends only on the location of a grid point relative to the context.

@@ -1,18 +1,192 @@
-"""Filler: a TE-TNP-A that normalises by its context and separates the latent function from the noise."""
+"""Filler: a TE-TNP-A that normalises by its context and separates the latent function from the noise.
 
-from dataclasses import replace
+A model of normalised locations and values predicts the same in seconds and in years, in kelvin and in millikelvin. The
+normalisation is closed form and depends on the context alone.
+"""
+
+import math
+from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, rescale
 from fillin.layers import mlp
 from fillin.models.base import Process
-from fillin.models.normalization import Normalization
 from fillin.models.points import Points, Targets, per_entry
 from fillin.models.tnp import AutoregressiveTNP, Tokens
+
+_HARMONICS = (1.0, 0.9, 0.8)  # weights of the power at 1, 2 and 3 times a frequency: of two equals the faster wins
+_GRID_PER_CYCLE = 4  # frequencies between n and n + 1 cycles
+_MAX_CYCLES = 128
+_REFINEMENT = 24  # steps between two frequencies in the second search
+
+
+@dataclass(frozen=True)
+class Normalization:
+    """y = base + level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context.
+
+    The level is relative to the smallest value, the base, so that 1e4 + 1 keeps its digits in float32.
+    """
+
+    low: Float[Tensor, "b 1 dx"]
+    width: Float[Tensor, "b 1 dx"]
+    base: Float[Tensor, "b 1 dy"]
+    level: Float[Tensor, "b 1 dy"]
+    slope: Float[Tensor, "b dx dy"]
+    scale: Float[Tensor, "b 1 dy"]
+    density: Float[Tensor, "b 1 1"] | None = None  # context points in a tenth of the width
+    cycles: Float[Tensor, "b 1 1"] | None = None  # periods over the width of the context
+    season: Float[Tensor, "b 1 1"] | None = None  # confidence that there is a period, 0 to 1
+
+    @classmethod
+    def of(
+        cls, context: Points, seasons: bool = False, spacing: bool = False, isotropic: bool = False
+    ) -> "Normalization":
+        """Compute the normalisation of each column of x, or with `isotropic` of all by the diagonal of their box.
+
+        With `spacing` locations also get a coordinate in steps between context points, with `seasons` the phase of the
+        period. Gradients flow only where x requires them, as in a search for length scales.
+        """
+        with torch.set_grad_enabled(torch.is_grad_enabled() and context.x.requires_grad):
+            return cls._of(context, seasons, spacing, isotropic)
+
+    @classmethod
+    def _of(cls, context: Points, seasons: bool, spacing: bool, isotropic: bool) -> "Normalization":
+        valid = context.valid[..., None]
+        low = _smallest(context.x, valid)
+        width = -_smallest(-(context.x - low), valid)
+        width = torch.linalg.vector_norm(width, dim=-1, keepdim=True).expand_as(width) if isotropic else width
+        width = torch.where(width > 0, width, 1)
+        u = 4 * (context.x - low) / width - 2
+        observed = context.observed & valid
+        n = observed.sum(1, keepdim=True).to(u.dtype)
+        base = _smallest(context.y, observed)
+        y = context.y - base
+        level = _sum(y, observed) / n.clamp_min(1)
+        slope = _slope(u, y - level, observed, n)
+        level = level - _sum(u @ slope, observed) / n.clamp_min(1)
+        rest = torch.where(observed, y - level - u @ slope, 0)
+        scale = _spread(rest, base + level, n)
+        density = observed.any(-1).sum(1).to(u.dtype)[:, None, None] / 10 if spacing else None
+        units = cls(low, width, base, level, slope, scale, density)
+        return units if not seasons else _with_season(units, u, rest / scale, observed)
+
+    def location(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n _"]:
+        """Return u; with a density also u in tens of steps; with a period also a point on a circle."""
+        u = 4 * (x - self.low) / self.width - 2
+        parts = [u]
+        if self.density is not None:
+            parts.append(self.density * u / 4)
+        if self.cycles is not None and self.season is not None:
+            angle = 0.5 * math.pi * self.cycles * (u + 2)
+            parts += [self.season * angle.cos(), self.season * angle.sin()]
+        return torch.cat(parts, -1)
+
+    def trend(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
+        return self.base + self._above(x)
+
+    def value(self, y: Float[Tensor, "b n dy"], x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
+        return (y - self.base - self._above(x)) / self.scale
+
+    def _above(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n dy"]:
+        """Return the trend relative to the base."""
+        return self.level + (4 * (x - self.low) / self.width - 2) @ self.slope
+
+
+def _smallest(x: Tensor, valid: Tensor) -> Float[Tensor, "b 1 dx"]:
+    """Return the minimum over the context, 0 without one."""
+    if not x.shape[1]:
+        return x.new_zeros(len(x), 1, x.shape[-1])
+    smallest = torch.where(valid, x, torch.inf).amin(1, keepdim=True)
+    return torch.where(smallest.isfinite(), smallest, 0)
+
+
+def _sum(values: Tensor, observed: Tensor) -> Float[Tensor, "b 1 dy"]:
+    return torch.where(observed, values, 0).sum(1, keepdim=True)
+
+
+def _slope(
+    u: Tensor, y: Tensor, observed: Bool[Tensor, "b n dy"], n: Float[Tensor, "b 1 dy"]
+) -> Float[Tensor, "b dx dy"]:
+    """Fit by least squares with a ridge worth four points, which shrinks the slope of few points."""
+    weights = observed.to(u.dtype)
+    mean = torch.einsum("bnx,bny->bxy", u, weights) / n.clamp_min(1)
+    centred = (u[..., None] - mean[:, None]) * weights[:, :, None]  # [b n dx dy]
+    gram = torch.einsum("bnxy,bnzy->byxz", centred, centred)
+    ridge = 4 * torch.eye(u.shape[-1], dtype=u.dtype, device=u.device)
+    both = torch.einsum("bnxy,bny->byx", centred, y)
+    slope = _solve(gram + ridge, both).mT
+    return torch.where(n > 3, slope, 0)
+
+
+def _spread(rest: Tensor, level: Tensor, n: Float[Tensor, "b 1 dy"]) -> Float[Tensor, "b 1 dy"]:
+    """Return the std around the trend; a hundredth of the level for constants; 1 for fewer than three points."""
+    deviation = (rest.square().sum(1, keepdim=True) / n.clamp_min(1)).sqrt()
+    scale = torch.where(deviation > 1e-5 * level.abs(), deviation, 0.01 * level.abs())
+    return torch.where((scale > 0) & (n > 2), scale, 1)
+
+
+def _with_season(units: Normalization, u: Tensor, rest: Tensor, observed: Tensor) -> Normalization:
+    """Find the frequency that explains most of the detrended values: by a periodogram, refined by least squares."""
+    b, n, _ = u.shape
+    # frequencies above half the number of points are excluded; an exported graph computes and masks them
+    max_cycles = _MAX_CYCLES if torch.compiler.is_exporting() else min(_MAX_CYCLES, n // 2)
+    if max_cycles < 2:
+        zero = u.new_zeros(b, 1, 1)
+        return replace(units, cycles=zero, season=zero)
+    phase, value = (u[..., 0] + 2) / 4, rest.mean(-1)  # [b n]
+    points = observed.any(-1).sum(1, keepdim=True).to(u.dtype)
+    fast = (points / 2).floor()
+    grid = torch.arange(_GRID_PER_CYCLE * max_cycles + 1, dtype=u.dtype, device=u.device) / _GRID_PER_CYCLE
+    power = _periodogram(phase, value, grid)
+    power = torch.where(grid <= fast, power, 0)
+    voted = torch.zeros_like(power)
+    for multiple, weight in enumerate(_HARMONICS, 1):
+        harmonic = power[:, ::multiple]
+        voted[:, : harmonic.shape[1]] += weight * harmonic
+    slow = 1.5  # cycles: slower ones are a trend
+    best = torch.where((grid >= slow) & (grid <= fast), voted, -1).argmax(1)  # [b]
+    fine = torch.linspace(-1, 1, 2 * _REFINEMENT + 1, dtype=u.dtype, device=u.device) / _GRID_PER_CYCLE
+    near = grid[best][:, None] + fine
+    explained = _explained(phase, value, near, observed.any(-1))
+    at = explained.argmax(1, keepdim=True)
+    sure = 0.5 * points * explained.gather(1, at) - torch.log(_GRID_PER_CYCLE * points / 2 + 1) - 1
+    cycles, season = (torch.where(fast >= 2, part, 0)[..., None] for part in (near.gather(1, at), sure / 6))
+    return replace(units, cycles=cycles, season=season.clamp(0, 1))
+
+
+def _periodogram(phase: Float[Tensor, "b n"], value: Float[Tensor, "b n"], cycles: Float[Tensor, "f"]) -> Tensor:
+    """|Σ_n value e^(−2πi cycles phase)|² (Schuster 1898), as a share of Σ_n value² [b f]."""
+    angle = 2 * math.pi * cycles[:, None] * phase[:, None]
+    real, imaginary = (torch.einsum("bfn,bn->bf", wave, value) for wave in (angle.cos(), angle.sin()))
+    return (real.square() + imaginary.square()) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
+
+
+def _explained(phase: Tensor, value: Tensor, cycles: Float[Tensor, "b f"], valid: Bool[Tensor, "b n"]) -> Tensor:
+    """Return the share of Σ value² that a wave of each frequency and its first overtone explain [b f]."""
+    angle = 2 * math.pi * cycles[:, :, None] * phase[:, None]
+    waves = torch.stack([angle.cos(), angle.sin(), (2 * angle).cos(), (2 * angle).sin()], 2)  # [b f 4 n]
+    waves = waves * valid[:, None, None]
+    ridge = 1e-2 * valid.sum(1).clamp_min(1)[:, None, None, None] * torch.eye(4, dtype=value.dtype, device=value.device)
+    both = torch.einsum("bfwn,bn->bfw", waves, value)
+    fit = _solve(waves @ waves.mT + ridge, both)
+    return (fit * both).sum(-1) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
+
+
+def _solve(a: Float[Tensor, "*b d d"], y: Float[Tensor, "*b d"]) -> Float[Tensor, "*b d"]:
+    """Solve a x = y for small, positive definite a by elimination, batched over all systems."""
+    rows, tops = torch.cat([a, y[..., None]], -1).movedim((-2, -1), (0, 1)).contiguous(), []
+    for _ in range(y.shape[-1]):
+        top = rows[0, 1:] / rows[0, 0]  # the rest of the first row: its unknown in terms of the later ones
+        rows = rows[1:, 1:] - rows[1:, :1] * top
+        tops.append(top)
+    solution = tops[-1]
+    for top in reversed(tops[:-1]):
+        solution = torch.cat([top[-1:] - (top[:-1] * solution).sum(0, keepdim=True), solution])
+    return solution.movedim(0, -1)
 
 
 class Filler(AutoregressiveTNP):

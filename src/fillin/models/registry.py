@@ -8,10 +8,9 @@ from typing import Any, Literal, overload
 from fillin.attention import BACKENDS
 from fillin.errors import InputError, UnknownName, choose
 from fillin.heads import HEADS
-from fillin.models.anp import ANP, CANP
 from fillin.models.base import Process
 from fillin.models.classifier import Classifier, PixelClassifier
-from fillin.models.cnp import CNP, NP
+from fillin.models.cnp import ANP, CANP, CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.few_shot import InContextClassifier, MatchingNetwork, NPTImages
 from fillin.models.filler import Filler

@@ -52,12 +52,11 @@ class TransformerProcess(Process):
         radial: bool = False,
         offsets: bool | None = None,
         backend: str = "auto",
-        head: str = "gaussian",
         **head_options,
     ):
         if radial and not equivariant:
             raise InputError("radial=True needs a translation-equivariant model: use te-*")
-        super().__init__(None if radial else dim_x, dim_y, width, head, **head_options)
+        super().__init__(None if radial else dim_x, dim_y, width, **head_options)
         if offsets is None:  # on, except for the control scores, which must not distinguish targets
             offsets = str(score).lower() not in CONTROL_SCORES
         self.equivariant, self.layers = equivariant, layers
@@ -119,8 +118,6 @@ class JointTNP(TNP):
 
     def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, head: str = "lowrank", **options):
         super().__init__(dim_x, dim_y, width, head=head, **options)
-        if not self.head.joint:
-            raise InputError(f"head={head!r} is marginal; a *-nd model needs 'lowrank' or 'cholesky'")
         self.between = self.make_block(width)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> JointGaussian:
@@ -138,11 +135,6 @@ class AutoregressiveTNP(TNP):
     """
 
     kind = "autoregressive"
-
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, head: str = "gaussian", **options):
-        super().__init__(dim_x, dim_y, width, head=head, **options)
-        if self.head.joint:
-            raise InputError(f"head={head!r} is joint; a *-a model needs a marginal head, for example 'gaussian'")
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Autoregressive:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
