@@ -72,26 +72,23 @@ def masked_reconstruction(model: NPT, cells: TableBatch, features: float = 0.3) 
     return (1 - weight) * target / n_targets.clamp_min(1) + weight * feature / n_features.clamp_min(1)
 
 
+def _smoothed_log_prob(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    log_prob = logits.log_softmax(-1)
+    return (1 - smoothing) * log_prob.gather(-1, labels[..., None])[..., 0] + smoothing * log_prob.mean(-1)
+
+
 def classification(
     model: PixelClassifier, batch: LabelledBatch, smoothing: float = 0.0, span_penalty: float = 0.0
 ) -> Float[Tensor, "b"]:
     """(1 − s) ln p(label) + s · mean over classes of ln p, minus a penalty on the width of windows (`openness`)."""
-    labels = batch.labels
-    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < model.dim_y:
-        raise InputError(
-            f"classification: labels range from {labels.min()} to {labels.max()}, but the model has {model.dim_y} "
-            f"classes, 0 to {model.dim_y - 1}; create it with dim_y={int(labels.max()) + 1}, or correct the labels"
-        )
-    log_prob = model(batch.images).log_softmax(-1)
-    smoothed = (1 - smoothing) * log_prob.gather(1, labels[:, None])[:, 0] + smoothing * log_prob.mean(1)
+    model.check_labels(batch.labels)
+    smoothed = _smoothed_log_prob(model(batch.images), batch.labels, smoothing)
     return smoothed - span_penalty * model.openness(*batch.images.shape[1:3]) if span_penalty else smoothed
 
 
 def by_example(model: InContextClassifier, episode: Episode, smoothing: float = 0.0) -> Float[Tensor, "b"]:
     """(1 − s) ln p(label | support set) + s · mean over classes of ln p, per query image."""
-    log_prob = model(*episode.inputs).log_softmax(-1)
-    labels = episode.query_labels[..., None]
-    return ((1 - smoothing) * log_prob.gather(2, labels)[..., 0] + smoothing * log_prob.mean(2)).mean(1)
+    return _smoothed_log_prob(model(*episode.inputs), episode.query_labels, smoothing).mean(1)
 
 
 def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:

@@ -21,8 +21,8 @@ YNAN = T.yc.clone()
 YNAN[0, 3, 0] = torch.nan
 
 CASES = {
-    "a list": (lambda m: m([[0.0]], T.yc, T.xt), "xc must be a torch tensor"),
-    "integers": (lambda m: m(T.xc.long(), T.yc, T.xt), r"xc must be floating point.*xc\.float\(\)"),
+    "a list": (lambda m: m([[0.0]], T.yc, T.xt), "xc must be a floating-point tensor"),
+    "integers": (lambda m: m(T.xc.long(), T.yc, T.xt), r"xc must be a floating-point tensor.*xc\.float\(\)"),
     "another dtype": (lambda m: m(T.xc.float(), T.yc, T.xt), "xc is torch.float32 but the model is torch.float64"),
     "no batch": (lambda m: m(T.xc[0], T.yc, T.xt), r"xc must be \[b nc dim_x\].*b = 1"),
     "wrong dim_x": (lambda m: m(T.xc.repeat(1, 1, 2), T.yc, T.xt), "xc has 2 columns.*dim_x=1"),

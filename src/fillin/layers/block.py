@@ -1,5 +1,6 @@
-"""Multi-head attention, and the transformer block: attention, then a feed-forward network, each with a residual."""
+"""Multilayer perceptron, multi-head attention, and the transformer block of both, each with a residual."""
 
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
@@ -8,6 +9,23 @@ from torch import Tensor, nn
 
 from fillin.attention import DotProduct, Score, Span, attend
 from fillin.errors import InputError, choose
+
+QueryLocations = Float[Tensor, "b n dx"] | None
+KeyLocations = Float[Tensor, "b m dx"] | None
+Mask = Bool[Tensor, "..."] | None
+
+
+def mlp(dim_in: int, dim_out: int, hidden: int, layers: int = 2) -> nn.Sequential:
+    """relu(… relu(x W₁ + b₁) …) W + b with `layers` linear maps.
+
+    >>> [type(layer).__name__ for layer in mlp(1, 2, 8)]
+    ['Linear', 'ReLU', 'Linear']
+    """
+    sizes = [dim_in, *[hidden] * (layers - 1), dim_out]
+    steps: list[nn.Module] = []
+    for i, o in pairwise(sizes):
+        steps += [nn.Linear(i, o), nn.ReLU(inplace=True)]
+    return nn.Sequential(*steps[:-1])
 
 
 class KeyValues(NamedTuple):
@@ -57,10 +75,7 @@ class MultiHeadAttention(nn.Module):
         return None if self.to_q is None else self._split(self.to_q(x))
 
     def project_context(
-        self,
-        keys: Float[Tensor, "b m c"],
-        values: Float[Tensor, "b m e"] | None = None,
-        xk: Float[Tensor, "b m dx"] | None = None,
+        self, keys: Float[Tensor, "b m c"], values: Float[Tensor, "b m e"] | None = None, xk: KeyLocations = None
     ) -> KeyValues:
         """Project a context to keys and values; with `offsets` the values include the locations."""
         if self.to_k is None:
@@ -72,17 +87,18 @@ class MultiHeadAttention(nn.Module):
             k, v = both.unflatten(-1, (2 * self.heads, self.head_dim)).transpose(1, 2).chunk(2, 1)
         if self.offsets is None:
             return KeyValues(k, v)
-        x = _require_locations(xk)
-        location = torch.cat([x, torch.ones_like(x[..., :1])], -1)
+        if xk is None:
+            raise InputError("offsets: queries and keys must have locations; pass xq and xk")
+        location = torch.cat([xk, torch.ones_like(xk[..., :1])], -1)
         return KeyValues(k, torch.cat([v, location[:, None].expand(-1, self.heads, -1, -1)], -1))
 
-    def join_heads(
-        self, out: Float[Tensor, "b h n e"], xq: Float[Tensor, "b n dx"] | None = None
-    ) -> Float[Tensor, "b n c"]:
+    def join_heads(self, out: Float[Tensor, "b h n e"], xq: QueryLocations = None) -> Float[Tensor, "b n c"]:
         """Join the outputs of all heads to one token per query."""
         if self.offsets is not None:
+            if xq is None:
+                raise InputError("offsets: queries and keys must have locations; pass xq and xk")
             values, location, total = out.tensor_split([self.head_dim, out.shape[-1] - 1], -1)
-            offset = location - total * _require_locations(xq)[:, None]  # the total is 0 for a query without keys
+            offset = location - total * xq[:, None]  # the total is 0 for a query without keys
             if self.offsets == "radial":
                 offset = torch.linalg.vector_norm(offset, dim=-1, keepdim=True)
             out = torch.cat([values, offset], -1)
@@ -97,9 +113,9 @@ class MultiHeadAttention(nn.Module):
         context: Float[Tensor, "b m k"] | KeyValues | None = None,
         values: Float[Tensor, "b m e"] | None = None,
         *,
-        xq: Float[Tensor, "b n dx"] | None = None,
-        xk: Float[Tensor, "b m dx"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
+        xq: QueryLocations = None,
+        xk: KeyLocations = None,
+        mask: Mask = None,
         causal: bool = False,
     ) -> Float[Tensor, "b n c"]:
         xk = xq if xk is None and context is None else xk
@@ -112,12 +128,6 @@ class MultiHeadAttention(nn.Module):
             mask=mask, causal=causal, backend=self.backend,
         )  # fmt: skip
         return self.join_heads(out, xq)
-
-
-def _require_locations(x: Tensor | None) -> Tensor:
-    if x is None:
-        raise InputError("offsets: queries and keys must have locations; pass xq and xk")
-    return x
 
 
 class FeedForward(nn.Sequential):
@@ -162,7 +172,7 @@ class Block(nn.Module):
         self.norm_context = nn.LayerNorm(dim) if cross and self.pre else None
         self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
-    def project_context(self, context: Float[Tensor, "b m c"], xk: Float[Tensor, "b m dx"] | None = None) -> KeyValues:
+    def project_context(self, context: Float[Tensor, "b m c"], xk: KeyLocations = None) -> KeyValues:
         """Project `context` to the keys and values of this block, to be cached while decoding step by step."""
         if self.pre:
             context = (self.norm_context or self.norm_attention)(context)
@@ -173,9 +183,9 @@ class Block(nn.Module):
         x: Float[Tensor, "b n c"],
         context: Float[Tensor, "b m c"] | KeyValues | None = None,
         *,
-        xq: Float[Tensor, "b n dx"] | None = None,
-        xk: Float[Tensor, "b m dx"] | None = None,
-        mask: Bool[Tensor, "..."] | None = None,
+        xq: QueryLocations = None,
+        xk: KeyLocations = None,
+        mask: Mask = None,
         causal: bool = False,
     ) -> Float[Tensor, "b n c"]:
         z = self.norm_attention(x) if self.pre else x

@@ -16,13 +16,14 @@ from fillin.errors import InputError, choose
 from fillin.layers.block import Block
 
 Tokens = Float[Tensor, "b n c"]
-Locations = Float[Tensor, "b n dx"]
 Latents = Float[Tensor, "b M c"]
-LatentLocations = Float[Tensor, "b M dx"]
-KeyMask = Bool[Tensor, "b n"]
+Locations = Float[Tensor, "b n dx"] | None
+LatentLocations = Float[Tensor, "b M dx"] | None
+KeyMask = Bool[Tensor, "b n"] | None
+BlockFactory = Callable[..., Block]
 
 
-def masked_mean(values: Tokens, mask: KeyMask | None = None) -> Float[Tensor, "b 1 c"]:
+def masked_mean(values: Tokens, mask: KeyMask = None) -> Float[Tensor, "b 1 c"]:
     """Mean over points: attention with uniform weights. Zeros for a task without points."""
     q = values.new_zeros(len(values), 1, 1, 1)
     k = q.expand(-1, -1, values.shape[1], -1)
@@ -38,7 +39,7 @@ class PseudoTokens(nn.Module):
 
     def __init__(self, number: int, dim: int, locations: str | None = None, dim_x: int = 1):
         super().__init__()
-        self.kind = locations if locations is None else choose("places", locations, ["mean", "attention"])
+        self.kind = locations if locations is None else choose("locations", locations, ["mean", "attention"])
         self.tokens = nn.Parameter(torch.randn(number, dim))
         if locations == "mean":
             self.offsets = nn.Parameter(torch.randn(number, dim_x))
@@ -46,13 +47,11 @@ class PseudoTokens(nn.Module):
             self.seeds = nn.Parameter(torch.randn(number, dim))
             self.to_k = nn.Linear(dim, dim, bias=False)
 
-    def forward(
-        self, tokens: Tokens, x: Locations | None = None, mask: KeyMask | None = None
-    ) -> tuple[Latents, LatentLocations | None]:
+    def forward(self, tokens: Tokens, x: Locations = None, mask: KeyMask = None) -> tuple[Latents, LatentLocations]:
         """Return the pseudo-tokens [b M c] and their locations [b M dx] for tokens at x."""
         return self.tokens.expand(len(tokens), -1, -1), self.locate(tokens, x, mask)
 
-    def locate(self, tokens: Tokens, x: Locations | None, mask: KeyMask | None) -> LatentLocations | None:
+    def locate(self, tokens: Tokens, x: Locations, mask: KeyMask) -> LatentLocations:
         if self.kind is None:
             return None
         if x is None:
@@ -63,9 +62,6 @@ class PseudoTokens(nn.Module):
         return attend(queries, self.to_k(tokens)[:, None], x[:, None], mask=expand_key_mask(mask))[:, 0]
 
 
-BlockFactory = Callable[..., Block]
-
-
 class PMA(nn.Module):
     """Pooling by multi-head attention (Lee et al. 2019): learned seeds attend to the set. [b n c] → [b M c]."""
 
@@ -74,7 +70,7 @@ class PMA(nn.Module):
         self.pseudo = PseudoTokens(seeds, dim)
         self.read = make(dim, cross=True)
 
-    def forward(self, tokens: Tokens, *, mask: KeyMask | None = None) -> Latents:
+    def forward(self, tokens: Tokens, *, mask: KeyMask = None) -> Latents:
         seeds, _ = self.pseudo(tokens)
         return self.read(seeds, tokens, mask=expand_key_mask(mask))
 
@@ -87,15 +83,9 @@ class LatentBottleneck(nn.Module):
         self.read, self.mix = make(dim, cross=True), make(dim)
 
     def forward(
-        self,
-        latents: Latents,
-        context: Tokens,
-        *,
-        xl: LatentLocations | None = None,
-        xc: Locations | None = None,
-        mask: KeyMask | None = None,
+        self, latents: Latents, tokens: Tokens, *, xl: LatentLocations = None, x: Locations = None, mask: KeyMask = None
     ) -> Latents:
-        latents = self.read(latents, context, xq=xl, xk=xc, mask=expand_key_mask(mask))
+        latents = self.read(latents, tokens, xq=xl, xk=x, mask=expand_key_mask(mask))
         return self.mix(latents, xq=xl)
 
 
@@ -110,13 +100,7 @@ class ISAB(nn.Module):
         self.gather, self.spread = make(dim, cross=True), make(dim, cross=True)
 
     def forward(
-        self,
-        latents: Latents,
-        tokens: Tokens,
-        *,
-        xl: LatentLocations | None = None,
-        x: Locations | None = None,
-        mask: KeyMask | None = None,
+        self, latents: Latents, tokens: Tokens, *, xl: LatentLocations = None, x: Locations = None, mask: KeyMask = None
     ) -> tuple[Tokens, Latents]:
         latents = self.gather(latents, tokens, xq=xl, xk=x, mask=expand_key_mask(mask))
         return self.spread(tokens, latents, xq=x, xk=xl), latents
@@ -152,13 +136,7 @@ class CMAB(nn.Module):
         return CMABState(empty, torch.full_like(empty[..., 0], -torch.inf))
 
     def update(
-        self,
-        state: CMABState,
-        tokens: Tokens,
-        *,
-        xl: LatentLocations | None = None,
-        x: Locations | None = None,
-        mask: KeyMask | None = None,
+        self, state: CMABState, tokens: Tokens, *, xl: LatentLocations = None, x: Locations = None, mask: KeyMask = None
     ) -> CMABState:
         """Return the state after adding `tokens`."""
         if tokens.shape[1] == 0:
@@ -175,7 +153,7 @@ class CMAB(nn.Module):
         old, new = (state.lse - safe).exp()[..., None], (lse - safe).exp()[..., None]
         return CMABState(old * state.out + new * out, total)
 
-    def forward(self, latents: Latents, state: CMABState, *, xl: LatentLocations | None = None) -> Latents:
+    def forward(self, latents: Latents, state: CMABState, *, xl: LatentLocations = None) -> Latents:
         """Update the latents of the stack from the summary that the latents of this layer hold."""
         block = self.read
         summary = self.latents + block.attention.join_heads(state.out, xl)

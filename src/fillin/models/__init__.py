@@ -7,20 +7,6 @@ from fillin.models.registry import CLASSIFIERS, REGISTRY, SIZES, ModelEntry, cre
 from fillin.models.serialization import load, save
 
 __all__ = [
-    "CLASSIFIERS",
-    "REGISTRY",
-    "SIZES",
-    "Classifier",
-    "InContextClassifier",
-    "LatentProcess",
-    "MatchingNetwork",
-    "ModelEntry",
-    "NPTImages",
-    "PixelClassifier",
-    "Process",
-    "create",
-    "list_options",
-    "load",
-    "names",
-    "save",
+    "CLASSIFIERS", "REGISTRY", "SIZES", "Classifier", "InContextClassifier", "LatentProcess", "MatchingNetwork",
+    "ModelEntry", "NPTImages", "PixelClassifier", "Process", "create", "list_options", "load", "names", "save",
 ]  # fmt: skip

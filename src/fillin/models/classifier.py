@@ -62,6 +62,14 @@ class Classifier(nn.Module):
                 f"(dim_x={self.dim_x}), got {list(images.shape)}"
             )
 
+    def check_labels(self, labels: Tensor) -> None:
+        """Raise an error unless labels are classes of the model."""
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.dim_y:
+            raise InputError(
+                f"{self._name}: labels range from {labels.min()} to {labels.max()}, but the model has {self.dim_y} "
+                f"classes, 0 to {self.dim_y - 1}; create it with dim_y={int(labels.max()) + 1}, or correct the labels"
+            )
+
 
 class PixelClassifier(Classifier):
     """logits = W · readout(blocks(E · colours)): every pixel is a token of its colours alone. Locations enter through

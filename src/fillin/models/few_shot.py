@@ -109,11 +109,7 @@ class InContextClassifier(Classifier):
                 f"{self._name}: labels must be [b support], of the first images of each set, got "
                 f"{list(labels.shape)} for images {list(images.shape)}"
             )
-        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.dim_y:
-            raise InputError(
-                f"{self._name}: labels range from {labels.min()} to {labels.max()}, but the model has {self.dim_y} "
-                f"classes, 0 to {self.dim_y - 1}"
-            )
+        self.check_labels(labels)
         return self.predict(self.embed_images(images), labels)
 
     def embed_images(self, images: Float[Tensor, "b n h w c"]) -> Float[Tensor, "b n e"]:

@@ -225,7 +225,7 @@ class Filler(AutoregressiveTNP):
         return Autoregressive(
             torch.Size([*xt.shape[:2], self.dim_y]),
             targets.keep,
-            marginals=lambda: predict(self.decode((context, self.tokens(context)), queries)),
+            marginals=lambda: predict(self.decode(context, queries)),
             conditionals=lambda y: predict(self.teacher_forced(context, queries, (y - trend) / units.scale)),
             draw=lambda n: trend + units.scale * self.draw(context, queries, n),
         )

@@ -82,43 +82,38 @@ def per_entry(mask: Tensor | None, y: Float[Tensor, "b n dy"]) -> Bool[Tensor, "
 
 def check_values(yt, xt: Tensor, mask_t: Tensor | None, dim_y: int) -> None:
     """Raise an error unless yt fits the targets and is finite wherever it is requested."""
-    if not isinstance(yt, Tensor) or not yt.is_floating_point():
-        kind = yt.dtype if isinstance(yt, Tensor) else type(yt).__name__
-        raise InputTypeError(f"yt must be a floating-point tensor, got {kind}; use yt.float()")
-    if tuple(yt.shape) != (*xt.shape[:2], dim_y):
-        raise InputError(
-            f"yt has shape {tuple(yt.shape)}, expected {(*xt.shape[:2], dim_y)} to fit xt and dim_y={dim_y}"
+    shape = (*xt.shape[:2], dim_y)
+    if isinstance(yt, Tensor) and yt.is_floating_point() and tuple(yt.shape) != shape:
+        raise InputError(f"yt has shape {tuple(yt.shape)}, expected {shape} to fit xt and dim_y={dim_y}")
+    _check_tensor("yt", yt, "b nt dim_y", xt.dtype, "xt")
+    _finite("yt", yt, _mask("mask_t", mask_t, shape), "missing values are masked with mask_t")
+
+
+def _check_tensor(name: str, tensor, letters: str, dtype: torch.dtype, other: str) -> None:
+    if not isinstance(tensor, Tensor):
+        raise InputTypeError(
+            f"{name} must be a floating-point tensor, got {type(tensor).__name__}; use torch.as_tensor({name}).float()"
         )
-    if yt.dtype != xt.dtype:
-        raise InputTypeError(f"yt is {yt.dtype} but xt is {xt.dtype}; convert one of them")
-    b, nt = xt.shape[:2]
-    _finite("yt", yt, _mask("mask_t", mask_t, (b, nt, dim_y)), "missing values are masked with mask_t")
+    if not tensor.is_floating_point():
+        raise InputTypeError(f"{name} must be a floating-point tensor, got {tensor.dtype}; use {name}.float()")
+    if tensor.dtype != dtype:
+        raise InputTypeError(f"{name} is {tensor.dtype} but {other} is {dtype}; convert one of them")
+    if tensor.ndim != 3:
+        shape = tuple(tensor.shape)
+        raise InputError(f"{name} must be [{letters}], got {shape}; one task has b = 1, one column a last axis of 1")
 
 
 def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch.dtype) -> tuple[Points, Targets]:
     """Check the arguments of a model and return context and targets."""
-    for name, tensor in (("xc", xc), ("yc", yc), ("xt", xt)):
-        if not isinstance(tensor, Tensor):
-            raise InputTypeError(
-                f"{name} must be a torch tensor, got {type(tensor).__name__}; use torch.as_tensor(...)"
-            )
-        if not tensor.is_floating_point():
-            raise InputTypeError(f"{name} must be floating point, got {tensor.dtype}; use {name}.float()")
-        if tensor.dtype != dtype:
-            raise InputTypeError(f"{name} is {tensor.dtype} but the model is {dtype}; convert one of them")
-        if tensor.ndim != 3:
-            letters = {"xc": "b nc dim_x", "yc": "b nc dim_y", "xt": "b nt dim_x"}[name]
-            shape = tuple(tensor.shape)
-            raise InputError(
-                f"{name} must be [{letters}], got {shape}; one task has b = 1, one column a last axis of 1"
-            )
-    for name, tensor, width, what in (
-        ("xc", xc, dim_x, "dim_x"),
-        ("xt", xt, dim_x, "dim_x"),
-        ("yc", yc, dim_y, "dim_y"),
+    for name, tensor, letters in (("xc", xc, "b nc dim_x"), ("yc", yc, "b nc dim_y"), ("xt", xt, "b nt dim_x")):
+        _check_tensor(name, tensor, letters, dtype, "the model")
+    for name, tensor, dim, width in (
+        ("xc", xc, "dim_x", dim_x),
+        ("xt", xt, "dim_x", dim_x),
+        ("yc", yc, "dim_y", dim_y),
     ):
         if width is not None and tensor.shape[-1] != width:
-            raise InputError(f"{name} has {tensor.shape[-1]} columns, but the model was made with {what}={width}")
+            raise InputError(f"{name} has {tensor.shape[-1]} columns, but the model was made with {dim}={width}")
     if xc.shape[-1] != xt.shape[-1]:
         raise InputError(f"xc has {xc.shape[-1]} columns and xt {xt.shape[-1]}; both need the same number of columns")
     if xc.shape[:2] != yc.shape[:2]:

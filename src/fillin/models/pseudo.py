@@ -61,7 +61,7 @@ class LBANP(PseudoProcess):
         tokens, stages = self.tokens(context), []
         latents, xl = self.pseudo(tokens, context.x, context.keep)
         for block in self.blocks:
-            latents = block(latents, tokens, xl=xl, xc=self.where(context.x), mask=context.keep)
+            latents = block(latents, tokens, xl=xl, x=self.where(context.x), mask=context.keep)
             stages.append(latents)
         return LatentLayers(stages, xl, self.alive(context))
 

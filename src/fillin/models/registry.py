@@ -130,27 +130,21 @@ _OPTIONAL = {"head_dim", "hidden", "dim_z"}  # None: chosen from the width
 
 def _check_option(name: str, option: str, value) -> None:
     """Raise an error where a number is outside the range of the option."""
+    if option == "backend":
+        choose("backend", value, ["auto", *BACKENDS])
     if value is None and option in _OPTIONAL:
         return
-    whole = type(value) is int  # excludes True
-    if option in _COUNTS and not (whole and value >= 1):
-        expected = "a whole number of at least 1"
-    elif option == "width" and not (whole and value >= 2 and value % 2 == 0):
-        expected = "an even whole number"
-    elif option == "kernel" and not (whole and value >= 1 and value % 2):
-        expected = "an odd whole number"
-    elif option in ("self_attention", "seed") and not (whole and value >= 0):
-        expected = "a whole number of at least 0"
-    elif option in ("points_per_unit", "length") and not (isinstance(value, int | float) and 0 < value < math.inf):
-        expected = "a positive number"
-    elif option == "floor" and not (isinstance(value, int | float) and value >= 0):
-        expected = "a number of at least 0"
-    elif option == "backend":
-        choose("backend", value, ["auto", *BACKENDS])
-        return
-    else:
-        return
-    raise InputError(f"{name}: {option} must be {expected}, got {value!r}")
+    whole, number = type(value) is int, isinstance(value, int | float)  # `whole` excludes True
+    for options, valid, expected in (
+        (_COUNTS, whole and value >= 1, "a whole number of at least 1"),
+        ({"width"}, whole and value >= 2 and value % 2 == 0, "an even whole number"),
+        ({"kernel"}, whole and value >= 1 and value % 2, "an odd whole number"),
+        ({"self_attention", "seed"}, whole and value >= 0, "a whole number of at least 0"),
+        ({"points_per_unit", "length"}, number and 0 < value < math.inf, "a positive number"),
+        ({"floor"}, number and value >= 0, "a number of at least 0"),
+    ):
+        if option in options and not valid:
+            raise InputError(f"{name}: {option} must be {expected}, got {value!r}")
 
 
 @overload

@@ -70,9 +70,8 @@ class TransformerProcess(Process):
         self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU())
 
     def tokens(self, points: Points) -> Tokens:
-        return self.embed(
-            points.values_and_flags if self.equivariant else torch.cat([points.x, points.values_and_flags], -1)
-        )
+        values = points.values_and_flags
+        return self.embed(values if self.equivariant else torch.cat([points.x, values], -1))
 
     def features(self, tokens: Tokens) -> Tokens:
         return self.out(self.norm(tokens))
@@ -97,18 +96,22 @@ class TNP(TransformerProcess):
         super().__init__(dim_x, dim_y, width, **options)
         self.blocks = nn.ModuleList(self.make_block(width) for _ in range(self.layers))
 
-    def encode(self, context: Points, targets: Targets) -> tuple[Points, Tokens]:
-        return context, self.tokens(context)
+    def encode(self, context: Points, targets: Targets) -> Points:
+        return context
 
-    def decode(self, encoded: tuple[Points, Tokens], targets: Targets) -> Tokens:
-        context, memory = encoded
-        n, mask = len(context), expand_key_mask(context.keep)
-        tokens = torch.cat([memory, self.tokens(targets.without_values(self.dim_y))], 1)
-        xc, xt, xa = self.where(context.x), self.where(targets.x), self.where(torch.cat([context.x, targets.x], 1))
+    def decode(self, encoded: Points, targets: Targets) -> Tokens:
+        return self.attend_to_points(encoded, targets, expand_key_mask(encoded.keep))
+
+    def attend_to_points(self, points: Points, targets: Targets, mask: Bool[Tensor, "..."] | None) -> Tokens:
+        """Return features of the targets after all tokens have attended to those of `points`, layer by layer."""
+        n = len(points)
+        tokens = torch.cat([self.tokens(points), self.tokens(targets.without_values(self.dim_y))], 1)
+        xk, xq = self.where(points.x), self.where(torch.cat([points.x, targets.x], 1))
         for block in self.blocks[:-1]:
-            tokens = block(tokens, tokens[:, :n], xq=xa, xk=xc, mask=mask)
-        # the last layer skips context tokens, which are not read
-        return self.features(self.blocks[-1](tokens[:, n:], tokens[:, :n], xq=xt, xk=xc, mask=mask))
+            tokens = block(tokens, tokens[:, :n], xq=xq, xk=xk, mask=mask)
+        # the last layer skips the tokens of the points, which are not read
+        mask = mask if mask is None or mask.shape[-2] == 1 else mask[..., n:, :]
+        return self.features(self.blocks[-1](tokens[:, n:], tokens[:, :n], xq=self.where(targets.x), xk=xk, mask=mask))
 
 
 class JointTNP(TNP):
@@ -148,20 +151,10 @@ class AutoregressiveTNP(TNP):
 
     def teacher_forced(self, context: Points, targets: Targets, yt: Float[Tensor, "b nt dy"]) -> Tokens:
         """Return features of p(y_i | context, y_1 … y_{i−1}) for all i."""
-        nc, nt = len(context), targets.x.shape[1]
         points = context.join(targets.with_values(yt))
-        tokens = torch.cat([self.tokens(points), self.tokens(targets.without_values(self.dim_y))], 1)
-        xk, xq = self.where(points.x), self.where(torch.cat([points.x, targets.x], 1))
-        mask = _causal_mask(nc, nt, points.x.device)
-        if points.keep is not None:
-            mask = mask & points.keep[:, None, None, :]
-        for block in self.blocks[:-1]:
-            tokens = block(tokens, tokens[:, : nc + nt], xq=xq, xk=xk, mask=mask)
-        queries = tokens[:, nc + nt :]
-        return self.features(
-            self.blocks[-1](
-                queries, tokens[:, : nc + nt], xq=self.where(targets.x), xk=xk, mask=mask[..., nc + nt :, :]
-            )
+        mask = _causal_mask(len(context), targets.x.shape[1], points.x.device)
+        return self.attend_to_points(
+            points, targets, mask if points.keep is None else mask & points.keep[:, None, None, :]
         )
 
     @torch.no_grad()
@@ -182,17 +175,15 @@ class AutoregressiveTNP(TNP):
             query = here.without_values(self.dim_y)
             step = query if previous is None else previous.join(query)
             tokens, length = self.tokens(step), len(context) + i
+            xk, mask = self.where(x[:, :length]), expand_key_mask(keep[:, :length])
             for block, cache in zip(self.blocks, caches, strict=True):
                 if previous is not None:
-                    _append(cache, block.project_context(tokens[:, :1], self.where(step.x[:, :1])), length - 1)  # type: ignore[operator]
+                    last = block.project_context(tokens[:, :1], self.where(step.x[:, :1]))  # type: ignore[operator]
+                    for cached, added in zip(cache, last, strict=True):
+                        if cached is not None:
+                            cached[:, :, length - 1 : length] = added
                 memory = KeyValues(None if cache.k is None else cache.k[:, :, :length], cache.v[:, :, :length])
-                tokens = block(
-                    tokens,
-                    memory,
-                    xq=self.where(step.x),
-                    xk=self.where(x[:, :length]),
-                    mask=expand_key_mask(keep[:, :length]),
-                )
+                tokens = block(tokens, memory, xq=self.where(step.x), xk=xk, mask=mask)
             drawn = self.head(self.features(tokens[:, -1:])).sample()
             y.append(drawn)
             previous = here.with_values(drawn)
@@ -212,12 +203,6 @@ class AutoregressiveTNP(TNP):
             caches.append(KeyValues(None if memory.k is None else pad(memory.k), pad(memory.v)))
             tokens = block(tokens, memory, xq=x, xk=x, mask=mask)
         return caches
-
-
-def _append(cache: KeyValues, new: KeyValues, at: int) -> None:
-    for cached, added in zip(cache, new, strict=True):
-        if cached is not None and added is not None:
-            cached[:, :, at : at + 1] = added
 
 
 def _causal_mask(nc: int, nt: int, device: torch.device) -> Bool[Tensor, "q k"]:
