@@ -98,7 +98,7 @@ SOFTMAX_ALLOWED = {
     "fillin.attention.backends.fused": "back end",
     "fillin.attention.backends.reference": "back end",
     "fillin.attention.backends.streamed": "back end",
-    "fillin.data.limits": "posterior weights of hyperparameter settings",
+    "fillin.data.curves": "posterior weights of hyperparameter settings",
     "fillin.data.quadrature": "posterior weights of hyperparameter settings",
     "fillin.evaluate.classification": "class probabilities",
     "fillin.learners.calibration": "class probabilities",

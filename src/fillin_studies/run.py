@@ -17,9 +17,9 @@ from pathlib import Path
 
 from fillin.errors import FillinError, InputError
 from fillin.io import write_text
-from fillin.train.lock import FolderLocked, lock_folder
 from fillin.train.loop import TrainingDiverged
 from fillin.train.recipe import read_recipe
+from fillin.train.runs import FolderLocked, lock_folder
 from fillin_studies.base import RecipeSettings, Study, StudyCell, Watcher
 
 

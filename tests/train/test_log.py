@@ -3,8 +3,7 @@
 import pytest
 
 from fillin.errors import FillinError
-from fillin.train.figure import draw_learning_curve
-from fillin.train.log import COLUMNS, Log, LogLine, read_log
+from fillin.train.log import COLUMNS, Log, LogLine, draw_learning_curve, read_log
 
 
 def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path):

@@ -9,8 +9,7 @@ from support.helpers import SMALL, feeders
 from fillin.data import Task, curves
 from fillin.data.task import make_generator
 from fillin.train import read_recipe
-from fillin.train.loop import HELD_OUT, seed_step
-from fillin.train.prefetch import prefetch
+from fillin.train.loop import HELD_OUT, prefetch, seed_step
 from fillin.train.recipe import make_stream
 
 

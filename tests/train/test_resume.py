@@ -19,10 +19,10 @@ from support.helpers import SMALL
 import fillin
 from fillin.errors import FillinError
 from fillin.train import checkpoint, fit, open_run, read_recipe
-from fillin.train.lock import FolderLocked, lock_folder
 from fillin.train.log import Log, LogLine, read_log
 from fillin.train.loop import TrainingModule, make_objective, make_optimiser
 from fillin.train.recipe import CHOICES, build_model, make_stream
+from fillin.train.runs import FolderLocked, lock_folder
 
 WEIGHTS = ("best/model.safetensors", "last/model.safetensors", "last/trainer.safetensors")
 

@@ -11,7 +11,7 @@ from support.helpers import SMALL
 
 from fillin import io
 from fillin.train import fit, lock
-from fillin.train.lock import FolderLocked, lock_folder
+from fillin.train.runs import FolderLocked, lock_folder
 
 
 class Windows:

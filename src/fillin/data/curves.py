@@ -1,4 +1,6 @@
-"""Streams of tasks on random curves. Batch s is a function of (seed, s) alone.
+"""Streams of tasks on random curves, and the log-likelihood of exact inference, which no model exceeds on average.
+
+Batch s is a function of (seed, s) alone.
 
 >>> stream = curves("rbf", batch=4)
 >>> stream.task(0).xc.shape[0]
@@ -10,14 +12,16 @@ Task(xc=[16, 41, 1], yc=[16, 41, 1], xt=[16, 128, 1], yt=[16, 128, 1])
 import math
 import re
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from fillin.data.functions import (
     FunctionPrior,
     GaussianProcessPrior,
+    Hypotheses,
     MixturePrior,
     PredatorPrey,
     Sawtooth,
@@ -214,3 +218,35 @@ def _make_kernel(name: str, hyper: dict[str, Any]) -> Kernel:
     if kind is None:
         raise UnknownName("function", name, FUNCTIONS)
     return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
+
+
+class Limit(NamedTuple):
+    """ln p(yt | context) per target of each task: of every target alone, and of all targets jointly."""
+
+    marginal: Float[Tensor, "b"]
+    joint: Float[Tensor, "b"]
+
+
+def oracle_limit(stream: Curves, step: int) -> Limit | None:
+    """Return the limit on batch `step` for known hyperparameters. None without a closed form."""
+    task, parameters = stream.draw(step)
+    return _average(stream.function.true_hypothesis(parameters, task))
+
+
+def bayes_limit(stream: Curves, step: int, settings: int = 512) -> Limit | None:
+    """Return the limit on batch `step` where only the prior of the hyperparameters is known: the best a model can do.
+
+        p(yt | yc) = Σ_s w_s p(yt | yc, θ_s),    w_s ∝ p(yc | θ_s)
+
+    with θ_s where the posterior has its mass (`fillin.data.quadrature`). None without a closed form.
+    """
+    return _average(stream.function.hypotheses(stream.task(step), settings))
+
+
+def _average(hypotheses: Hypotheses | None) -> Limit | None:
+    if hypotheses is None:
+        return None
+    weights = hypotheses.evidence.log_softmax(0)
+    targets = max(1, hypotheses.marginal.shape[-1])
+    marginal = (weights[..., None] + hypotheses.marginal).logsumexp(0).mean(-1)
+    return Limit(marginal, (weights + hypotheses.joint).logsumexp(0) / targets)

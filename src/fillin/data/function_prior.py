@@ -107,7 +107,7 @@ def _protocol_prior(**options) -> FunctionPrior:
 def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> FunctionPrior:
     """Return the part of this prior with closed-form predictions: Gaussian processes in one dimension, Gaussian noise.
 
-    `fillin.data.limits.bayes_limit` evaluates the best possible likelihood on it.
+    `fillin.data.curves.bayes_limit` evaluates the best possible likelihood on it.
     """
     rest = parse_function(FUNCTIONS, {**HYPER, "scale": (0.3, 1.0), "noise": noise})
     return MixturePrior((_protocol_prior(), rest), (plain, 1 - plain))

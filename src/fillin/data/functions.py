@@ -1,7 +1,7 @@
 """Distributions over functions, from which curves are drawn.
 
 A distribution with closed-form predictions also returns `Hypotheses`: the predictive density of the targets and the
-evidence of the context for each setting of the unknown parameters. `fillin.data.limits` averages over them.
+evidence of the context for each setting of the unknown parameters. `fillin.data.curves` averages over them.
 """
 
 import math

@@ -168,7 +168,7 @@ def _downsample(image: ndarray, side: int) -> ndarray:
 
 
 def _read(body: bytes) -> ImageResponse:
-    from fillin.data.images.image_files import read_image
+    from fillin.data.images.datasets import read_image
 
     image = read_image(io.BytesIO(body), "the image", limits.MAX_UPLOADED_PIXELS)
     small = _downsample(image, limits.MAX_IMAGE_SIDE)

@@ -6,10 +6,11 @@ ends with the same bytes as an uninterrupted one (same machine and threads, no c
 """
 
 import math
+import queue
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
@@ -21,13 +22,13 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from fillin.data import Stream
+from fillin.data.task import Batches
 from fillin.errors import FillinError, InputError
 from fillin.models import save
 from fillin.objectives import OBJECTIVES, Objective
 from fillin.train import checkpoint
 from fillin.train.log import Log, LogLine
 from fillin.train.muon import Muon
-from fillin.train.prefetch import prefetch
 from fillin.train.recipe import Recipe, budget_fraction, build_model, make_stream, start_from
 
 HELD_OUT = 2**31  # added to the seed of validation data
@@ -61,6 +62,45 @@ class StopSignal:
         self.received = True
 
 
+def prefetch(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None, None]:
+    """Yield stream.task(start), stream.task(start + 1), … without end, with up to `ahead` batches drawn in advance.
+
+    The thread ends when the iterator is closed or deleted. An error of the stream is raised in place of its batch.
+    """
+    batches: queue.Queue[Any] = queue.Queue(ahead)
+    closed = threading.Event()
+
+    def put(item: Any) -> None:
+        while not closed.is_set():
+            try:
+                batches.put(item, timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def draw() -> None:
+        step = start
+        while not closed.is_set():
+            try:
+                put(stream.task(step))
+            except BaseException as error:
+                put(error)
+                return
+            step += 1
+
+    thread = threading.Thread(target=draw, name="fillin-prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item = batches.get()
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        closed.set()
+        thread.join()
+
+
 class TrainingModule(nn.Module):
     """Model and objective as one module, as DDP and compile require: the parts of a batch in, the loss out.
 
@@ -86,13 +126,9 @@ def make_objective(recipe: Recipe) -> Callable[..., Tensor]:
 
 def make_optimiser(recipe: Recipe, model: nn.Module) -> Optimizer:
     settings = recipe["optimiser"]
-    common = {"lr": settings["rate"], "weight_decay": settings["decay"]}
-    if settings["name"] == "muon":
-        return Muon(model.parameters(), **common)
-    if settings["name"] == "sgd":
-        return torch.optim.SGD(model.parameters(), momentum=0.9, fused=True, **common)
-    kind = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}[settings["name"]]
-    return kind(model.parameters(), fused=True, **common)
+    kinds = {"muon": Muon, "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    options = {"muon": {}, "sgd": {"momentum": 0.9, "fused": True}}.get(settings["name"], {"fused": True})
+    return kinds[settings["name"]](model.parameters(), settings["rate"], weight_decay=settings["decay"], **options)
 
 
 def learning_rate(recipe: Recipe, spent: float) -> float:
@@ -204,9 +240,8 @@ class Loop:
         loss = self.module(*task.parts)
         self.fabric.backward(loss)
         norm = _clip(self.weights, self.clip)
-        value = float(
-            self.fabric.all_reduce(loss.detach(), reduce_op="mean")
-        )  # equal in all processes, which stop together
+        # equal in all processes, which stop together
+        value = float(self.fabric.all_reduce(loss.detach(), reduce_op="mean"))
         if not (math.isfinite(value) and math.isfinite(norm)) or value > _MAX_LOSS:
             raise TrainingDiverged(self._advice(value))  # before the step, which would damage the weights
         self.optimiser.step()
@@ -215,7 +250,11 @@ class Loop:
 
     def _log(self, rate: float, fraction: float, due: bool) -> None:
         """Write a line of the log; where a validation is due, validate and keep the best weights."""
-        value = self._validate() if due else None
+        value, start = None, time.perf_counter()
+        if due:
+            value = validate(self.plain_module, self.held_out, self.keep["batches"], self.fabric)
+            validating = self.state.validating + time.perf_counter() - start
+            self.state = self.state._replace(validating=validating)
         if value is not None and not math.isfinite(value):
             raise TrainingDiverged(self._advice(-value))
         loss, norm = (math.fsum(column) / len(column) for column in zip(*self.state.pending, strict=True))
@@ -228,13 +267,6 @@ class Loop:
             self._save()  # so that a killed run knows the score of the best weights
         self.watch(self.state.step, self.state.seconds, fraction, loss, value)
         self.state = self.state._replace(pending=[])
-
-    def _validate(self) -> float:
-        start = time.perf_counter()
-        value = validate(self.plain_module, self.held_out, self.keep["batches"], self.fabric)
-        spent = self.state.validating + time.perf_counter() - start
-        self.state = self.state._replace(validating=spent)
-        return value
 
     def _validation_too_costly(self) -> bool:
         """Limit validations to a tenth of the time under a budget of time alone."""

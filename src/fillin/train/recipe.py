@@ -106,14 +106,15 @@ CHOICES = {
     "optimiser.name": ["muon", "adamw", "adam", "sgd"],
     "schedule.name": ["cosine", "linear", "constant"],
 }
-
-
-_NAMES = {
-    "model": "name",
-    "data": "function",
-    "objective": "name",
-}  # the setting on which the others of a section depend
+_NAMES = {"model": "name", "data": "function", "objective": "name"}  # settings on which others of a section depend
 _NAMED = ("data.name", "data.protocol", "data.function", "model.name", "model.head", "model.size", "objective.name")
+
+
+_MINIMUM = {
+    "budget.steps": 1, "keep.log": 1, "keep.validations": 1, "keep.batches": 1, "keep.checkpoint": 0,
+    "optimiser.rate": 1e-12, "optimiser.clip": 0, "optimiser.decay": 0, "schedule.warmup": 0, "objective.samples": 1,
+    "seed": 0,
+}  # fmt: skip
 
 
 def names() -> list[str]:
@@ -146,8 +147,9 @@ def read_recipe(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = (
     for key, allowed in CHOICES.items():
         if key in settings:
             choose(key, settings[key], allowed)
+    integers = {action.dest for action in parser._actions if action.type is int} | {"budget.steps"}
     try:
-        whole = deepcopy(parser.parse_object(nest(settings, _integers(parser))).as_dict())  # defaults are the parser's
+        whole = deepcopy(parser.parse_object(nest(settings, integers)).as_dict())  # defaults are the parser's
     except (argparse.ArgumentError, TypeError) as error:
         raise InputError(f"{where}: {shorten_error(str(error))}") from error
     return _check(tuples_to_lists(whole), where)
@@ -264,53 +266,34 @@ def _cached_parser(named: tuple[tuple[str, Any], ...]) -> ArgumentParser:
 
 
 def _check(recipe: Recipe, where: str) -> Recipe:
-    steps = recipe["budget"]["steps"]
+    """Raise an error unless numbers are in range, and data, objective and model take the same kind of batches."""
     try:
         time = parse_duration(recipe["budget"]["time"])
     except InputError as error:
         raise InputError(f"{where}: budget.time: {error}") from error
-    if time is None and steps is None:
+    if time is None and recipe["budget"]["steps"] is None:
         raise InputError(f"{where} has no budget; add --steps 10000 or --time 20m")
-    minimum = {
-        "budget.steps": (steps, 1), "keep.log": (recipe["keep"]["log"], 1),
-        "keep.validations": (recipe["keep"]["validations"], 1), "keep.batches": (recipe["keep"]["batches"], 1),
-        "keep.checkpoint": (recipe["keep"]["checkpoint"], 0), "optimiser.rate": (recipe["optimiser"]["rate"], 1e-12),
-        "optimiser.clip": (recipe["optimiser"]["clip"], 0), "optimiser.decay": (recipe["optimiser"]["decay"], 0),
-        "schedule.warmup": (recipe["schedule"]["warmup"], 0), "objective.samples": (recipe["objective"]["samples"], 1),
-        "seed": (recipe["seed"], 0),
-    }  # fmt: skip
-    for key, (value, smallest) in minimum.items():
+    for key, smallest in _MINIMUM.items():
+        section, _, name = key.rpartition(".")
+        value = (recipe[section] if section else recipe)[name]
         if value is not None and not smallest <= value < math.inf:
             raise InputError(f"{where}: {key} must be at least {smallest}, got {value}")
     if recipe["seed"] >= 2**30:
         raise InputError(
             f"{where}: seed must be below 2³⁰ (larger seeds serve validation and evaluation), got {recipe['seed']}"
         )
-    if recipe["schedule"]["warmup"] >= 1:
-        raise InputError(
-            f"{where}: schedule.warmup must be a fraction of the budget below 1, got {recipe['schedule']['warmup']}"
-        )
-    kind, objective = get_entry(recipe["model"]["name"]).build.kind, recipe["objective"]["name"]
-    if objective in ("elbo", "importance-weighted") and kind != "latent":
-        raise InputError(
-            f"{where}: objective.name={objective} needs a latent variable, which {recipe['model']['name']} does not "
-            "have; train it with log-likelihood"
-        )
-    _check_kinds(recipe, where)
-    return recipe
-
-
-def _check_kinds(recipe: Recipe, where: str) -> None:
-    """Raise an error unless data, objective and model take the same kind of batches."""
+    if (warmup := recipe["schedule"]["warmup"]) >= 1:
+        raise InputError(f"{where}: schedule.warmup must be a fraction of the budget below 1, got {warmup}")
     data, objective, model = (recipe[section]["name"] for section in ("data", "objective", "model"))
+    if objective in ("elbo", "importance-weighted") and get_entry(model).build.kind != "latent":
+        raise InputError(
+            f"{where}: objective.name={objective} needs a latent variable, which {model} does not have; train it with "
+            "log-likelihood"
+        )
     for batch, (together, sources, models) in _SPECIAL_BATCHES.items():
         classifies = model in models and model in CLASSIFIERS  # npt, a process, takes tasks of points as well
         concerned = data in sources or OBJECTIVES[objective].batch is batch or classifies
         consistent = data in sources and OBJECTIVES[objective].batch is batch and model in models
         if concerned and not consistent:
             raise InputError(f"{where}: {together} go together; this recipe has {data}, {objective} and {model}")
-
-
-def _integers(parser: ArgumentParser) -> set[str]:
-    """Return the settings that are whole numbers."""
-    return {action.dest for action in parser._actions if action.type is int} | {"budget.steps"}
+    return recipe

@@ -9,11 +9,13 @@ learning.png   the learning curve
 
 import hashlib
 import os
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -21,13 +23,48 @@ from fillin.errors import InputError
 from fillin.io import write_text
 from fillin.models import load
 from fillin.train import checkpoint
-from fillin.train.lock import lock_folder
 from fillin.train.log import LogLine, read_log
 from fillin.train.recipe import Recipe, build_model, dump_recipe, find_recipe, make_stream, read_recipe, start_from
 
 # environment variables with the rank of a process: Fabric and torchrun, Lightning on several machines, SLURM
 _RANKS = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
 _FIXED = ("data", "model", "objective", "seed")  # sections that a resumed run cannot change
+
+
+class FolderLocked(InputError):
+    """Another process trains in the folder."""
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Lock the folder within the block. The lock ends with the process, however it ends."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("a")
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error}; choose another folder") from error
+    with lock as file:
+        try:
+            _lock(file)
+        except (BlockingIOError, PermissionError) as error:  # PermissionError: Windows and its network shares
+            raise FolderLocked(f"{folder} is being trained by another process; wait for it, or stop it") from error
+        except OSError as error:
+            raise InputError(
+                f"{folder} cannot be locked ({error.strerror}); choose a folder on another disk"
+            ) from error
+        yield
+
+
+def _lock(file: IO) -> None:
+    """Lock the file until it is closed, or raise an error at once."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # its first byte, which need not exist
+    else:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @dataclass(frozen=True)
@@ -93,7 +130,10 @@ def fit(
             raise InputError("resume needs the folder of the run")
         run = open_run(folder, overrides)
     else:
-        run = _new_run(recipe, folder, overrides)
+        if recipe is None:
+            raise InputError("fit needs a recipe: a name, a file or a dict")
+        name = "run" if isinstance(recipe, dict) else find_recipe(recipe).stem
+        run = Run(Path(folder or _unused_folder(Path("runs") / name)), read_recipe(recipe, overrides))
     model = build_model(run.recipe, make_stream(run.recipe))  # raises errors before anything is written
     if not resume:
         start_from(run.recipe, model)
@@ -110,14 +150,6 @@ def fit(
             _begin(run, resume)
         _train(fabric, run, compiled, threads, watch)
     return run
-
-
-def _new_run(recipe, folder, overrides: Sequence[str]) -> Run:
-    if recipe is None:
-        raise InputError("fit needs a recipe: a name, a file or a dict")
-    name = "run" if isinstance(recipe, dict) else find_recipe(recipe).stem
-    folder = Path(folder) if folder else _unused_folder(Path("runs") / name)
-    return Run(folder, read_recipe(recipe, overrides))
 
 
 def _begin(run: Run, resume: bool) -> None:
@@ -140,7 +172,7 @@ def _begin(run: Run, resume: bool) -> None:
 
 
 def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callable | None) -> None:
-    from fillin.train.figure import draw_learning_curve
+    from fillin.train.log import draw_learning_curve
     from fillin.train.loop import Loop
 
     before = torch.get_num_threads()
@@ -157,11 +189,8 @@ def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callabl
 
 def _unused_folder(folder: Path) -> Path:
     """Return `folder`, or the first of folder-2, folder-3, … that does not exist."""
-    number, unused = 1, folder
-    while unused.exists():
-        number += 1
-        unused = folder.with_name(f"{folder.name}-{number}")
-    return unused
+    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
+    return next(path for path in chain([folder], numbered) if not path.exists())
 
 
 def _digest(recipe: Recipe) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +44,9 @@ def pairs(overrides: Sequence[str]) -> Iterator[tuple[str, Any]]:
             if not words or words[0].startswith("--"):
                 raise InputError(f"--{key} needs a value, like --{key} 1")
             value = words.pop(0)
-        yield key, _parse_value(value)
-
-
-def _parse_value(text: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)
-    except yaml.YAMLError:
-        return text
+        with suppress(yaml.YAMLError):  # otherwise it is text
+            value = yaml.load(value, _Loader)
+        yield key, value
 
 
 def flatten(content: dict[str, Any], sections: Iterable[str]) -> Iterator[tuple[str, Any]]:
@@ -67,15 +63,12 @@ def nest(settings: dict[str, Any], integers: set[str]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in settings.items():
         section, _, name = key.rpartition(".")
-        (nested.setdefault(section, {}) if section else nested)[name] = _to_number(value, key in integers)
+        if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
+            value = float(value)  # 1e-3, which is text in YAML 1.1
+        if key in integers and isinstance(value, float) and value.is_integer():
+            value = int(value)
+        (nested.setdefault(section, {}) if section else nested)[name] = value
     return nested
-
-
-def _to_number(value: Any, integer: bool) -> Any:
-    """Convert text like 1e-3, which YAML 1.1 does not read as a number, and 2e4 to an integer where one is expected."""
-    if isinstance(value, str) and re.fullmatch(r"[-+]?\d+(\.\d*)?e[-+]?\d+", value, re.IGNORECASE):
-        value = float(value)
-    return int(value) if integer and isinstance(value, float) and value.is_integer() else value
 
 
 def tuples_to_lists(value: Any) -> Any:

@@ -1,11 +1,9 @@
 """Images as sets of points: locations of pixels and their colours."""
 
+from fillin.data.images.completion import PATTERNS, Images, Pattern, pixel_locations, to_colours, to_pixels
 from fillin.data.images.datasets import ImageSet, read_images
 from fillin.data.images.episodes import Episode, FewShot, LabelledSets
 from fillin.data.images.labelled import LabelledBatch, LabelledImages
-from fillin.data.images.patterns import PATTERNS, Pattern
-from fillin.data.images.pixel_grid import pixel_locations, to_colours, to_pixels
-from fillin.data.images.stream import Images
 
 __all__ = [
     "PATTERNS", "Episode", "FewShot", "ImageSet", "Images", "LabelledBatch", "LabelledImages", "LabelledSets",

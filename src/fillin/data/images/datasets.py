@@ -1,24 +1,30 @@
-"""Image data sets: scikit-learn's digits, IDX files, NumPy archives, folders of images, single images."""
+"""Image data sets: scikit-learn's digits, IDX files, NumPy archives, PNG and JPEG files and folders of them."""
 
 import gzip
 import os
+import warnings
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 from jaxtyping import Int64, UInt8
 from numpy import ndarray
 
-from fillin.data.images.image_files import SUFFIXES, read_folder, read_image
 from fillin.errors import InputError, choose
+from fillin.runtime import require
 
 PARTS = ("train", "test")
 _TEST_EVERY = 10  # every tenth image is a test image where a set does not define its parts
 _IDX_UINT8 = 8  # the type code of unsigned bytes
-_MAX_IDX_BYTES = 4 << 30
+_MAX_BYTES = 4 << 30  # of an IDX file, or of the images of a folder
+SUFFIXES = (".png", ".jpg", ".jpeg")
+MAX_PIXELS = 1 << 26  # of one image
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,6 @@ def read_images(source: str | os.PathLike = "digits", part: str = "train") -> Im
 
 @lru_cache(maxsize=4)
 def _digits(part: str) -> ImageSet:
-    from fillin.runtime import require
-
     digits = require("sklearn.datasets").load_digits()
     pixels = np.round(digits.images[..., None] * (255 / 16)).astype(np.uint8)
     return _select_part(ImageSet("digits", pixels, digits.target.astype(np.int64)), part)
@@ -108,9 +112,9 @@ def _read_idx(path: Path) -> UInt8[ndarray, "..."]:
                 raise InputError(f"{path} is not an IDX file of bytes (its first four bytes are {head.hex(' ')})")
             shape = tuple(np.frombuffer(file.read(4 * head[3]), ">u4").astype(int).tolist())
             size = int(np.prod(shape, dtype=object))
-            if len(shape) != head[3] or size > _MAX_IDX_BYTES:
+            if len(shape) != head[3] or size > _MAX_BYTES:
                 raise InputError(
-                    f"{path}: its header is truncated, or declares {size:,} bytes; at most {_MAX_IDX_BYTES:,} are read"
+                    f"{path}: its header is truncated, or declares {size:,} bytes; at most {_MAX_BYTES:,} are read"
                 )
             data = file.read(size)
     except (OSError, EOFError) as error:
@@ -174,3 +178,66 @@ def _select_part(images: ImageSet, part: str) -> ImageSet:
         return images
     test = np.arange(len(images)) % _TEST_EVERY == _TEST_EVERY - 1
     return images.select(test if part == "test" else ~test)
+
+
+def read_image(path: Path | BytesIO, name: str | None = None, max_pixels: int = MAX_PIXELS) -> UInt8[ndarray, "h w c"]:
+    """Read a grey (c = 1) or colour (c = 3) image; transparent pixels are composited on white.
+
+    `name` names the image in errors. Images of more than `max_pixels` are not decoded.
+    """
+    name = str(path) if name is None else name
+    module = require("PIL.Image")
+    try:
+        with (
+            warnings.catch_warnings(action="error", category=module.DecompressionBombWarning),
+            module.open(path, formats=("PNG", "JPEG")) as image,
+        ):
+            if image.width * image.height > max_pixels:
+                size = f"{image.width} × {image.height}"
+                raise InputError(f"{name} is {size}, more than {max_pixels:,} pixels; scale it down first")
+            return np.array(_to_array(image))
+    except InputError:
+        raise
+    except (OSError, ValueError, SyntaxError, module.DecompressionBombError, module.DecompressionBombWarning) as error:
+        reason = "it is neither" if isinstance(error, module.UnidentifiedImageError) else error
+        raise InputError(f"{name} cannot be read as PNG or JPEG: {reason}") from error
+
+
+def _to_array(image: Any) -> UInt8[ndarray, "h w c"]:
+    """Convert to 8 bits per channel, grey or RGB; of 16 bits keep the upper 8."""
+    if image.mode.startswith("I;16") or image.mode == "I":
+        return (np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)[..., None]
+    grey = image.mode in ("1", "L", "LA")
+    if image.mode in ("LA", "PA", "RGBA", "P", "La", "RGBa") or "transparency" in image.info:
+        over = image.convert("RGBA")
+        white = require("PIL.Image").new("RGBA", over.size, "white")
+        image = require("PIL.Image").alpha_composite(white, over)
+    pixels = np.asarray(image.convert("L" if grey else "RGB"))
+    return pixels[..., None] if grey else pixels
+
+
+def read_folder(path: Path) -> tuple[UInt8[ndarray, "n h w c"], Int64[ndarray, "n"] | None]:
+    """Read images in the order of their names; subfolders are classes."""
+    files = sorted(file for file in path.rglob("*") if file.suffix.lower() in SUFFIXES and file.is_file())
+    if not files:
+        raise InputError(f"{path} has no images in it: no {', '.join(SUFFIXES)}, and no *-images-idx3-ubyte")
+    images, total = [], 0
+    for file in files:
+        images.append(read_image(file))
+        total += images[-1].size
+        if total > _MAX_BYTES:
+            raise InputError(f"{path}: more than {_MAX_BYTES >> 30} GB of pixels; use fewer or smaller images")
+    sizes = Counter(image.shape[:2] for image in images)
+    usual = sizes.most_common(1)[0][0]
+    for file, image in zip(files, images, strict=True):
+        if image.shape[:2] != usual:
+            raise InputError(
+                f"{file} is {image.shape[1]} × {image.shape[0]}, but most others are {usual[1]} × {usual[0]}; images "
+                "of a set must have one size: scale or crop them first"
+            )
+    channels = max(image.shape[2] for image in images)  # one colour image makes all of them colour
+    pixels = np.stack([np.broadcast_to(image, (*usual, channels)) for image in images])
+    names = [file.parent.relative_to(path).as_posix() for file in files]
+    if len(set(names)) == 1:
+        return pixels, None
+    return pixels, np.unique(names, return_inverse=True)[1].astype(np.int64)

@@ -15,9 +15,9 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
+from fillin.data.images.completion import to_colours
 from fillin.data.images.datasets import ImageSet
 from fillin.data.images.labelled import LabelledImages, augment, read_labelled
-from fillin.data.images.pixel_grid import to_colours
 from fillin.data.task import Batch, check_counts, make_generator
 from fillin.errors import InputError
 

@@ -13,8 +13,8 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
+from fillin.data.images.completion import to_colours
 from fillin.data.images.datasets import ImageSet, read_images
-from fillin.data.images.pixel_grid import to_colours
 from fillin.data.task import Batch, check_counts, make_generator
 from fillin.errors import InputError
 

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, UInt8
 from numpy import ndarray
 
 from fillin.data.images import Pattern, to_colours
-from fillin.data.images.image_files import read_image
+from fillin.data.images.datasets import read_image
 from fillin.errors import InputError, InputTypeError, choose
 
 OBSERVED_BY_HIDDEN = {"bottom": "top", "top": "bottom", "left": "right", "right": "left", "hole": "hole"}

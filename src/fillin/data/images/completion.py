@@ -1,23 +1,52 @@
-"""Patterns of context pixels of an image: random pixels, a half, a block, a coarse image.
+"""Image completion: locations and colours of pixels, patterns of context pixels, and streams of tasks.
 
-A pattern maps a batch of images [b h w c] and a random generator to the locations and colours of the context, equally
-many for each image. In text its name may be followed by a number: "random 0.1", "grid 4".
+An image covers [−2, 2] along its longer side, whatever its resolution: the centre of pixel (i, j) of h × w is
+((2i + 1 − h), (2j + 1 − w)) · 2 / max(h, w), rows first, downwards. So one model maps between resolutions. A pattern
+maps images [b h w c] and a random generator to the locations and colours of the context, equally many for each image.
+In text its name may be followed by a number: "random 0.1", "grid 4".
+
+>>> Images("digits", patterns="grid 4", batch=2).task(0)
+Task(xc=[2, 4, 2], yc=[2, 4, 1], xt=[2, 64, 2], yt=[2, 64, 1])
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, UInt8
+from numpy import ndarray
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from fillin.data.images.pixel_grid import pixel_locations
+from fillin.data.images.datasets import ImageSet, read_images
+from fillin.data.task import Task, check_counts, make_generator
 from fillin.errors import InputError, UnknownName
 
+_HALF_SIDE = 2.0  # half the length of the longer side
 Colours = Float[Tensor, "b h w c"]
 Context = tuple[Float[Tensor, "b nc 2"], Float[Tensor, "b nc c"]]
 Mask = Bool[Tensor, "b h w"]
+
+
+def pixel_locations(height: int, width: int, shape: tuple[int, int] | None = None) -> Float[Tensor, "hw 2"]:
+    """Return the centres of height × width pixels, row by row, over an image of `shape` (by default the same)."""
+    rows, columns = shape or (height, width)
+    unit = _HALF_SIDE / max(rows, columns)
+    y = (2 * torch.arange(height) + 1 - height) * (unit * rows / height)
+    x = (2 * torch.arange(width) + 1 - width) * (unit * columns / width)
+    return torch.stack(torch.meshgrid(y, x, indexing="ij"), -1).flatten(0, 1)
+
+
+def to_colours(pixels: UInt8[ndarray, "*n c"]) -> Float[Tensor, "*n c"]:
+    """Map bytes 0 … 255 to colours −½ … ½."""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).float() / 255 - 0.5
+
+
+def to_pixels(colours: Float[Tensor, "*n c"]) -> UInt8[ndarray, "*n c"]:
+    """Map colours back to bytes, clipped to 0 … 255."""
+    return ((colours.detach() + 0.5) * 255).round().clamp(0, 255).byte().cpu().numpy()
 
 
 def random_pixels(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
@@ -155,3 +184,51 @@ def read_patterns(text: str) -> tuple[tuple[Pattern, ...], tuple[float, ...]]:
         patterns.append(Pattern.read(" ".join(words)))
         weights.append(weight)
     return tuple(patterns), tuple(weights)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Tasks from the images of a `source` (`read_images`): a pattern selects the context pixels.
+
+    Targets are `targets` random pixels, which may be context pixels too (0: all pixels). The tasks of a batch share one
+    of the `patterns` (`read_patterns`).
+    """
+
+    source: str = "digits"
+    patterns: str = "random"
+    targets: int = 256
+    batch: int = 16
+    seed: int = 0
+    part: str = "train"
+
+    def __post_init__(self):
+        check_counts(self, "images", batch=1, seed=0, targets=0)
+        read_patterns(self.patterns)
+
+    @cached_property
+    def images(self) -> ImageSet:
+        return read_images(self.source, self.part)
+
+    dim_x = 2
+
+    @property
+    def dim_y(self) -> int:
+        return self.images.shape[2]
+
+    def task(self, step: int) -> Task:
+        """Return batch `step`."""
+        random = make_generator(self.seed, step)
+        patterns, weights = read_patterns(self.patterns)
+        pattern = patterns[int(torch.multinomial(torch.tensor(weights), 1, generator=random))]
+        rows = torch.randint(0, len(self.images), (self.batch,), generator=random).numpy()
+        batch = to_colours(self.images.pixels[rows])
+        xc, yc = pattern(batch, random)
+        b, h, w, c = batch.shape
+        xt, yt = pixel_locations(h, w).expand(b, -1, -1), batch.flatten(1, 2)
+        if 0 < self.targets < h * w:
+            index = torch.rand(b, h * w, generator=random).topk(self.targets, 1).indices[..., None]
+            xt, yt = xt.gather(1, index.expand(-1, -1, 2)), yt.gather(1, index.expand(-1, -1, c))
+        return Task(xc, yc, xt, yt)
+
+    def validation_stream(self, seed: int) -> "Images":
+        return replace(self, seed=seed, batch=4, part="test")
