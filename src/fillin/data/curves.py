@@ -11,6 +11,7 @@ Task(xc=[16, 41, 1], yc=[16, 41, 1], xt=[16, 128, 1], yt=[16, 128, 1])
 
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -75,16 +76,15 @@ class TaskLayout:
     def draw(self, batch: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw locations of the context [b nc dx] and of the targets [b nt dx], in float64."""
         max_points = math.inf if self.points is None else self.points - 1
-        nc = _draw_count(self.context[0], min(self.context[1], max_points - self.targets[0]), random)
-        nt = _draw_count(self.targets[0], min(self.targets[1], max_points - nc), random)
-        locations = []
-        for number, (low, high) in ((nc, self.range), (nt, self.target_range or self.range)):
-            locations.append(self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x))
-        return locations[0], locations[1]
-
-
-def _draw_count(low: int, high: float, random: torch.Generator) -> int:
-    return int(torch.randint(low, int(high) + 1, (), generator=random))
+        max_context = min(self.context[1], max_points - self.targets[0])
+        nc = int(torch.randint(self.context[0], int(max_context) + 1, (), generator=random))
+        max_targets = min(self.targets[1], max_points - nc)
+        nt = int(torch.randint(self.targets[0], int(max_targets) + 1, (), generator=random))
+        xc, xt = (
+            self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x)
+            for number, (low, high) in ((nc, self.range), (nt, self.target_range or self.range))
+        )
+        return xc, xt
 
 
 @dataclass(frozen=True)
@@ -178,46 +178,40 @@ def parse_function(text: str, hyper: dict[str, Any]) -> FunctionPrior:
     members, weights = [], []
     for part in str(text).split("|"):
         words = part.strip().split(maxsplit=1)
-        weight = _parse_number(words[0]) if len(words) == 2 else None
-        if weight is not None and not 0 < weight < math.inf:
+        weight, name = 1.0, part.strip()
+        if len(words) == 2:
+            with suppress(ValueError):  # otherwise the first word is no weight
+                weight, name = float(words[0]), words[1]
+        if not 0 < weight < math.inf:
             raise InputError(f"curves: a weight must be a positive number, got {words[0]} before {words[1]!r}")
-        weights.append(1.0 if weight is None else weight)
-        members.append(_parse_member(part.strip() if weight is None else words[1], hyper))
+        weights.append(weight)
+        if name in FUNCTIONS and name not in KERNELS:
+            members.append(_make(FUNCTIONS[name], hyper))
+        else:
+            kernel, logarithmic = _parse_kernel(name, hyper), bool(hyper.get("logarithmic", False))
+            members.append(GaussianProcessPrior(kernel, hyper["noise"], logarithmic))
     return members[0] if len(members) == 1 else MixturePrior(tuple(members), tuple(weights))
 
 
-def _parse_number(word: str) -> float | None:
-    try:
-        return float(word)
-    except ValueError:
-        return None
-
-
-def _parse_member(text: str, hyper: dict[str, Any]) -> FunctionPrior:
-    if text in FUNCTIONS and text not in KERNELS:
-        kind = FUNCTIONS[text]
-        return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
-    return GaussianProcessPrior(_parse_kernel(text, hyper), hyper["noise"], bool(hyper.get("logarithmic", False)))
+def _make(kind: type, hyper: dict[str, Any]) -> Any:
+    return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
 
 
 def _parse_kernel(text: str, hyper: dict[str, Any]) -> Kernel:
     """Parse sums of products: * binds more tightly than +."""
     sums = []
     for term in text.split("+"):
-        factors = [_make_kernel(name.strip(), hyper) for name in term.split("*")]
-        sums.append(factors[0] if len(factors) == 1 else ProductKernel(tuple(factors)))
+        names = [name.strip() for name in term.split("*")]
+        for name in names:
+            if not name:
+                raise InputError("curves: a function is missing; write for example 'rbf + periodic | 0.5 sawtooth'")
+            if name in FUNCTIONS and name not in KERNELS:
+                raise InputError(f"curves: {name} is not a kernel, so it cannot be added or multiplied; mix it with |")
+            if name not in KERNELS:
+                raise UnknownName("function", name, FUNCTIONS)
+        factors = tuple(_make(KERNELS[name], hyper) for name in names)
+        sums.append(factors[0] if len(factors) == 1 else ProductKernel(factors))
     return sums[0] if len(sums) == 1 else SumKernel(tuple(sums))
-
-
-def _make_kernel(name: str, hyper: dict[str, Any]) -> Kernel:
-    if not name:
-        raise InputError("curves: a function is missing; write for example 'rbf + periodic | 0.5 sawtooth'")
-    if name in FUNCTIONS and name not in KERNELS:
-        raise InputError(f"curves: {name} is not a kernel, so it cannot be added or multiplied; mix it with |")
-    kind = KERNELS.get(name)
-    if kind is None:
-        raise UnknownName("function", name, FUNCTIONS)
-    return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
 
 
 class Limit(NamedTuple):
@@ -247,6 +241,5 @@ def _average(hypotheses: Hypotheses | None) -> Limit | None:
     if hypotheses is None:
         return None
     weights = hypotheses.evidence.log_softmax(0)
-    targets = max(1, hypotheses.marginal.shape[-1])
     marginal = (weights[..., None] + hypotheses.marginal).logsumexp(0).mean(-1)
-    return Limit(marginal, (weights + hypotheses.joint).logsumexp(0) / targets)
+    return Limit(marginal, (weights + hypotheses.joint).logsumexp(0) / max(1, hypotheses.marginal.shape[-1]))

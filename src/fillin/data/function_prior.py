@@ -81,9 +81,8 @@ class BroadPrior:
         plain = uniform(random, batch) < self.plain
         x = draw_locations(batch, total, dim_x, random)
         x = torch.where(plain[:, None, None], 4 * uniform(random, *x.shape) - 2, x)
-        order = torch.where(
-            plain[:, None], uniform(random, batch, total).argsort(1), order_context_first(x, nc, random)
-        )
+        shuffled = uniform(random, batch, total).argsort(1)
+        order = torch.where(plain[:, None], shuffled, order_context_first(x, nc, random))
         x = x.gather(1, order[..., None].expand(x.shape))
         if self.columns:
             x = x * _column_weights(batch, dim_x, random)
@@ -153,12 +152,8 @@ def order_context_first(x: Float[Tensor, "b n dx"], nc: int, random: torch.Gener
     rank = near.argsort(1).argsort(1) / n
     mixed = torch.where(uniform(random, b, 1) < 0.3, 0.3 * uniform(random, b, 1), 0)
     key = torch.where(kind < 0.5, -rank + mixed * scattered, scattered)
-    order = key.argsort(1)
-    return torch.cat([order[:, :nc], _shuffle(order[:, nc:], random)], 1)
-
-
-def _shuffle(order: Tensor, random: torch.Generator) -> Tensor:
-    return order.gather(1, uniform(random, *order.shape).argsort(1))
+    context, targets = key.argsort(1).tensor_split([nc], 1)
+    return torch.cat([context, targets.gather(1, uniform(random, *targets.shape).argsort(1))], 1)
 
 
 def draw_functions(x: Float[Tensor, "b n dx"], random: torch.Generator) -> Float[Tensor, "b n 1"]:

@@ -99,12 +99,11 @@ class BaseKernel(Kernel):
         return len(self.hyperparameters)
 
     def from_uniform(self, u):
-        # output scales are always uniform; the others may be log-uniform
-        columns = (
-            within(u[..., i], getattr(self, name), self.logarithmic and name != "scale")
+        columns = [
+            within(u[..., i], getattr(self, name), self.logarithmic and name != "scale")  # scales are always uniform
             for i, name in enumerate(self.hyperparameters)
-        )
-        return torch.stack(list(columns), -1)
+        ]
+        return torch.stack(columns, -1)
 
     def __call__(self, xa, xb, theta):
         values = {name: theta[..., i, None, None] for i, name in enumerate(self.hyperparameters)}
@@ -190,6 +189,7 @@ class LinearKernel(BaseKernel):
 @dataclass(frozen=True)
 class _CompositeKernel(Kernel):
     parts: tuple[Kernel, ...]
+    combine: ClassVar[Callable[[Tensor, int], Tensor]]
 
     @property
     def size(self) -> int:
@@ -201,22 +201,21 @@ class _CompositeKernel(Kernel):
     def from_uniform(self, u):
         return torch.cat([part.from_uniform(v) for part, v in zip(self.parts, self._split(u), strict=True)], -1)
 
-    def _grams(self, xa, xb, theta) -> list[Tensor]:
-        return [part(xa, xb, values) for part, values in zip(self.parts, self._split(theta), strict=True)]
+    def __call__(self, xa, xb, theta):
+        grams = [part(xa, xb, values) for part, values in zip(self.parts, self._split(theta), strict=True)]
+        return self.combine(torch.stack(grams), 0)
 
 
 class SumKernel(_CompositeKernel):
     """k₁ + k₂ + …: the kernel of a sum of independent functions."""
 
-    def __call__(self, xa, xb, theta):
-        return torch.stack(self._grams(xa, xb, theta)).sum(0)
+    combine = staticmethod(torch.sum)
 
 
 class ProductKernel(_CompositeKernel):
     """k₁ · k₂ · …"""
 
-    def __call__(self, xa, xb, theta):
-        return torch.stack(self._grams(xa, xb, theta)).prod(0)
+    combine = staticmethod(torch.prod)
 
 
 KERNELS: dict[str, type[BaseKernel]] = {

@@ -19,12 +19,12 @@ class Batch:
     """Base of all batches. The first axis of every tensor is the batch; other fields are shared by the batch."""
 
     def __repr__(self) -> str:
-        shown = {
-            name: list(part.shape) if isinstance(part, Tensor) else part
+        shown = [
+            f"{name}={list(part.shape) if isinstance(part, Tensor) else part}"
             for name, part in zip(self.__dataclass_fields__, self.parts, strict=True)
             if part is not None
-        }
-        return f"{type(self).__name__}({', '.join(f'{name}={part}' for name, part in shown.items())})"
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -80,8 +80,8 @@ class Task(Batch):
     yt: Float[Tensor, "b nt dy"]
     mask_c: Bool[Tensor, "b nc *dy"] | None = None
     mask_t: Bool[Tensor, "b nt *dy"] | None = None
-    error_c: Float[Tensor, "b nc dy"] | None = None  # known standard deviations of yc, 0 where unknown
-    noise_free_t: Float[Tensor, "b nt dy"] | None = None  # the latent function at xt, where it is known
+    error_c: Float[Tensor, "b nc dy"] | None = None
+    noise_free_t: Float[Tensor, "b nt dy"] | None = None
 
     @property
     def inputs(self) -> tuple[Tensor | None, ...]:
