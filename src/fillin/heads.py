@@ -23,8 +23,6 @@ from torch.distributions import (
 )
 from torch.nn.functional import softplus
 
-from fillin.errors import UnknownName
-
 if TYPE_CHECKING:
     from fillin import predictive
 
@@ -176,6 +174,10 @@ class _JointHead(nn.Module):
         self.mean = nn.Linear(dim, dim_y)
         self.spread = nn.Linear(dim, dim_y * (rank + 1))
 
+    def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
+        normal = self.normal(*self.parts(features, spread, keep))
+        return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
+
     def parts(self, features: Features, spread: Features | None, keep: Keep | None):
         """Return mean [b n], std [b n] and features [b n r] of the n = nt·dy entries; masked ones are independent."""
         mean = self.mean(features).flatten(-2)
@@ -210,20 +212,16 @@ class _LowRank(LowRankMultivariateNormal):
 class LowRankHead(_JointHead):
     """Normal(μ, diag(σ²) + H Hᵀ): permutation equivariant, with cost linear in the number of targets."""
 
-    def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
-        mean, std, factor = self.parts(features, spread, keep)
-        normal = _LowRank(mean, factor, std.square(), validate_args=False)
-        return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
+    def normal(self, mean, std, factor) -> Distribution:
+        return _LowRank(mean, factor, std.square(), validate_args=False)
 
 
 class CholeskyHead(_JointHead):
     """Normal(μ, L Lᵀ) with L = diag(σ) + strictly lower part of H Hᵀ. Depends on the order of the targets."""
 
-    def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
-        mean, std, factor = self.parts(features, spread, keep)
+    def normal(self, mean, std, factor) -> Distribution:
         lower = (factor @ factor.mT).tril(-1) + torch.diag_embed(std)
-        normal = MultivariateNormal(mean, scale_tril=lower, validate_args=False)
-        return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
+        return MultivariateNormal(mean, scale_tril=lower, validate_args=False)
 
 
 class LatentMixture(TargetDistribution):
@@ -263,8 +261,11 @@ class Autoregressive(TargetDistribution):
     """
 
     def __init__(self, shape: torch.Size, keep: Keep | None, marginals, conditionals, draw):
-        """`marginals()` and `conditionals(y)` have batch [b nt dy]; `draw(n)` returns samples [n b nt dy]."""
-        self.keep, self._marginals, self._conditionals, self._draw = keep, marginals, conditionals, draw
+        """`marginals()` and `conditionals(y)` have batch [b nt dy]; `draw(n)` returns samples [n b nt dy].
+
+        `given(y)` is p(y_i | context, y_1 … y_{i−1}) for every i.
+        """
+        self.keep, self._marginals, self.given, self._draw = keep, marginals, conditionals, draw
         super().__init__(shape[:1], shape[1:], validate_args=False)
 
     @cached_property
@@ -278,10 +279,6 @@ class Autoregressive(TargetDistribution):
     @property
     def variance(self) -> Float[Tensor, "b nt dy"]:
         return self.marginals.variance
-
-    def given(self, y: Float[Tensor, "b nt dy"]) -> Distribution:
-        """p(y_i | context, y_1 … y_{i−1}) for every i, batch [b nt dy]."""
-        return self._conditionals(y)
 
     def log_prob(self, value: Float[Tensor, "*s b nt dy"]) -> Float[Tensor, "*s b"]:
         if value.ndim > 3:  # each sample is a separate sequence
@@ -316,13 +313,6 @@ HEADS = {
     "lowrank": LowRankHead,
     "cholesky": CholeskyHead,
 }
-
-
-def make_head(name: str, dim: int, dim_y: int, **options) -> nn.Module:
-    """Return a new head over features of width `dim`."""
-    if name not in HEADS:
-        raise UnknownName("head", name, HEADS)
-    return HEADS[name](dim, dim_y, **options)
 
 
 def to_predictive(prediction: Distribution) -> "predictive.GaussianMixture | predictive.Categorical":

@@ -13,9 +13,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -29,10 +27,10 @@ from fillin.io import write_file
 from fillin.models import Process, load
 from fillin.models.base import LatentProcess
 from fillin.models.convnp import ConvCNP, ConvNP
-from fillin.models.filler import Filler, Normalization
+from fillin.models.filler import Filler
 from fillin.models.npt import NPT
-from fillin.models.points import Points
 from fillin.models.pseudo import CMANP
+from fillin.runtime import require
 
 TOLERANCE = 1e-4  # largest relative difference from the model at which a file is written
 _INPUTS = {
@@ -97,9 +95,14 @@ def export(
     >>> fillin.export("te-tnp-rbf", "te-tnp.onnx")  # doctest: +SKIP
     """
     path = Path(path)
-    _check_path(path, force)
+    if path.is_dir():
+        raise InputError(f"export: {path} is a folder; name a file in it")
+    if path.exists() and not force:
+        raise InputError(f"export: {path} exists; replace it with force=True (--force), or name another file")
+    if not path.parent.is_dir():
+        raise InputError(f"export: there is no folder {path.parent}; make it, or name another file")
     for module in ("onnx", "onnxscript"):
-        _require(module)
+        require(module)
     if not isinstance(model, Process):
         if not isinstance(model, str | os.PathLike):
             raise InputTypeError(
@@ -122,7 +125,8 @@ def export(
         write_file(path, lambda temporary: temporary.write_bytes(content))
     except OSError as error:
         raise InputError(f"export: cannot write {path}: {error.strerror or error}; name another file") from error
-    shapes = [{value.name: _shape(value) for value in side} for side in (graph.graph.input, graph.graph.output)]
+    sides = graph.graph.input, graph.graph.output
+    shapes = [{value.name: f"[{_describe(value.name)[0]}]" for value in side} for side in sides]
     opset = next(entry.version for entry in graph.opset_import if entry.domain in ("", "ai.onnx"))
     return Exported(path, len(content), opset, shapes[0], shapes[1], difference)
 
@@ -140,22 +144,6 @@ def find_obstacle(model: Process) -> str | None:
     return None
 
 
-def _check_path(path: Path, force: bool) -> None:
-    if path.is_dir():
-        raise InputError(f"export: {path} is a folder; name a file in it")
-    if path.exists() and not force:
-        raise InputError(f"export: {path} exists; replace it with force=True (--force), or name another file")
-    if not path.parent.is_dir():
-        raise InputError(f"export: there is no folder {path.parent}; make it, or name another file")
-
-
-def _require(module: str) -> ModuleType:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as error:
-        raise InputError(f"export needs {error.name}, which is not installed: pip install 'fillin[export]'") from error
-
-
 def _name(model: Process) -> str:
     return str(model.config.get("model", type(model).__name__))
 
@@ -170,14 +158,7 @@ class TensorModel(nn.Module):
     def forward(self, xc: Tensor, yc: Tensor, xt: Tensor, mask_c: Tensor, error_c: Tensor | None = None):
         errors = {} if error_c is None else {"error_c": _append_masked(error_c)}
         mask_t = torch.ones(*xt.shape[:2], self.model.dim_y, dtype=torch.bool)
-        prediction = self.model(
-            _append_masked(xc),
-            _append_masked(yc),
-            _append_masked(xt),
-            _append_masked(mask_c),
-            _append_masked(mask_t),
-            **errors,
-        )
+        prediction = self.model(*map(_append_masked, (xc, yc, xt, mask_c, mask_t)), **errors)
         return tuple(tensor[:, :-1] for tensor in tensors(prediction).values())
 
 
@@ -203,17 +184,12 @@ def tensors(prediction: Distribution) -> dict[str, Tensor]:
     return named
 
 
-def _columns(model: Process) -> int:
-    return model.dim_x or model.config["dim_x"]
-
-
 def _task(model: Process, b: int, nc: int, nt: int, seed: int = 0) -> dict[str, Tensor]:
     """Return a random task with some values missing."""
     random = torch.Generator().manual_seed(seed)
-    dx, dy = _columns(model), model.dim_y
-    task = {
-        name: torch.randn(b, n, d, generator=random) for name, n, d in (("xc", nc, dx), ("yc", nc, dy), ("xt", nt, dx))
-    }
+    dx, dy = model.dim_x or model.config["dim_x"], model.dim_y
+    sizes = {"xc": (b, nc, dx), "yc": (b, nc, dy), "xt": (b, nt, dx)}
+    task = {name: torch.randn(size, generator=random) for name, size in sizes.items()}
     task["mask_c"] = torch.rand(b, nc, dy, generator=random) < 0.8
     if isinstance(model, Filler):
         task["error_c"] = torch.rand(b, nc, dy, generator=random)
@@ -235,9 +211,11 @@ def _trace(model: Process):
             program = torch.export.export(graph, (), task, dynamic_shapes=shapes, strict=True)
             exported: Any = torch.onnx.export(program, verbose=False, dynamo=True)
     except (TorchDynamoException, torch.onnx.errors.OnnxExporterError) as error:
-        raise InputError(
-            f"export: {_name(model)} uses an operation that ONNX does not support: {_reason(error)}"
-        ) from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+        raise InputError(f"export: {_name(model)} uses an operation that ONNX does not support: {reason}") from error
     return _tidy(exported.model_proto, model, list(task), names)
 
 
@@ -247,8 +225,8 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
     for module in model.modules():
         if hasattr(module, "backend"):
             module.backend = "reference"  # type: ignore[assignment]
-    if isinstance(model, Filler):
-        model._errors = _unchecked_errors
+    if isinstance(model, Filler):  # without checks of the errors
+        model._errors = lambda error_c, context, units: torch.where(context.observed, error_c, 0) / units.scale
     if isinstance(model.head, LowRankHead | CholeskyHead):
         model.head = _MarginalHead(model.head)
     if isinstance(model, LatentProcess):
@@ -258,18 +236,6 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
         model(**task)
         model.noise = lambda posterior, encoded: recorded[0]
     return model
-
-
-def _unchecked_errors(error_c: Any, context: Points, units: Normalization) -> Tensor:
-    """Return the normalised errors of a filler without checks."""
-    return torch.where(context.observed, error_c, 0) / units.scale
-
-
-def _reason(error: BaseException) -> str:
-    """Return the first line of the original error."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 class _MarginalHead(nn.Module):
@@ -293,17 +259,15 @@ class _MarginalHead(nn.Module):
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silence warnings and logs of the exporter; failures are raised as errors."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    loggers = {logging.getLogger(name): logging.getLogger(name).level for name in ("torch.onnx", "onnxscript")}
+    try:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
-        try:
+        with warnings.catch_warnings(action="ignore"):
             yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+    finally:
+        for logger, level in loggers.items():
+            logger.setLevel(level)
 
 
 def _tidy(proto, model: Process, inputs: list[str], outputs: list[str]):
@@ -343,10 +307,6 @@ def _describe(name: str) -> tuple[str, str]:
         return _INPUTS[name]
     letters, line = _OUTPUTS[name.removeprefix("clean_")]
     return letters, f"{line}, of the latent function" if name.startswith("clean_") else line
-
-
-def _shape(value) -> str:
-    return f"[{_describe(value.name)[0]}]"
 
 
 @torch.no_grad()

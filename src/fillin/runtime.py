@@ -13,7 +13,7 @@ from fillin.errors import InputError
 # The extra of the distribution that installs each optional module. Modules that are not listed come with `fill`.
 EXTRAS = {
     "xarray": "fields", "netCDF4": "fields", "zarr": "fields", "dask": "fields", "PIL": "images", "fastapi": "play",
-    "uvicorn": "play",
+    "uvicorn": "play", "onnx": "export", "onnxscript": "export",
 }  # fmt: skip
 
 Tick = Callable[..., object]  # tick() or tick(n): one more step is done, or n more

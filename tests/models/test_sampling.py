@@ -6,7 +6,7 @@ from support.helpers import ExactProcess, distance, random_task, tiny
 from torch.distributions import Normal
 
 import fillin
-from fillin.heads import HEADS, make_head
+from fillin.heads import HEADS
 from fillin.models import names
 from fillin.objectives import autoregressive, log_likelihood
 from fillin.sampling import sample_curve
@@ -115,7 +115,7 @@ def test_a_latent_sample_is_of_one_latent():
 
 @pytest.mark.parametrize("head", ["lowrank", "cholesky"])
 def test_joint_heads_are_the_multivariate_normal_they_say(head):
-    made, features = make_head(head, 8, 2, rank=3).double(), torch.randn(2, 4, 8).double()
+    made, features = HEADS[head](8, 2, rank=3).double(), torch.randn(2, 4, 8).double()
     out, y = made(features), torch.randn(2, 4, 2).double()
     exact = torch.distributions.MultivariateNormal(out.mean.flatten(1), out.covariance_matrix)
     assert distance(out.log_prob(y), exact.log_prob(y.flatten(1))) < 1e-9
@@ -129,7 +129,7 @@ def test_every_head_is_normalised():
     for name in HEADS:
         far = 600 if name == "observed" else 60  # it starts out wide
         y = torch.linspace(-far, far, 60_001).double().view(1, -1, 1)
-        made = make_head(name, 8, 3 if name == "categorical" else 1).double()
+        made = HEADS[name](8, 3 if name == "categorical" else 1).double()
         if name == "categorical":
             assert torch.allclose(made(torch.randn(2, 5, 8).double()).mean.sum(-1), torch.ones(2, 5).double())
             continue
@@ -145,7 +145,7 @@ def test_every_head_is_normalised():
 
 
 def test_deviations_have_a_floor():
-    head = make_head("gaussian", 4, 1, floor=0.05)
+    head = HEADS["gaussian"](4, 1, floor=0.05)
     torch.nn.init.constant_(head.out.bias, -100)
     assert (head(torch.zeros(1, 3, 4)).stddev >= 0.05).all()
 

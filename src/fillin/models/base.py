@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.distributions import Distribution, Independent, Normal, kl_divergence
 from torch.nn.functional import softplus
 
-from fillin.errors import InputError
-from fillin.heads import LatentMixture, joint_log_prob, make_head
+from fillin.errors import InputError, choose
+from fillin.heads import HEADS, LatentMixture, joint_log_prob
 from fillin.models.points import Points, Targets, origin, read
 
 MaskC = Bool[Tensor, "b nc"] | Bool[Tensor, "b nc dy"] | None
@@ -31,7 +31,7 @@ class Process(nn.Module, ABC):
         super().__init__()
         self.config: dict[str, Any] = {}  # arguments of `create`
         self.dim_x, self.dim_y = dim_x, dim_y
-        self.head = make_head(head, features, dim_y, **head_options)
+        self.head = HEADS[choose("head", head, HEADS)](features, dim_y, **head_options)
         if self.head.joint and self.kind in ("latent", "autoregressive"):
             raise InputError(f"head={head!r} is joint; this model needs a marginal head, for example 'gaussian'")
         if self.kind == "joint" and not self.head.joint:
