@@ -16,7 +16,6 @@ from fillin.evaluate.curves import BATCH
 from fillin.evaluate.scores import to_test_stream
 from fillin.models import Process
 from fillin.plots import COLOURS, draw_intervals, panels, save, style
-from fillin.train.figure import frame
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import StudyCell
 

@@ -178,5 +178,5 @@ def test_a_grid_too_large_says_what_to_do():
 def test_errors_are_what_python_people_expect():
     with pytest.raises(ValueError, match="unknown model"):
         fillin.create("nothing")
-    with pytest.raises(TypeError, match="floating point"):
+    with pytest.raises(TypeError, match="floating-point"):
         tiny("cnp")(T.xc.long(), T.yc, T.xt)

@@ -23,8 +23,7 @@ from fillin.errors import InputError
 from fillin.learners.base import Prediction, TableLayout, TableLearner, Tick, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration
 from fillin.learners.row_learner import to_member_predictions
-from fillin.models.cell_embedding import CLASSES
-from fillin.models.npt import NPT
+from fillin.models.npt import CLASSES, NPT
 from fillin.objectives import masked_reconstruction
 from fillin.predictive import GaussianMixture
 from fillin.warp import PiecewiseLinearWarp
