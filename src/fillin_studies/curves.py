@@ -16,6 +16,7 @@ from fillin.evaluate.curves import BATCH
 from fillin.evaluate.scores import to_test_stream
 from fillin.models import Process
 from fillin.plots import COLOURS, draw_intervals, panels, save, style
+from fillin.train.log import set_limits
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import StudyCell
 
@@ -90,7 +91,7 @@ def draw_learning(
                 values += [y for _, y in points[1:]]  # the first is before any training
                 colour, dash = line_style(order.index(name))
                 panel.plot(*zip(*points, strict=True), dash, color=colour, linewidth=1.2, label=name)
-            frame(panel, values)
+            set_limits(panel, values)
             panel.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))  # beside the lines, not over them
             panel.set(title=title, xlabel={"step": "steps", "seconds": "seconds of training"}[against])
         for panel in axes[:-1] if shared_legend else ():
