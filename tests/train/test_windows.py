@@ -10,7 +10,7 @@ import pytest
 from support.helpers import SMALL
 
 from fillin import io
-from fillin.train import fit, lock
+from fillin.train import fit, runs
 from fillin.train.runs import FolderLocked, lock_folder
 
 
@@ -49,7 +49,7 @@ def windows(monkeypatch):
     msvcrt = ModuleType("msvcrt")
     msvcrt.LK_NBLCK, msvcrt.locking = 2, locking
     monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
-    for module in (io, lock):
+    for module in (io, runs):
         monkeypatch.setattr(module, "sys", SimpleNamespace(platform="win32"))
     monkeypatch.setattr(io, "os", Windows())
 
