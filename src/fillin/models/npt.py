@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float
@@ -19,12 +20,14 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
 
 from fillin.attention import expand_key_mask
-from fillin.data.task import TableBatch
 from fillin.errors import InputError, choose
 from fillin.heads import rescale
 from fillin.layers import ISAB, Block, PseudoTokens
 from fillin.models.base import Process
 from fillin.models.points import Points, Targets, origin, read
+
+if TYPE_CHECKING:
+    from fillin.data.task import TableBatch
 
 CLASSES = 10  # largest number of classes of a column
 _COLUMN_VECTORS = 1024  # columns with distinct random vectors
@@ -41,7 +44,7 @@ class ColumnStatistics:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, cells: TableBatch) -> "ColumnStatistics":
+    def of(cls, cells: "TableBatch") -> "ColumnStatistics":
         values, observed = cells.values[:, : cells.context], cells.observed[:, : cells.context]
         n = observed.sum(1, keepdim=True).clamp_min(1)
         mean = torch.where(observed, values, 0).sum(1, keepdim=True) / n
@@ -84,7 +87,7 @@ class CellEmbedding(nn.Module):
         random = torch.Generator().manual_seed(0)
         self.register_buffer("labels", torch.randn(_COLUMN_VECTORS, 16, generator=random), persistent=False)
 
-    def forward(self, cells: TableBatch, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
+    def forward(self, cells: "TableBatch", units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         is_class = (cells.classes > 0)[:, None]  # [b 1 d]
         values = torch.where(cells.observed, cells.values, units.mean)
         z, g = units.standard(values), units.rank(values)
@@ -173,7 +176,7 @@ class NPT(Process):
         self.norm = nn.LayerNorm(width)
         self.logits = nn.Linear(width, CLASSES)
 
-    def fill(self, cells: TableBatch) -> CellDistribution:
+    def fill(self, cells: "TableBatch") -> CellDistribution:
         """Predict each cell, given the observed ones."""
         largest = int(cells.classes.max())
         if largest > CLASSES:
@@ -186,7 +189,7 @@ class NPT(Process):
         logits = self.logits(h).masked_fill(~exists, -torch.inf)
         return CellDistribution(self._numbers(h, units), logits, (cells.classes > 0)[:, None])
 
-    def features(self, cells: TableBatch, units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
+    def features(self, cells: "TableBatch", units: ColumnStatistics) -> Float[Tensor, "b n d e"]:
         """Apply the layers: attention between attributes, then between datapoints."""
         h = self.embed(cells, units)
         b, n, d, _ = h.shape
@@ -217,7 +220,7 @@ class NPT(Process):
         cells = self.encode(context, targets)
         return self._numbers(self.decode(cells, targets), ColumnStatistics.of(cells).columns(xc.shape[2]))
 
-    def encode(self, context: Points, targets: Targets) -> TableBatch:
+    def encode(self, context: Points, targets: Targets) -> "TableBatch":
         """Return the table whose rows are points, context first."""
         points = context.join(targets.without_values(self.dim_y))
         located = points.valid & context.valid.any(
@@ -225,8 +228,10 @@ class NPT(Process):
         )  # without a context locations are relative to nothing
         observed = torch.cat([located[..., None].expand(points.x.shape), points.observed], -1)
         classes = torch.zeros(observed.shape[0], observed.shape[2], dtype=torch.long, device=observed.device)
+        from fillin.data.task import TableBatch  # the data that train the models need not load to use them
+
         return TableBatch(torch.cat([points.x, points.y], -1), observed, ~observed, classes, len(context), points.keep)
 
-    def decode(self, encoded: TableBatch, targets: Targets) -> Float[Tensor, "b nt dy e"]:
+    def decode(self, encoded: "TableBatch", targets: Targets) -> Float[Tensor, "b nt dy e"]:
         """Return features of the cells of y, one column each."""
         return self.features(encoded, ColumnStatistics.of(encoded))[:, encoded.context :, targets.x.shape[2] :]
