@@ -41,8 +41,10 @@ def write_file(path: Path, write: Callable[[Path], object], overwrite: bool = Tr
         with suppress(OSError):  # where the parent is no folder, the error that says so is already raised
             temporary.unlink(missing_ok=True)
     for leftover in path.parent.glob(f".{glob.escape(path.name)}.*"):
-        if leftover.is_file() and _is_dead(leftover.suffix[1:].partition("-")[0]) and _age(leftover) > _STALE_SECONDS:
-            leftover.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            is_stale = leftover.is_file() and time.time() - leftover.stat().st_mtime > _STALE_SECONDS
+            if is_stale and _is_dead(leftover.suffix[1:].partition("-")[0]):
+                leftover.unlink()
 
 
 def write_text(path: Path, text: str) -> None:
@@ -138,14 +140,6 @@ def _rename_to_new(temporary: Path, path: Path) -> None:
         os.replace(temporary, path)
 
 
-def _age(path: Path) -> float:
-    """Return the seconds since the last change of a file, 0 where it no longer exists."""
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
-
-
 def _is_dead(process: str) -> bool:
     """Test whether `process` is the id of a process that has ended. On Windows the test would end it: always False."""
     if not process.isdecimal() or sys.platform == "win32":
@@ -155,5 +149,5 @@ def _is_dead(process: str) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:
-        return False
+        pass
     return False

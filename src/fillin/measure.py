@@ -13,9 +13,10 @@ import gc
 import math
 import os
 import platform
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -105,54 +106,32 @@ def peak_memory(run: Workload) -> int | None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
     try:
         _CLEAR.write_text("5")  # reset VmHWM, the high-water mark
-        before = _resident_bytes("VmRSS")
+        before = re.search(r"^VmRSS:\s*(\d+)", _STATUS.read_text(), re.MULTILINE)
     except OSError:
         return None
     run()
-    after = _resident_bytes("VmHWM")
-    return None if before is None or after is None else max(0, after - before)
-
-
-def _resident_bytes(field: str) -> int | None:
-    for line in _STATUS.read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return 1024 * int(line.split()[1])
-    return None
+    after = re.search(r"^VmHWM:\s*(\d+)", _STATUS.read_text(), re.MULTILINE)
+    return None if before is None or after is None else 1024 * max(0, int(after[1]) - int(before[1]))
 
 
 def describe_machine() -> dict[str, Any]:
     """Describe the hardware and the versions that a figure was measured with."""
-    return {
-        "cpu": _cpu_name(),
-        "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-
-
-def _cpu_name() -> str:
+    cpu = platform.processor() or platform.machine()
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        names = re.findall(r"^model name[^:\n]*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        cpu = names[0].strip() if names else cpu
+    return {
+        "cpu": cpu, "cores": os.cpu_count(), "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(), "torch": torch.__version__,
+    }  # fmt: skip
 
 
-@dataclass
 class AttentionInputs:
     """q, k, v [1 h n d] in the memory layout of a layer's projections, locations x, and the gradient of the output."""
 
-    x: Float[Tensor, "1 n dx"]
-    seed: int = 0
-    q: Tensor = field(init=False)
-    k: Tensor = field(init=False)
-    v: Tensor = field(init=False)
-    output_grad: Tensor = field(init=False)
-
-    def __post_init__(self):
-        generator = torch.Generator().manual_seed(self.seed)
-        shape = 1, self.x.shape[1], HEADS, HEAD_DIM
+    def __init__(self, x: Float[Tensor, "1 n dx"], seed: int = 0):
+        self.x, generator = x, torch.Generator().manual_seed(seed)
+        shape = 1, x.shape[1], HEADS, HEAD_DIM
         *qkv, self.output_grad = (torch.randn(shape, generator=generator).transpose(1, 2) for _ in range(4))
         self.q, self.k, self.v = (t.requires_grad_() for t in qkv)
 

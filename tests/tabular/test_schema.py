@@ -96,9 +96,9 @@ def test_what_was_not_seen_is_a_value_of_its_own():
     schema = Schema.infer(pandas.DataFrame({"a": ["x", "y", "x"], "b": [True, False, True]}))
     later = pandas.DataFrame({"b": ["true", "perhaps", None], "a": ["new", None, "y"]}, dtype=object)
     same(schema.encode(later), [[2, 1], [NAN, 2], [1, NAN]])
-    assert schema.decode("a", np.array([2.0, NAN, 1.0])).tolist() == [None, None, "y"]
-    assert schema.decode("b", np.array([2.0, 1.0])).tolist() == [None, True]
-    assert schema.decode("b", np.array([[0.0, 1.0]])).dtype == bool
+    assert schema["a"].decode(np.array([2.0, NAN, 1.0])).tolist() == [None, None, "y"]
+    assert schema["b"].decode(np.array([2.0, 1.0])).tolist() == [None, True]
+    assert schema["b"].decode(np.array([[0.0, 1.0]])).dtype == bool
 
 
 def test_kinds_override_what_a_column_seems_to_be():
@@ -163,7 +163,7 @@ def test_arrays_of_other_types(cells):
     assert schema["x0"].kind == kind
     same(encodings[:, 0], values)
     assert (
-        schema.decode("x0", encodings[:, 0]).tolist()
+        schema["x0"].decode(encodings[:, 0]).tolist()
         == cells[:, 0].astype({"u": float, "M": "datetime64[us]"}.get(cells.dtype.kind, cells.dtype)).tolist()
     )
 
@@ -222,7 +222,7 @@ def test_dates_with_a_time_zone_are_encoded_in_utc():
 @settings(max_examples=100)
 def test_dates_come_back_to_the_microsecond(moment):
     schema, values = encoded(pandas.DataFrame({"a": [moment]}, dtype=object))
-    assert schema.decode("a", values[:, 0]).tolist() == [moment]
+    assert schema["a"].decode(values[:, 0]).tolist() == [moment]
 
 
 def test_dates_beyond_the_calendar_stay_in_it():
@@ -240,7 +240,7 @@ def test_any_cells_are_classes_that_come_back(cells):
     array = np.empty((len(cells), 1), dtype=object)
     array[:, 0] = cells
     schema, values = encoded(array, {"x0": "class"})
-    back = schema.decode("x0", values[:, 0]).tolist()
+    back = schema["x0"].decode(values[:, 0]).tolist()
     missing = [cell is None or cell != cell or not str(cell).strip() for cell in cells]
     assert back == [None if gone else cell for gone, cell in zip(missing, cells, strict=True)]
     same(np.isnan(values[:, 0]), np.array(missing))
@@ -250,7 +250,7 @@ def test_ten_thousand_categories():
     names = [f"name {i}" for i in range(10_000)]
     schema, values = encoded(pandas.DataFrame({"a": names}))
     assert schema["a"].n_codes == 10_001
-    assert schema.decode("a", values[:, 0]).tolist() == names
+    assert schema["a"].decode(values[:, 0]).tolist() == names
 
 
 def test_schemas_go_through_json_and_pickle():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -101,9 +101,14 @@ def parse_csv(raw: bytes, name: str, na: Collection[str] = (), date_format: str 
     records = _split_records(name, chain(first_lines, lines), separator, len(comments) + 1)
     cells, header, line_number = next(records)
     names = [cell.strip() for cell in cells]
-    _check_header(names, f"{name}, line {line_number}")
+    location, pandas = f"{name}, line {line_number}", require("pandas")
+    check_unique(names, location)
+    words = pandas.Series([word for word in names if word], dtype="str")
+    if len(words) and all(parse_text("", words.iloc[[i]]).kind != CLASS for i in range(len(words))):
+        raise InputError(
+            f"{location}: {', '.join(words)} look like values; fill needs a first line with the columns' names"
+        )
     texts, numbers, blocks = [], [], [[] for _ in names]
-    pandas = require("pandas")
 
     def rows() -> Iterator[list[str]]:
         for cells, text, line_number in records:
@@ -154,15 +159,6 @@ def _split_records(name: str, lines: Iterable[str], separator: str, first: int) 
         raise InputError(
             f"{name}, line {first}: {error}; close it, or write a quote that is part of a cell twice"
         ) from error
-
-
-def _check_header(names: list[str], location: str) -> None:
-    check_unique(names, location)
-    words = require("pandas").Series([name for name in names if name], dtype="str")
-    if len(words) and all(parse_text("", words.iloc[[i]]).kind != CLASS for i in range(len(words))):
-        raise InputError(
-            f"{location}: {', '.join(words)} look like values; fill needs a first line with the columns' names"
-        )
 
 
 def read_bytes(path: Path) -> bytes:
@@ -242,8 +238,10 @@ def read_frame(
     except nw.exceptions.DuplicateError:
         check_unique(list(data.columns), name)
         raise
-    index, unnamed = [], False
-    if frame.implementation.is_pandas_like() and not _is_default_index(data.index):
+    index, unnamed, original = [], False, cast(Any, getattr(data, "index", None))
+    # 0, 1, 2 … without a name counts rows; with another name or start it may be a location: years
+    counts = type(original).__name__ == "RangeIndex" and original.name is None
+    if frame.implementation.is_pandas_like() and not (counts and (original.start, original.step) == (0, 1)):
         unnamed = data.index.nlevels == 1 and data.index.name is None
         index = ["index"] if unnamed else list(data.index.names)
         if any(level is None or level in data.columns for level in index):
@@ -258,11 +256,6 @@ def read_frame(
         columns["index"] = replace(columns["index"], unnamed_index=frame.schema["index"].is_integer())
     table = TypedTable(name, columns, len(frame), lambda row: f"row {row}")
     return NativeFrame(frame, table, index, unnamed)
-
-
-def _is_default_index(index: Any) -> bool:
-    """Whether it is 0, 1, 2 … without a name. With another name or start it may be a location: years."""
-    return type(index).__name__ == "RangeIndex" and index.name is None and (index.start, index.step) == (0, 1)
 
 
 def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None = None) -> NativeFrame:

@@ -94,7 +94,7 @@ class Schema:
     [('x0', 'class', ('apple', 'pear')), ('x1', 'number', ())]
     >>> schema.encode(np.array([["pear", 1], ["plum", 2]], dtype=object)).tolist()
     [[1.0, 1.0], [2.0, 2.0]]
-    >>> schema.decode("x0", np.array([0.0, 2.0])).tolist()
+    >>> schema["x0"].decode(np.array([0.0, 2.0])).tolist()
     ['apple', None]
     """
 
@@ -160,10 +160,6 @@ class Schema:
             f"{quote_names(list(by_name))}. Add them (cells may be missing), or rename those that are called otherwise"
         )
 
-    def decode(self, column_name: str, values: Float[ndarray, "*n"]) -> Shaped[ndarray, "*n"]:
-        """Decode the values of one column; see `Column.decode`."""
-        return self[column_name].decode(values)
-
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         columns = [(column.name, column.kind, list(map(_to_json, column.levels))) for column in self.columns]
@@ -192,7 +188,14 @@ def _infer_kind(source: SourceColumn) -> str:
     if distinct.types == {"text"}:
         _warn_mostly_numbers(source)
         return CLASS
-    raise _mixed_types(source)
+    types = distinct.cell_types()
+    common = Counter(kind for kind in types if kind).most_common(1)[0][0]
+    row = next(row for row, kind in enumerate(types) if kind not in ("", common))
+    raise source.error_at(
+        row,
+        f"is {distinct.cells[row]!r} ({types[row]}), but most of the column is {common}: mixed types; correct it, "
+        f"leave it missing, or declare the column as classes: kinds={{{source.name!r}: 'class'}}",
+    )
 
 
 def _infer_column(source: SourceColumn, kind: str) -> Column:
@@ -204,23 +207,18 @@ def _infer_column(source: SourceColumn, kind: str) -> Column:
         return Column(source.name, kind)
     if source.kind == BOOLEAN:
         return Column(source.name, kind, (False, True))
-    _check_parsed(source, kind, [STRICT_PARSERS[kind](value) for value in source.distinct.values])
-    return Column(source.name, kind, _truth_levels(source))
-
-
-def _truth_levels(source: SourceColumn) -> tuple[Any, Any]:
-    """The values of false and of true: the most frequent word of each, where they are words."""
     distinct, words = source.distinct, dict[float, str]()
+    _check_parsed(source, kind, [STRICT_PARSERS[kind](value) for value in distinct.values])
     for _, value in sorted(zip(distinct.counts, distinct.values, strict=True), key=lambda pair: -pair[0]):
         word = str(value).strip()
-        if word.lower() in TRUTH:
+        if word.lower() in TRUTH:  # the levels are the most frequent word of each truth
             words.setdefault(TRUTH[word.lower()], word)
     if not words or distinct.types != {"text"}:
-        return False, True
+        return Column(source.name, kind, (False, True))
     for truth, word in list(words.items()):
         other = _OPPOSITE[word.lower()]
         words.setdefault(1 - truth, other.upper() if word.isupper() else other.title() if word.istitle() else other)
-    return words[0.0], words[1.0]
+    return Column(source.name, kind, (words[0.0], words[1.0]))
 
 
 def _check_parsed(source: SourceColumn, kind: str, parsed: list[float | None]) -> list[float]:
@@ -232,18 +230,6 @@ def _check_parsed(source: SourceColumn, kind: str, parsed: list[float | None]) -
             f"the column as classes: kinds={{{source.name!r}: 'class'}}",
         )
     return [np.nan if value is None else value for value in parsed]
-
-
-def _mixed_types(source: SourceColumn) -> InputError:
-    """The error of the first cell that is not of the most frequent type."""
-    types = source.distinct.cell_types()
-    common = Counter(kind for kind in types if kind).most_common(1)[0][0]
-    row = next(row for row, kind in enumerate(types) if kind not in ("", common))
-    return source.error_at(
-        row,
-        f"is {source.distinct.cells[row]!r} ({types[row]}), but most of the column is {common}: mixed types; correct "
-        f"it, leave it missing, or declare the column as classes: kinds={{{source.name!r}: 'class'}}",
-    )
 
 
 def _warn_mostly_numbers(source: SourceColumn) -> None:

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 
 from fillin.errors import InputError, InputTypeError
+from fillin.runtime import require
 from fillin.tabular.dates import DAY
 from fillin.tabular.table import BOOLEAN, CLASS, DATE, MISSING_WORDS, NUMBER, TypedTable, check_unique, parse_number
 
@@ -144,22 +145,16 @@ class SourceColumn:
             except TypeError:
                 raise self._type_error(int((raw_codes == code).argmax()), value) from None
         distinct = DistinctValues(list(values), codes[raw_codes], cells)
-        for infinity in (np.inf, -np.inf):
-            if infinity in values:
-                raise self._infinite(distinct.first_row(values[infinity]))
+        self.check_finite(distinct.spread([value if value in (np.inf, -np.inf) else 0.0 for value in values]))
         return distinct
 
     def check_finite(self, values: Float[ndarray, "n"]) -> Float[ndarray, "n"]:
-        infinite = np.isinf(values)
-        if infinite.any():
-            raise self._infinite(int(infinite.argmax()))
+        for row in np.flatnonzero(np.isinf(values)):
+            raise self.error_at(int(row), "is infinite (inf); correct it, or leave it missing (NaN)")
         return values
 
     def error_at(self, row: int, message: str) -> InputError:
         return InputError(f"column {self.name!r}, row {row} (counted from 0) {message}")
-
-    def _infinite(self, row: int) -> InputError:
-        return self.error_at(row, "is infinite (inf); correct it, or leave it missing (NaN)")
 
     def _type_error(self, row: int, cell: Any) -> InputError:
         kind = type(cell).__name__
@@ -238,30 +233,22 @@ def _read_array(data: ndarray) -> tuple[list[SourceColumn], int]:
     if isinstance(data, np.ma.MaskedArray):
         mask, data = np.ma.getmaskarray(data), np.array(data.data, dtype=object)
         data[mask] = None
-    return [_from_array(name, data[:, j]) for j, name in enumerate(default_names(data.shape[1]))], len(data)
-
-
-def _from_array(name: str, cells: ndarray) -> SourceColumn:
-    code = cells.dtype.kind
-    if code in "iufb":
-        return SourceColumn(name, BOOLEAN if code == "b" else NUMBER, cells.tolist, lambda: cells)
-    if code == "M":
-        dates = cells.astype("datetime64[us]")
-        return SourceColumn(name, DATE, dates.tolist, lambda: dates)
-    return SourceColumn(name, None, cells.tolist) if code in "OUT" else _unreadable(name, cells.dtype)
+    code = data.dtype.kind
+    if code not in "iufbMOUT":
+        return [_unreadable(name, data.dtype) for name in default_names(data.shape[1])], len(data)
+    data = data.astype("datetime64[us]") if code == "M" else data
+    kind = None if code in "OUT" else {"b": BOOLEAN, "M": DATE}.get(code, NUMBER)
+    pairs = zip(default_names(data.shape[1]), data.T, strict=True)
+    return [SourceColumn(name, kind, cells.tolist, lambda cells=cells: cells) for name, cells in pairs], len(data)
 
 
 def _read_native(data: Any) -> tuple[list[SourceColumn], int]:
     if not hasattr(type(data), "columns") or hasattr(type(data), "collect"):  # or lazy
         raise InputTypeError(f"{_ACCEPTED}, got {type(data).__name__}; {_remedy(data)}")
-    try:
-        import narwhals as nw
-    except ModuleNotFoundError as error:
-        raise InputError("a DataFrame needs narwhals, which is missing: pip install 'fillin[fill]'") from error
     names = [str(name) for name in (data.column_names if hasattr(type(data), "column_names") else data.columns)]
     check_unique(names, "the table")
     try:
-        frame = nw.from_native(data, eager_only=True)
+        frame = require("narwhals").from_native(data, eager_only=True)
     except TypeError:
         raise InputTypeError(f"{_ACCEPTED}, got {type(data).__name__}; {_remedy(data)}") from None
     columns = zip(names, frame.iter_columns(), strict=True)
@@ -277,9 +264,7 @@ def _remedy(data: Any) -> str:
 
 def from_series(name: str, series: Any) -> SourceColumn:
     """A column of a frame, narwhals' view of it."""
-    import narwhals as nw
-
-    dtype = series.dtype
+    nw, dtype = require("narwhals"), series.dtype
 
     def numbers() -> ndarray:
         missing = null_mask(series)
@@ -318,10 +303,6 @@ def _unreadable(name: str, dtype: Any) -> SourceColumn:
     return SourceColumn(name, None, cells)
 
 
-def quote_names(names: list[str], most: int = 10) -> str:
-    """The first names of a list, quoted, for an error.
-
-    >>> quote_names(["a", "b", "c"], 2)
-    "'a', 'b' … (3 in all)"
-    """
-    return ", ".join(map(repr, names[:most])) + (f" … ({len(names)} in all)" if len(names) > most else "")
+def quote_names(names: list[str]) -> str:
+    """The first ten names of a list, quoted, for an error."""
+    return ", ".join(map(repr, names[:10])) + (f" … ({len(names)} in all)" if len(names) > 10 else "")
