@@ -91,29 +91,23 @@ Watcher = Callable[[StudyCell, float, float, float | None], None]  # cell, share
 
 @dataclass(frozen=True)
 class StudyReport:
-    """Findings in sentences, a table, figures with their captions, and further lines of Markdown.
-
-    `method` describes how the results were obtained; an empty one stands for the description of all trainings.
-    """
+    """Findings in sentences, a table, figures with their captions, and further lines of Markdown."""
 
     findings: Sequence[str]
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     figures: Mapping[str, str] = field(default_factory=dict)
     more: Sequence[str] = ()
-    method: str = ""
+    method: str = ""  # how the results were obtained (empty: the description of all trainings)
 
 
 class Study(ABC):
-    """A comparison: variants × seeds, a measurement of every cell, and a report.
-
-    `version` is raised when what is measured changes: stored cells of another version are measured again.
-    """
+    """A comparison: variants × seeds, a measurement of every cell, and a report."""
 
     name: str
     title: str
     question: str
-    version: int = 1
+    version: int = 1  # raised when what is measured changes: stored cells of another version are measured again
     recipe: ClassVar[RecipeSettings] = {}
     quick: StudyScale
     full: StudyScale

@@ -4,6 +4,7 @@ A cell is one model, trained on tasks of every kind and scored on each kind apar
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ from fillin.errors import InputError
 from fillin.evaluate import image_completion as completion
 from fillin.evaluate.image_completion import OBSERVED, SHIFT_PIXELS, CompletionEvaluation
 from fillin.filling.image.figures import PixelAttention, attention_weights, draw_heads, show_observed
-from fillin.filling.image.read import PartialImage, observe_pattern
+from fillin.filling.image.read import observe_pattern
 from fillin.models import Process
 from fillin.models.base import LatentProcess
 from fillin.train.recipe import Recipe
@@ -101,7 +102,7 @@ class ImageStudy(TrainingStudy):
         return asdict(CompletionEvaluation(model, recipe["data"]["source"], batches).score())
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
-        sets = list(dict.fromkeys(_split_variant(cell)[0] for cell in cells))
+        sets = list(dict.fromkeys(cell.variant.split(", ")[0] for cell in cells))
         keys = ("log_likelihood", "rmse", "context_rmse", "moved", "ms", "steps")
         means = {key: mean_over_seeds(cells, key) for key in keys}
         rows = [
@@ -120,7 +121,8 @@ class ImageStudy(TrainingStudy):
         draw_learning(cells, learning, None, path, width=width, height=3.4, shared_legend=False)
         first = [cell for cell in cells if cell.seed == 0 and not cell.failed]
         for name in sets:
-            of_set = {_split_variant(cell)[1]: cell for cell in first if _split_variant(cell)[0] == name}
+            start = f"{name}, "
+            of_set = {c.variant.removeprefix(start): c for c in first if c.variant.startswith(start)}
             figures |= _draw_image_set(name, of_set, folder) if of_set else {}
         columns = (
             "images", "model", "log-likelihood", "RMSE", "RMSE at observed pixels",
@@ -129,16 +131,12 @@ class ImageStudy(TrainingStudy):
         return StudyReport(_summarise(sets, means), columns, rows, figures, _tabulate_kinds(first))
 
 
-def _split_variant(cell: StudyCell) -> list[str]:
-    """Return the name of the image set and that of the model."""
-    return cell.variant.split(", ")
-
-
 def _summarise(sets: Sequence[str], means: dict[str, dict[str, float]]) -> list[str]:
     findings = []
     for name in sets:
-        variants = {variant.split(", ")[1]: variant for variant in means["log_likelihood"] if f"{name}, " in variant}
-        scores = {model: means["log_likelihood"][variant] for model, variant in variants.items()}
+        start = f"{name}, "
+        of_set = {variant: mean for variant, mean in means["log_likelihood"].items() if variant.startswith(start)}
+        scores = {variant.removeprefix(start): mean for variant, mean in of_set.items()}
         order = sorted(scores, key=scores.__getitem__, reverse=True)
         ranks = ", ".join(f"{model} {scores[model]:.3f}" for model in order)
         findings.append(f"{name}: log-likelihood per pixel, mean over kinds of task: {ranks}.".replace("-0", "−0"))
@@ -223,7 +221,11 @@ def _draw_attention(models: Mapping[str, Process], source: str, path: Path) -> b
     h, w = pixels.shape[1:3]
     middle, clear = (h // 2, w // 2), np.zeros((h, w), bool)
     parts = [observe_pattern(image, Pattern("random", 0.1), number, clear) for number, image in enumerate(pixels)]
-    attention = [heads for model in models.values() if (heads := _attention_heads(model, parts, middle))]
+    attention: list[list[PixelAttention]] = []
+    for model in models.values():
+        with suppress(InputError):  # of a model without attention to pixels
+            heads = [attention_weights(model, part, middle) for part in parts]
+            attention += [heads] if all(len(weights) > 1 for _, layers in heads for weights in layers) else []
     if not attention:
         return False
     layers = len(attention[-1][0][1])
@@ -235,15 +237,6 @@ def _draw_attention(models: Mapping[str, Process], source: str, path: Path) -> b
             panel.set_title(f"layer {number}")
         completion.label_rows(axes, [])
     return True
-
-
-def _attention_heads(model: Process, parts: list[PartialImage], pixel: tuple[int, int]) -> list[PixelAttention] | None:
-    """Return observed points and attention weights of each image; None of a model without several heads on these."""
-    try:
-        heads = [attention_weights(model, part, pixel) for part in parts]
-    except InputError:
-        return None
-    return heads if all(len(weights) > 1 for _, layers in heads for weights in layers) else None
 
 
 STUDY = ImageStudy

@@ -1,7 +1,6 @@
 """Imputation: a fifth of the cells of a table are hidden at random and predicted.
 
-A cell of the study is a data set × a method × a mask. Columns are numbers, the target among them, standardised by their
-observed values, so that errors of all columns count alike.
+A cell is a data set × a method × a mask. Columns are numbers, the target among them, standardised by observed values.
 """
 
 import warnings
@@ -19,7 +18,7 @@ from fillin.runtime import require
 from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
 from fillin_studies.report import Metric, capitalise, format_table
 from fillin_studies.tables import COVERED, SECONDS, UCI_FIVE, MethodResults
-from fillin_studies.tables.data import TableDataset, find_tables
+from fillin_studies.tables.data import find_tables
 from fillin_studies.tables.methods import OURS
 
 HIDDEN_SHARE = 0.2
@@ -68,13 +67,6 @@ def draw_mask(shape: tuple[int, int], number: int) -> Bool[ndarray, "n d"]:
     return np.random.default_rng(number).random(shape) < HIDDEN_SHARE
 
 
-def select_numbers(table: TableDataset) -> Table:
-    """Return all numeric columns of a data set, its target last where that is numeric."""
-    X, y, n_classes = table.rows
-    columns = X.select_dtypes("number").to_numpy(float)
-    return columns if n_classes else np.column_stack([columns, y])
-
-
 def score_imputation(values: Table, method: str, mask: int) -> dict[str, float]:
     """Return errors on the hidden cells and the processor time in seconds."""
     hidden = draw_mask(values.shape, mask) & ~np.isnan(values)
@@ -121,7 +113,9 @@ class ImputationStudy(MethodStudy):
 
     def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
         title, method, mask = settings["data"], settings["method"], settings["mask"]
-        scores = score_imputation(select_numbers(self.tables.sets[title]), method, mask)
+        X, y, n_classes = self.tables.sets[title].rows
+        values = X.select_dtypes("number").to_numpy(float)
+        scores = score_imputation(values if n_classes else np.column_stack([values, y]), method, mask)
         return {"data": title, "group": GROUP, "method": method, "split": mask, **scores}
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:

@@ -50,11 +50,8 @@ class SizeStudy(TrainingStudy):
         return {name_size(numbers): _make_settings(numbers, SIZES["1m"]["layers"]) for numbers in changed}
 
     def explore(self, run: StudyRun) -> Iterator[StudyCell]:
-        """Search over all three numbers with Optuna, at as many layers as bring the model to a million parameters.
-
-        Trials are stored in a journal in the study's folder, or in `storage`, which processes and machines may share.
-        A trial is a cell named by its numbers: one that was interrupted resumes when it is proposed again.
-        """
+        """Search over all three numbers with Optuna. A trial is a cell named by its numbers: one that was interrupted
+        resumes when it is proposed again."""
         import optuna
         from optuna.storages.journal import JournalFileBackend
         from optuna.trial import TrialState

@@ -1,7 +1,6 @@
 """Cost of a training step: of every model, of every score of te-tnp, of released code, and of the training loop.
 
-Rows are JSON objects. Ratios are of time: `to_reference` to tnp-d at the same size, `yardsticks` to the yardstick of
-the same rounds.
+Rows are JSON objects. Ratios are of time, to tnp-d at the same size and to the yardstick of the same rounds.
 """
 
 import tempfile
@@ -79,12 +78,9 @@ def make_task(size: StepSize, seed: int = 0) -> Task:
 
 
 def make_step(model: Process, task: Task, samples: int = 1) -> Workload:
-    """A training step without the optimiser: the gradient of the ELBO of a latent model, of ln p of any other.
+    """A training step without the optimiser: the gradient of the ELBO of a latent model, of ln p of any other."""
 
-    Gradients are dropped at the end, so that every run computes them and its memory includes them.
-    """
-
-    def run() -> None:
+    def run() -> None:  # it drops the gradients, so that every run computes them and its memory includes them
         value = elbo(model, task, samples) if isinstance(model, LatentProcess) else log_likelihood(model, task)
         value.mean().neg().backward()
         model.zero_grad(set_to_none=True)
@@ -147,11 +143,7 @@ def measure_scores(
     scores: Sequence[str], points: StepSize = SCORE_SIZE, *, size: str = "base", seed: int = 0,
     tick: Tick = lambda: None,
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Measure te-tnp with each score; the first row is tnp-d.
-
-    A score is "folded" into queries and keys, read from a "table", or evaluated on "pairs" (`how`). `error` is
-    ‖auto − reference‖/‖reference‖ of attention's output, where the score is read from a table.
-    """
+    """Measure te-tnp with each score; the first row is tnp-d. For `how` and `error` see `_score_accuracy`."""
     models = {REFERENCE: make_model(REFERENCE, seed, size=size)}
     models |= {f"te-tnp {name}": make_model("te-tnp", seed, size=size, score=name) for name in scores}
     costs = measure_steps(models, points, seed=seed, tick=tick)
@@ -171,7 +163,8 @@ def measure_scores(
 
 @torch.no_grad()
 def _score_accuracy(model: Process, points: StepSize, seed: int) -> tuple[str, float | None]:
-    """Return how the model's first layer is computed at this size and, if from a table, the relative error of that."""
+    """Return how the score of the first layer is computed: "folded" into queries and keys, read from a "table", or
+    evaluated on "pairs"; and of a table ‖auto − reference‖/‖reference‖ of attention's output."""
     attention = model.blocks[0].attention  # type: ignore[index, union-attr]
     score: Score = attention.score  # type: ignore[assignment]
     heads, width, n = attention.heads, attention.head_dim, points.context + points.targets
@@ -194,10 +187,8 @@ def _score_accuracy(model: Process, points: StepSize, seed: int) -> tuple[str, f
 
 
 def measure_training(models: Sequence[str], steps: int, rounds: int, seed: int, tick: Tick) -> list[dict[str, Any]]:
-    """Time `steps` steps of the recipe te-tnp, bare (forward + backward + optimiser) and in the training loop by turns.
-
-    The loop is timed whole, from building the model to the last checkpoint. Times are seconds a step.
-    """
+    """Time steps of the recipe te-tnp in seconds: bare (forward + backward + optimiser), and in the whole loop, from
+    building the model to the last checkpoint."""
     from lightning_fabric import Fabric
 
     fabric, rows = Fabric(accelerator="cpu", devices=1), []
@@ -244,6 +235,7 @@ PEER_SIZE = StepSize(32, 64, batch=16, rounds=10)  # at which the peers were mea
 _TNP = {"width": 64, "heads": 4, "layers": 6, "hidden": 128}
 _TEN = {"width": 128, "heads": 8, "head_dim": 16, "layers": 5, "hidden": 128}
 
+# Measured by running the released code at its default size on one thread; they are no claims of the authors.
 # Same dimensions (width, heads, layers, feed-forward). Cambridge's TNP-D has one block a layer for the context and
 # another for the targets where fillin's has one for both, hence half the parameters at the same work per token.
 PEERS: tuple[Peer, ...] = (
@@ -281,11 +273,7 @@ def select_peers(models: Sequence[str]) -> list[Peer]:
 def measure_peers(
     peers: Sequence[Peer], size: StepSize = PEER_SIZE, *, seed: int = 0, tick: Tick = lambda: None
 ) -> list[dict[str, Any]]:
-    """Measure fillin's models at the size of each peer, all in the same rounds; `ratio` below 1: fillin is faster.
-
-    The figures of a peer were measured by running its released code at its default size, in yardsticks, on one thread.
-    They are no claims of its authors. Only the yardstick joins the two: a ratio near 1 means "about as fast".
-    """
+    """Measure fillin's models at the size of each peer, all in the same rounds; `ratio` below 1: fillin is faster."""
     keyed = {str(number): peer for number, peer in enumerate(peers)}
     models = {key: make_model(peer.model, seed, **peer.options) for key, peer in keyed.items()}
     samples = {key: peer.samples for key, peer in keyed.items()}

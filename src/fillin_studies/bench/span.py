@@ -1,11 +1,10 @@
 """Savings of a learned window: the kernel against PyTorch without a window, PyTorch with it as a bias, the reference.
 
-The workloads are those of `fillin.measure`. The points are sorted beforehand, as every layer and step on the same set
-shares the order. Rows are JSON objects; a cost in them has `milliseconds` and `megabytes`.
+The points are sorted beforehand, as every layer and step on the same set shares the order. Rows are JSON objects.
 """
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,8 +19,7 @@ from fillin_studies.bench.models import SCORE_SIZE, StepSize, make_model, to_meg
 PARTS = ("table", "growth", "models", "function", "large", "crossover")
 
 
-@dataclass(frozen=True)
-class WindowCase:
+class WindowCase(NamedTuple):
     """Points in `dim` dimensions, on a "grid" or "scattered", and a window of a share of the unit volume."""
 
     layout: str
@@ -32,10 +30,7 @@ class WindowCase:
 
 @dataclass(frozen=True)
 class SpanPlan:
-    """Sizes of all parts. A competitor is measured up to a number of points beyond which it takes gigabytes or minutes.
-
-    `turn` is the time in seconds that a candidate has in each round, if a run takes less.
-    """
+    """Sizes of all parts. Competitors are measured as far as they take neither gigabytes nor minutes."""
 
     grids: tuple[int, ...] = (32, 64, 128)
     scattered: tuple[int, ...] = (1024, 4096, 16384, 65536)
@@ -51,7 +46,7 @@ class SpanPlan:
     max_fused_points: int = 16384
     max_pairs_inside: float = 5e8  # up to which the kernel itself is measured
     rounds: int = 3
-    turn: float = 0.1
+    turn: float = 0.1  # seconds that a candidate has in each round, if a run takes less
 
     @property
     def cases(self) -> list[WindowCase]:
@@ -83,12 +78,8 @@ def select_candidates(case: WindowCase, plan: SpanPlan) -> list[str]:
 
 
 def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
-    """Measure the kernel against its competitors on every case.
-
-    `inside` is the share of pairs inside the window, `faster` the time of each competitor over that of the kernel,
-    `of_limit` (time / time of fused attention without a window) / inside: 1 means that only the pairs inside cost
-    anything.
-    """
+    """Measure the kernel against its competitors. `inside`: the share of pairs inside the window; `faster`: time over
+    that of the kernel; `of_limit`: (time / time of fused) / inside, 1 where only the pairs inside cost anything."""
     rows = []
     for case in plan.cases:
         x = measure.sample_locations(case.layout, case.dim, case.points, seed)
@@ -106,18 +97,15 @@ def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> l
         inside = measure.fraction_inside(x, radius)
         faster = {name: cost.seconds / costs[NATIVE].seconds for name, cost in costs.items() if name != NATIVE}
         rows.append({
-            **asdict(case), "inside": inside, "figures": {name: report_cost(cost) for name, cost in costs.items()},
+            **case._asdict(), "inside": inside, "figures": {name: report_cost(cost) for name, cost in costs.items()},
             "faster": faster, "of_limit": 1 / faster[FUSED] / inside if FUSED in faster else None,
         })  # fmt: skip
     return rows
 
 
 def measure_growth(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
-    """Measure the kernel on growing numbers of points with the same number of neighbours: time ∝ N^exponent.
-
-    All sizes of one dimension take turns. `beyond` is the memory at the largest N in excess of inputs, output and
-    gradients; `sorting` is in milliseconds.
-    """
+    """Measure growing numbers of points with the same number of neighbours: time ∝ N^exponent. `beyond`: memory at the
+    largest N in excess of inputs, output and gradients; `sorting`: in milliseconds."""
     rows = []
     for dim in (1, 2, 3):
         workloads, locations = {}, {n: measure.sample_locations("scattered", dim, n, seed) for n in plan.growth}
@@ -182,10 +170,8 @@ def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -
 
 
 def measure_large(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
-    """Measure te-tnp with a learned window on many points.
-
-    `step`: forward + backward on `context` points and a tenth as many targets. `fill`: a prediction at `targets`.
-    """
+    """Measure te-tnp with a learned window on many points: forward + backward with a tenth as many targets (`step`),
+    and a prediction at all targets (`fill`)."""
     rows, (context, targets) = [], plan.large
     for dim in (1, 2):
         random = torch.Generator().manual_seed(seed)

@@ -75,7 +75,8 @@ def _peers(rows: list[dict]) -> BenchTable:
     for r in rows:
         options = " ".join(f"{k}={v}" for k, v in r["options"].items()) or "size=base"
         options += f", {r['samples']} latent samples" * (r["samples"] > 1)
-        counts = [_thousands(r[key]) for key in ("parameters", "peer_parameters")]
+        numbers = [r[key] for key in ("parameters", "peer_parameters")]
+        counts = [f"{n / 1e6:.2f}M" if n >= 1e6 else f"{n / 1e3:.0f}k" for n in numbers]
         ratios = [_two(r[key]) for key in ("yardsticks", "peer_yardsticks", "ratio")]
         memory = [_round(r[key]) for key in ("megabytes", "peer_megabytes")]
         cells.append([r["model"], options, r["peer"], *counts, *ratios, *memory])
@@ -239,7 +240,3 @@ def _two(value: float | None) -> str:
 
 def _round(value: float | None) -> str:
     return NONE if value is None else f"{value:,.0f}"
-
-
-def _thousands(number: int) -> str:
-    return f"{number / 1e6:.2f}M" if number >= 1e6 else f"{number / 1e3:.0f}k"

@@ -48,11 +48,8 @@ def make_candidates(dim: int, share: float | None, score_name: str, points: int,
 
 
 def measure_crossover(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
-    """Measure forward + backward of self-attention over n points with every back end that fits; ticks once a size.
-
-    `milliseconds` are per size and back end; `pairs` (b · h · n · m) is the least number from which on the kernel is
-    the fastest, None where it never is. The others read F(Δ) from a table where `backend="auto"` would have them do so.
-    """
+    """Measure self-attention over n points with every back end that fits, for growing n; ticks once a size. `pairs` is
+    the least number from which on the kernel is the fastest: the threshold of `backend="auto"`."""
     rows = []
     for dim, share, score in PROBLEMS:
         times = []
@@ -113,11 +110,8 @@ def count_span_ticks(plan: SpanPlan, parts: Sequence[str] = PARTS) -> int:
 
 
 def check_requirements(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Compare the results with the bounds, for two threads and the continuous cut unless a line says otherwise.
-
-    `measured`, the worst of several figures, is to be at least (with at_least=False, at most) `asked`; None where it
-    was not measured.
-    """
+    """Compare the results with the bounds, for two threads and the continuous cut unless a line says otherwise: the
+    worst of several figures is to be at least (with at_least=False, at most) `asked`."""
     table = results.get("table", ())
     pixels = [row for row in table if (row["layout"], row["points"], row["span"]) == ("grid", 64 * 64, 0.05)]
     plane = [row for row in table if (row["dim"], row["points"]) == (2, 16384)]
@@ -137,9 +131,10 @@ def check_requirements(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[
     bias, step = "the window as a bias, 64×64 pixels, 5 %", "te-tnp with an MLP score, batch 2, 256/512 points"
     function = "F(Δ) = MLP on each pair, 2,048 points in 2-D, 5 %"
     beyond = "memory beyond inputs, output and gradients, 64 k points in 2-D"
+    memory = [[row["figures"].get(name, {}).get("megabytes") for name in (BIAS, NATIVE)] for row in pixels]
     bounds += [
         (bias, "× faster", True, 100, [row["faster"].get(BIAS) for row in pixels]),
-        (bias, "× less memory", True, 100, [_memory_ratio(row["figures"]) for row in pixels]),
+        (bias, "× less memory", True, 100, [a / b if a and b else None for a, b in memory]),
         *(
             (f"growth from 1 k to 64 k points at 200 neighbours, {dim}-D", "exponent of N", False, 1.15,
              [row["exponent"] for row in growth if row["dim"] == dim])
@@ -158,12 +153,6 @@ def check_requirements(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[
         line = {"what": what, "unit": unit, "at_least": at_least, "asked": bound, "measured": worst, "holds": holds}
         lines.append(line)
     return lines
-
-
-def _memory_ratio(figures: dict[str, Any]) -> float | None:
-    """Return the memory of the window as a bias over that of the kernel."""
-    kernel, bias = (figures.get(name, {}).get("megabytes") for name in (NATIVE, BIAS))
-    return bias / kernel if kernel and bias else None
 
 
 def describe_parts(results: Mapping[str, Sequence[dict[str, Any]]]) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Filling gaps: pretrained weights `curve` and `surface` against methods that are fitted to each series.
 
-A cell is a data set × a kind of gap × a method, pooled over masks that are the same for every method. Nothing is
-trained; every method sees a series once, and is timed.
+A cell is a data set × a kind of gap × a method, pooled over masks that are the same for every method.
 """
 
 from collections.abc import Mapping, Sequence
@@ -53,20 +52,6 @@ def _tabulate_fields(results: GapResults) -> list[str]:
         if cell["group"] == "field"
     ]
     return format_table(columns, rows) if rows else ["No fields were measured: give `--data DIR`."]
-
-
-def _summarise_fields(results: GapResults) -> list[str]:
-    """Compare fillin with linear interpolation."""
-    findings = []
-    for (data, _), methods in results.items():
-        ours, linear = methods.get(OURS[2]), methods.get("linear")
-        if ours and linear and ours["group"] == "field":
-            findings.append(
-                f"{data}, a field: the CRPS of {OURS[2]} is {ours['crps'] / linear['crps']:.2f} times that of linear "
-                f"interpolation, its RMSE {ours['rmse'] / linear['rmse']:.2f} times; its 95 % intervals contain "
-                f"{ours['covered']:.1%}."
-            )
-    return findings
 
 
 class ThreeComparison(NamedTuple):
@@ -150,7 +135,9 @@ def _describe_methods(results: GapResults) -> list[str]:
     return [*lines, "", text + (f" Scored as points (CRPS = |error|), linear has: {points}." if points else "")]
 
 
-def _summarise(comparisons: Sequence[ThreeComparison], limits: Sequence[dict[str, Any]]) -> list[str]:
+def _summarise(
+    results: GapResults, comparisons: Sequence[ThreeComparison], limits: Sequence[dict[str, Any]]
+) -> list[str]:
     findings = []
     judged = [c for c in comparisons if c.kind in JUDGED_KINDS]
     if judged:
@@ -167,6 +154,14 @@ def _summarise(comparisons: Sequence[ThreeComparison], limits: Sequence[dict[str
         for cell in limits
         if cell["gap"] is not None
     ]
+    for (data, _), methods in results.items():
+        ours, linear = methods.get(OURS[2]), methods.get("linear")
+        if ours and linear and ours["group"] == "field":
+            findings.append(
+                f"{data}, a field: the CRPS of {OURS[2]} is {ours['crps'] / linear['crps']:.2f} times that of linear "
+                f"interpolation, its RMSE {ours['rmse'] / linear['rmse']:.2f} times; its 95 % intervals contain "
+                f"{ours['covered']:.1%}."
+            )
     return findings
 
 
@@ -333,7 +328,7 @@ class FillStudy(MethodStudy):
             "Methods": _describe_methods(results),
         }
         missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
-        findings = [*_summarise(comparisons, limits), *_summarise_fields(results), *self.data.left_out, *missing]
+        findings = [*_summarise(results, comparisons, limits), *self.data.left_out, *missing]
         figures = _draw_figures(self.data, results, folder)
         more = format_sections(sections)
         return StudyReport(findings, *tabulate(results, CRPS), figures, more, _describe_procedure(results))

@@ -1,10 +1,8 @@
 """Interpolation and the seasonal naive forecast, with prediction intervals.
 
-An interpolant predicts points, and scoring them as if they were certain would be unfair. So each observed point is left
-out in turn, and the RMSE s of the errors becomes the standard deviation of a normal distribution: s at the usual
-distance from observed points, and s·√(d/usual) beyond, as a random walk drifts; errors are divided by the same root
-before. Between two observed points at distances a and b, d = ab/(a + b), the variance of a Brownian bridge; beyond an
-end, and in a field, it is the distance of the nearest point.
+Each observed point is left out in turn, and the RMSE s of the errors becomes the standard deviation of a normal
+distribution: s at the usual distance from observed points, and s·√(d/usual) beyond, as a random walk drifts. Between
+points at distances a and b, d = ab/(a + b), the variance of a Brownian bridge; elsewhere that of the nearest point.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
 """The methods that are compared: pretrained weights, Gaussian processes, interpolation and a seasonal forecast.
 
 A new method is one more entry of METHODS: a function from observed inputs and values, and target inputs, to a
-predictive distribution. Gaussian processes are those of scikit-learn and GPyTorch, with hyperparameters fitted to each
-series: inputs are scaled to [0, 1] and values to standard deviation one, for which the usual starting points are meant.
+predictive distribution. Gaussian processes are those of scikit-learn and GPyTorch, fitted to each series.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """Scores of predictions in standard deviations of the series, pooled over masks, and the gap to exact Bayes.
 
-Exact Bayes knows the prior of a task; `curve` knows a broad one. Its loss on a narrow prior is the cost of not knowing
-that prior plus what it has not learnt; its loss on its own prior is the latter alone.
+On a narrow prior `curve` loses for not knowing that prior and for what it has not learnt; on its own prior for the
+latter alone.
 """
 
 import math
@@ -96,11 +96,8 @@ def pool_masks(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
 
 
 def measure_gap(name: str, masks: int, progress: ShareDone) -> dict[str, Any]:
-    """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks.
-
-    Tasks are of a narrow prior, or of that part of `curve`'s own prior which has a Bayes limit: Gaussian processes of
-    all its kernels with Gaussian noise of any size, at the inputs of the TNP protocol.
-    """
+    """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks, of a narrow prior or of
+    that part of `curve`'s own prior which has a Bayes limit."""
     batches_a_mask, settings = _OWN if name == OWN_PRIOR else _NARROW
     batches = batches_a_mask * masks
     done = iter(range(1, batches + 1))

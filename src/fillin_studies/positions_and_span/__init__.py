@@ -1,7 +1,6 @@
 """Learned positions and learned windows on pixels, after Alfons 2022: accuracy, time and memory.
 
-A cell is a classifier of pixels, trained and tested on one image set. Classifiers that drop pairs are also timed,
-beside the same classifier with full attention in PyTorch, and with its window as a bias.
+A cell is a classifier of pixels, trained and tested on one image set; some that drop pairs are also timed.
 """
 
 import math

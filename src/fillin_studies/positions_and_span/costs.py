@@ -80,10 +80,8 @@ def rebuild(model: PixelClassifier, implementation: str, side: int, batch: int) 
 
 
 def _measure(model: PixelClassifier, side: int, batch: int, rounds: int, bias_once: bool = False) -> dict[str, Any]:
-    """Return seconds and bytes of each implementation, in training and in inference.
-
-    With `bias_once` the window as a bias, half a minute a step, runs in the first round alone.
-    """
+    """Return seconds and bytes of each implementation, in training and in inference; with `bias_once` the window as a
+    bias, half a minute a step, runs in the first round alone."""
     random = torch.Generator().manual_seed(0)
     models = {name: rebuild(model, name, side, batch) for name in IMPLEMENTATIONS}
     labels = torch.arange(batch) % model.dim_y

@@ -47,14 +47,11 @@ class TableSplit:
 
 @dataclass(frozen=True)
 class TableDataset:
-    """A table with a column to predict.
-
-    With `few_labels`, that many rows are labelled: the others are training rows without a label, and the test rows.
-    """
+    """A table with a column to predict."""
 
     name: str
     folder: Path | None = None
-    few_labels: int = 0
+    few_labels: int = 0  # rows with a label; the others are training rows without one, and the test rows
 
     @property
     def title(self) -> str:
@@ -63,7 +60,10 @@ class TableDataset:
     @cached_property
     def rows(self) -> tuple["DataFrame", Float[ndarray, "n"], int]:
         """X, y and the number of classes (0: y is a number)."""
-        return _load_shipped(self.name) if self.folder is None else _read_data(self.folder / "data.csv.gz")
+        if self.folder is not None:
+            return _read_data(self.folder / "data.csv.gz")
+        X, y = getattr(require("sklearn.datasets"), f"load_{self.name}")(return_X_y=True, as_frame=True)
+        return X.astype(float), y.to_numpy(float), 0 if self.name == "diabetes" else int(y.max()) + 1
 
     @cached_property
     def masks(self) -> Bool[ndarray, "n s"]:
@@ -112,12 +112,6 @@ def find_tables(folder: Path | None) -> DataSets:
         tables = [*(TableDataset(path.name, path) for path in paths if path.name not in LARGE), *tables]
         left_out = tuple(f"{path.name} is left out: it is large." for path in paths if path.name in LARGE)
     return DataSets({table.title: table for table in tables}, left_out)
-
-
-def _load_shipped(name: str) -> tuple["DataFrame", Float[ndarray, "n"], int]:
-    datasets = require("sklearn.datasets")
-    X, y = getattr(datasets, f"load_{name}")(return_X_y=True, as_frame=True)
-    return X.astype(float), y.to_numpy(float), 0 if name == "diabetes" else int(y.max()) + 1
 
 
 def _read_csv(path: Path) -> "DataFrame":

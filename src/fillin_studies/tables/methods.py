@@ -1,7 +1,6 @@
 """The methods that are compared: fillin's estimators, and common ones at default settings on one thread.
 
-A new method is one more entry of METHODS. All methods except fillin's read the same table: a column for each class, and
-missing values as they are where a method handles them, else as the mean or the most frequent value.
+A new method is one more entry of METHODS. All except fillin's read the same table of numbers (see `prepare_table`).
 """
 
 import time
@@ -43,10 +42,7 @@ def predict_std(model: Any, split: TableSplit) -> TimedPrediction:
 
 
 def predict_points(model: Any, split: TableSplit) -> TimedPrediction:
-    """Fit and predict with an estimator of points: normal distributions with the RMSE of its cross-validation.
-
-    The time of the cross-validation is not counted.
-    """
+    """Fit and predict points: normal distributions with the RMSE of a cross-validation, whose time is not counted."""
     from sklearn.base import clone
     from sklearn.model_selection import KFold, cross_val_predict
 

@@ -1,39 +1,20 @@
 """Use of other rows: scores of table estimators when the rows they attend to are corrupted, changed or deleted.
 
-A cell is a lookup task × a model × a seed, or a data set × a model × a split: a model is fitted once, and predicts with
-other rows as context. Accuracy is compared in the study `tables`, not here.
+A cell is a lookup task × a model × a seed, or a data set × a model × a split. Models are fitted once.
 """
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
 from fillin_studies.report import format_sections, format_table, with_minus
 from fillin_studies.tables import LIKELIHOOD, MeanError
 from fillin_studies.tables.data import find_tables
 from fillin_studies.tables.methods import METHODS, OURS
-from fillin_studies.uses_rows.experiments import (
-    ABOUT,
-    CONTROLS,
-    DELETION_ROWS,
-    MAX_CHANGE,
-    MODELS,
-    ORDERS,
-    SHARES_LEFT,
-    TASKS,
-    measure_dataset,
-    measure_lookup,
-)
-from fillin_studies.uses_rows.results import (
-    CorruptionEffect,
-    LookupResults,
-    corruption_effects,
-    draw_figures,
-    lookup_results,
-)
+from fillin_studies.uses_rows import experiments, results
+from fillin_studies.uses_rows.experiments import ABOUT, CONTROLS, MODELS, ORDERS, SHARES_LEFT, TASKS
+from fillin_studies.uses_rows.results import corruption_effects, lookup_results
 
 # Kossen et al. 2021 on their model: RMSE rises by so many per cent, accuracy falls by so much.
 PAPER = {"yacht": "+52 %", "housing": "+20 %", "concrete": "+7 %", "breast_cancer": "−0.000"}
@@ -42,6 +23,11 @@ _CORRUPTION_COLUMNS = [
     "corrupted rows", "rows × columns", "score", "true rows", "corrupted", "change", "targets alone",
     "log-likelihood", "its change", "Kossen et al. 2021",
 ]  # fmt: skip
+_LOOKUP_COLUMNS = {
+    "seen": "copies shown", "targets": "their targets shuffled", "corrupted": "all columns shuffled",
+    "follows": "follows exchanged targets", "unseen": "copies not shown", "refitted": "refitted to the copies",
+    "chance": "chance",
+}  # fmt: skip
 
 
 def tabulate_corruption(measured: Sequence[dict[str, Any]], model: str) -> list[list[str]]:
@@ -63,70 +49,41 @@ def tabulate_corruption(measured: Sequence[dict[str, Any]], model: str) -> list[
     ]  # fmt: skip
 
 
-def _tabulate_lookup(tasks: LookupResults) -> tuple[list[str], list[list[Any]]]:
-    """Return R² or accuracy: a row for each task and model."""
-    keys = {
-        "seen": "copies shown", "targets": "their targets shuffled", "corrupted": "all columns shuffled",
-        "follows": "follows exchanged targets", "unseen": "copies not shown", "refitted": "refitted to the copies",
-        "chance": "chance",
-    }  # fmt: skip
-    rows = [
-        [f"{task}: {name}", *(cell.get(key) for key in keys)]
-        for task, models in tasks.items()
-        for name, cell in models.items()
-    ]
-    return ["R² or accuracy", *keys.values()], rows
-
-
 def summarise(measured: Sequence[dict[str, Any]]) -> list[str]:
     """Say on which data sets other rows matter and on which not."""
-    findings = _summarise_lookup(lookup_results(measured))
-    for name in MODELS:
-        findings += _summarise_corruption(name, corruption_effects(measured, name))
-    first = [cell for cell in measured if "attention" in cell]
-    if first:
-        findings += [_summarise_deletion(first), _summarise_kept(first), _summarise_attention(first)]
-    return findings
+    tasks, findings = lookup_results(measured), []
 
-
-def _summarise_lookup(tasks: LookupResults) -> list[str]:
-    def results(name: str, key: str) -> str:
+    def lookup(name: str, key: str) -> str:
         values = [f"{models[name][key]:.2f} ({task})" for task, models in tasks.items() if name in models]
         return with_minus(", ".join(values))
 
-    findings = []
     for name in (*MODELS, *CONTROLS):
         solved = [models[name].get("seen", 0) > 0.9 for models in tasks.values() if name in models]
-        if not solved:
-            continue
-        if name in CONTROLS:
-            findings.append(
-                f"Lookup: {name}, which does not attend to rows, has {results(name, 'unseen')}; fitted to the "
-                f"copies as well it memorises them as far as {results(name, 'refitted')}."
-            )
-            continue
         learns = "learns" if all(solved) else "learns in some tasks" if any(solved) else "does not learn"
-        findings.append(
-            f"Lookup: {name} {learns} to look up the copy of a new row: R² or accuracy {results(name, 'seen')}. With "
-            f"the targets of the context rows shuffled: {results(name, 'targets')}; with every column shuffled: "
-            f"{results(name, 'corrupted')}. Chance is 0 for numbers, 0.25 for classes; below 0 is worse than the mean. "
-            "Where the targets of the copies are exchanged, predictions follow them with a correlation, or a share of "
-            f"equal classes, of {results(name, 'follows')}."
-        )
-    return findings
-
-
-def _summarise_corruption(name: str, effects: list[CorruptionEffect]) -> list[str]:
-    worse, same = ([e for e in effects if e.matters is matters] for matters in (True, False))
-    findings = []
-    if worse:
-        findings.append(f"Corrupting the other rows makes {name} worse on {', '.join(map(str, worse))}.")
-    if same:
-        findings.append(f"It makes no difference to the score of {name} on {', '.join(map(str, same))}.")
-        changes = [f"{e.data} ({e.change(LIKELIHOOD).value:+.2f} nats)" for e in same if e.less_certain]
-        if changes:
+        if solved and name in CONTROLS:
+            findings.append(
+                f"Lookup: {name}, which does not attend to rows, has {lookup(name, 'unseen')}; fitted to the copies as "
+                f"well it memorises them as far as {lookup(name, 'refitted')}."
+            )
+        elif solved:
+            findings.append(
+                f"Lookup: {name} {learns} to look up the copy of a new row: R² or accuracy {lookup(name, 'seen')}. "
+                f"With the targets of the context rows shuffled: {lookup(name, 'targets')}; with every column "
+                f"shuffled: {lookup(name, 'corrupted')}. Chance is 0 for numbers, 0.25 for classes; below 0 is worse "
+                "than the mean. Where the targets of the copies are exchanged, predictions follow them with a "
+                f"correlation, or a share of equal classes, of {lookup(name, 'follows')}."
+            )
+    for name in MODELS:
+        effects = corruption_effects(measured, name)
+        worse, same = ([e for e in effects if e.matters is matters] for matters in (True, False))
+        if worse:
+            findings.append(f"Corrupting the other rows makes {name} worse on {', '.join(map(str, worse))}.")
+        if same:
+            findings.append(f"It makes no difference to the score of {name} on {', '.join(map(str, same))}.")
+        if changes := [f"{e.data} ({e.change(LIKELIHOOD).value:+.2f} nats)" for e in same if e.less_certain]:
             findings.append(f"Of these, log-likelihood falls on {with_minus(', '.join(changes))}: less certain.")
-    return findings
+    first = [cell for cell in measured if "attention" in cell]
+    return [*findings, *_summarise_attention(first)] if first else findings
 
 
 def smallest_share(cell: dict[str, Any], order: str) -> float:
@@ -138,38 +95,28 @@ def smallest_share(cell: dict[str, Any], order: str) -> float:
     return SHARES_LEFT[[*held, False].index(False)]
 
 
-def _summarise_deletion(first: list[dict[str, Any]]) -> str:
-    shares = {
-        order: ", ".join(f"{cell['data']} {100 * smallest_share(cell, order):g} %" for cell in first)
-        for order in ORDERS
-    }
-    orders = [f"{order}: {text}" for order, text in shares.items()]
-    return (
-        "Deletion of context rows of the networks: the smallest share of the rows with which the score holds (within a "
-        f"tenth of the RMSE, two hundredths of the accuracy), deleted {'; '.join(orders)}."
-    )
-
-
-def _summarise_kept(first: list[dict[str, Any]]) -> str:
+def _summarise_attention(first: list[dict[str, Any]]) -> list[str]:
+    """Return findings on deletion, on rows that are kept, and on attention, from the first split of each data set."""
+    orders = []
+    for order in ORDERS:
+        shares = ", ".join(f"{cell['data']} {100 * smallest_share(cell, order):g} %" for cell in first)
+        orders.append(f"{order}: {shares}")
     sets = []
     for cell in first:
         kept = cell["kept"]
         nearer = "" if kept["kept_nearer"] is None else f" (nearer for {kept['kept_nearer']:.0%})"
         sets.append(f"{cell['data']} {kept['kept']:.0f} of {kept['rows']}{nearer}")
-    return (
-        f"Deletion one by one, where predictions change by less than {MAX_CHANGE} standard deviations or {MAX_CHANGE} "
-        "of probability: rows that are kept, and for how many test rows they are on average nearer than those deleted: "
-        f"{'; '.join(sets)}."
-    )
-
-
-def _summarise_attention(first: list[dict[str, Any]]) -> str:
     correlations = [with_minus(f"{cell['data']} {cell['attention']['rank_correlation']:+.2f}") for cell in first]
-    largest = [float(np.max(cell["attention"]["nearest"])) for cell in first]
-    return (
+    largest = [max(cell["attention"]["nearest"]) for cell in first]
+    return [
+        "Deletion of context rows of the networks: the smallest share of the rows with which the score holds (within a "
+        f"tenth of the RMSE, two hundredths of the accuracy), deleted {'; '.join(orders)}.",
+        f"Deletion one by one, where predictions change by less than {experiments.MAX_CHANGE} standard deviations or "
+        f"{experiments.MAX_CHANGE} of probability: rows that are kept, and for how many test rows they are on average "
+        f"nearer than those deleted: {'; '.join(sets)}.",
         f"Attention against distance in features, rank correlation: {', '.join(correlations)}. The twentieth of the "
-        f"rows with the most attention has {min(largest):.1f} to {max(largest):.1f} times uniform attention."
-    )
+        f"rows with the most attention has {min(largest):.1f} to {max(largest):.1f} times uniform attention.",
+    ]
 
 
 def _describe_experiments(measured: Sequence[dict[str, Any]]) -> list[str]:
@@ -188,8 +135,8 @@ def _describe_experiments(measured: Sequence[dict[str, Any]]) -> list[str]:
         "than two standard errors over splits, by more than 1 % of the RMSE or half a point of accuracy. With one "
         "split there is no standard error. The figures of Kossen et al. 2021 are of their model, settings and splits.",
         "",
-        f"Deletion, one by one: for {DELETION_ROWS} test rows each, in random order, a context row is deleted for good "
-        f"where the prediction stays within {MAX_CHANGE} (of its standard deviation; of classes, of probability) of "
+        f"Deletion, one by one: for {experiments.DELETION_ROWS} test rows each, in random order, a context row is deleted for good "
+        f"where the prediction stays within {experiments.MAX_CHANGE} (of its standard deviation; of classes, of probability) of "
         "that with all rows. Distances are Euclidean, columns standardised and classes one-hot. Attention is the mean "
         "over networks and heads. Both are of the first split.",
     ]
@@ -255,9 +202,9 @@ class RowUseStudy(MethodStudy):
     def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
         size = {key: settings[key] for key in ("members", "steps")}
         if settings["part"] == "lookup":
-            return measure_lookup(settings["task"], settings["model"], settings["seed"], size)
+            return experiments.measure_lookup(settings["task"], settings["model"], settings["seed"], size)
         table = self.tables.sets[settings["data"]]
-        return measure_dataset(table, settings["model"], settings["split"], size, progress)
+        return experiments.measure_dataset(table, settings["model"], settings["split"], size, progress)
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
         measured = [cell.result for cell in cells]
@@ -265,10 +212,15 @@ class RowUseStudy(MethodStudy):
         if npt := tabulate_corruption(measured, "npt"):
             sections["Corruption: npt"] = format_table(_CORRUPTION_COLUMNS, npt)
         if tasks := lookup_results(measured):
-            sections["Lookup"] = format_table(*_tabulate_lookup(tasks))
+            rows = [
+                [f"{task}: {name}", *(cell.get(key) for key in _LOOKUP_COLUMNS)]
+                for task, models in tasks.items()
+                for name, cell in models.items()
+            ]
+            sections["Lookup"] = format_table(["R² or accuracy", *_LOOKUP_COLUMNS.values()], rows)
         sections["Experiments"] = _describe_experiments(measured)
         findings, rows = [*summarise(measured), *self.tables.left_out], tabulate_corruption(measured, OURS)
-        figures, more = draw_figures(measured, folder), format_sections(sections)
+        figures, more = results.draw_figures(measured, folder), format_sections(sections)
         return StudyReport(findings, _CORRUPTION_COLUMNS, rows, figures, more, _describe_procedure(measured))
 
 

@@ -137,8 +137,7 @@ def score_with_context(model: Any, split: TableSplit) -> dict[str, float]:
 
 
 def shuffle_context(split: TableSplit, random: np.random.Generator, features: bool = True) -> TableSplit:
-    """Shuffle every column of the training rows on its own, after Kossen et al. 2021; without `features` the target
-    alone."""
+    """Shuffle every column of the training rows on its own (Kossen et al. 2021), or the target alone."""
     X = split.X
     if features:
         X = X.assign(**{name: X[name].to_numpy()[random.permutation(len(X))] for name in X})
@@ -154,14 +153,10 @@ def score_corrupted(model: Any, split: TableSplit, seed: int, features: bool = T
 
 @dataclass(frozen=True)
 class LookupTask:
-    """Rows in pairs with a random target, which only the other copy reveals.
+    """Rows in pairs with a random target, which only the other copy reveals."""
 
-    A model is fitted to pairs with both targets. It then predicts one copy of new pairs with the other in its context.
-    `noise`: difference of the copies in standard deviations; `n_classes`: of the target (0: a number).
-    """
-
-    noise: float
-    n_classes: int
+    noise: float  # difference of the copies in standard deviations
+    n_classes: int  # of the target (0: a number)
 
     def draw(self, seed: int) -> tuple[TableSplit, TableSplit]:
         """Return pairs to fit, whose test rows are copies of other pairs, without and with those copies in context."""
@@ -190,32 +185,27 @@ def measure_lookup(title: str, name: str, seed: int, size: dict[str, Any]) -> di
     fitted, shown = task.draw(seed)
     chance = 1 / task.n_classes if task.n_classes else 0.0
     about = {"part": "lookup", "task": title, "model": name, "chance": chance}
+
+    def score(scores: dict[str, float]) -> float:
+        return scores["accuracy"] if task.n_classes else 1 - scores["rmse"] ** 2 / float(shown.y_test.var())
+
     with require("threadpoolctl").threadpool_limits(1):
         if name in CONTROLS:
-            unseen, refitted = (_r2_or_accuracy(METHODS[name].evaluate(s, seed), shown) for s in (fitted, shown))
+            unseen, refitted = (score(METHODS[name].evaluate(split, seed)) for split in (fitted, shown))
             return {**about, "unseen": unseen, "refitted": refitted}
         model = fit_model(name, fitted, seed, **size)
+        exchanged = np.random.default_rng(seed).permutation(shown.y_test)  # targets of the copies
+        y = np.concatenate([shown.y[: -len(exchanged)], exchanged])
+        predicted = ContextSwapper(model).fit(shown.X, y).predict(shown.X_test)
+        follows = np.mean(predicted == exchanged) if task.n_classes else np.corrcoef(predicted, exchanged)[0, 1]
         return {
             **about,
-            "seen": _r2_or_accuracy(score_with_context(model, shown), shown),
-            "unseen": _r2_or_accuracy(score_with_context(model, fitted), shown),
-            "targets": _r2_or_accuracy(score_corrupted(model, shown, seed, features=False), shown),
-            "corrupted": _r2_or_accuracy(score_corrupted(model, shown, seed), shown),
-            "follows": measure_following(model, shown, seed),
+            "seen": score(score_with_context(model, shown)),
+            "unseen": score(score_with_context(model, fitted)),
+            "targets": score(score_corrupted(model, shown, seed, features=False)),
+            "corrupted": score(score_corrupted(model, shown, seed)),
+            "follows": float(follows),  # the correlation with the exchanged targets, or the share of equal classes
         }
-
-
-def _r2_or_accuracy(scores: dict[str, float], split: TableSplit) -> float:
-    return scores["accuracy"] if split.n_classes else 1 - scores["rmse"] ** 2 / float(split.y_test.var())
-
-
-def measure_following(model: Any, split: TableSplit, seed: int) -> float:
-    """Exchange the targets of the copies; return the correlation of predictions with the new targets, or the share of
-    equal classes."""
-    exchanged = np.random.default_rng(seed).permutation(split.y_test)
-    y = np.concatenate([split.y[: -len(exchanged)], exchanged])
-    predicted = ContextSwapper(model).fit(split.X, y).predict(split.X_test)
-    return float(np.mean(predicted == exchanged) if split.n_classes else np.corrcoef(predicted, exchanged)[0, 1])
 
 
 def measure_dataset(
