@@ -18,8 +18,8 @@ __all__ = ["STUDIES", "Study", "get", "open_study", "run_study", "select_variant
 
 def get(name: str, data: Path | None = None, repeats: int | None = None) -> Study:
     """Return the study of that name, with the data of a folder; `repeats` replaces its number of masks or seeds."""
-    module = import_module(f"fillin_studies.{choose('study', name, STUDIES).replace('-', '_')}")
-    return module.STUDY(data, repeats)
+    import_module(f"fillin_studies.{choose('study', name, STUDIES).replace('-', '_')}")
+    return Study.classes[name](data, repeats)
 
 
 def select_variants(study: Study, words: Sequence[str]) -> Study:

@@ -16,12 +16,11 @@ from fillin_studies.curves import draw_learning, drawing, score_reconstruction, 
 VARIANTS: dict[str, RecipeSettings] = {
     "cnp": {"model.name": "cnp"},
     "np": {"model.name": "np", "objective.name": "elbo"},
-    "canp, laplace": {"model.name": "canp", "model.cross": "laplace"},
-    "canp, dot": {"model.name": "canp", "model.cross": "dot"},
-    "canp, multihead": {"model.name": "canp", "model.cross": "multihead"},
-    "anp, laplace": {"model.name": "anp", "model.cross": "laplace", "objective.name": "elbo"},
-    "anp, dot": {"model.name": "anp", "model.cross": "dot", "objective.name": "elbo"},
-    "anp, multihead": {"model.name": "anp", "model.cross": "multihead", "objective.name": "elbo"},
+    **{
+        f"{model}, {cross}": {"model.name": model, "model.cross": cross, **objective}
+        for model, objective in (("canp", {}), ("anp", {"objective.name": "elbo"}))
+        for cross in ("laplace", "dot", "multihead")
+    },
 }
 
 
@@ -95,6 +94,3 @@ def _draw_latents(cells: Mapping[str, StudyCell], path: Path) -> None:
                     draw_samples(row[column], xt, prediction.given.mean, colour=ORANGE)
                 row[0].set_ylabel(name)
             axes[0][column].set_title(f"{points} context points")
-
-
-STUDY = AttentionStudy

@@ -111,8 +111,13 @@ class Study(ABC):
     recipe: ClassVar[RecipeSettings] = {}
     quick: StudyScale
     full: StudyScale
+    classes: ClassVar[dict[str, Callable[..., "Study"]]] = {}  # every study by its name
     searches = False  # with Optuna
     reads_data = False  # from the folder of --data
+
+    def __init_subclass__(cls) -> None:
+        if "name" in vars(cls):
+            Study.classes[cls.name] = cls
 
     def __init__(self, data: Path | None = None, repeats: int | None = None):
         if not self.reads_data and (data is not None or repeats is not None):

@@ -63,10 +63,11 @@ class ConvolutionStudy(TrainingStudy):
         likelihood, shifted, steps = (mean_over_seeds(cells, key) for key in ("log_likelihood", "shifted", "steps"))
         measured = {cell.variant.removesuffix(", gp"): cell.result for cell in cells}
         costs = {name: result["inference"] for name, result in measured.items() if "inference" in result}
+        at_1000 = {name: cost for name, sizes in costs.items() for cost in sizes if cost["points"] == 1000}
         names = [name for name in MODELS if f"{name}, gp" in likelihood and f"{name}, sawtooth" in likelihood]
         rows = []
         for name in names:
-            gp, sawtooth, cost, last = f"{name}, gp", f"{name}, sawtooth", _cost_at_1000(costs[name]), costs[name][-1]
+            gp, sawtooth, cost, last = f"{name}, gp", f"{name}, sawtooth", at_1000.get(name), costs[name][-1]
             memory = None if cost is None or cost["bytes"] is None else round(cost["bytes"] / 1e6)
             rows.append(
                 (
@@ -124,10 +125,6 @@ def measure_inference(model: Process, max_seconds: float) -> list[dict[str, floa
     return costs
 
 
-def _cost_at_1000(costs: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    return next((cost for cost in costs if cost["points"] == 1000), None)
-
-
 def _summarise(rows: Sequence[tuple]) -> list[str]:
     by_name = {row[0]: row for row in rows}
     best, sawtooth = max(rows, key=lambda row: row[1]), max(rows, key=lambda row: row[5])
@@ -158,6 +155,7 @@ def _summarise(rows: Sequence[tuple]) -> list[str]:
 
 
 def _draw_costs(costs: Mapping[str, Any], likelihood: Mapping[str, float], names: Sequence[str], folder: Path) -> None:
+    at_1000 = {name: cost for name, sizes in costs.items() for cost in sizes if cost["points"] == 1000}
     with drawing(folder / "costs.png", 1, 3, width=12.0, height=3.4) as (_, [axes]):
         for number, name in enumerate(names):
             colour, dash = line_style(number)
@@ -165,7 +163,7 @@ def _draw_costs(costs: Mapping[str, Any], likelihood: Mapping[str, float], names
             memory = [(cost["points"], cost["bytes"] / 1e6) for cost in costs[name] if cost["bytes"]]
             axes[0].plot(sizes, seconds, dash, color=colour, label=name)
             axes[1].plot(*np.reshape(memory, (-1, 2)).T, dash, color=colour)
-            if cost := _cost_at_1000(costs[name]):
+            if cost := at_1000.get(name):
                 point = 1000 * cost["seconds"], likelihood[f"{name}, gp"]
                 axes[2].plot(*point, "o", color=colour)
                 offset = 4, -9 if number % 2 else 3
@@ -177,6 +175,3 @@ def _draw_costs(costs: Mapping[str, Any], likelihood: Mapping[str, float], names
         axes[2].xaxis.set_major_formatter(ScalarFormatter())
         axes[2].margins(x=0.25)
         axes[2].set(xlabel="ms at 1,000 context points", ylabel="log-likelihood per target")
-
-
-STUDY = ConvolutionStudy

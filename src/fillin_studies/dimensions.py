@@ -80,6 +80,3 @@ class DimensionStudy(TrainingStudy):
         columns = ("model", "log-likelihood", "below the limit", "shifted by 4")
         caption = "Log-likelihood against input dimensions, and the Bayes limit with unknown hyperparameters."
         return StudyReport(findings, columns, rows, {"dimensions.png": caption})
-
-
-STUDY = DimensionStudy

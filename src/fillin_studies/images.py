@@ -237,6 +237,3 @@ def _draw_attention(models: Mapping[str, Process], source: str, path: Path) -> b
             panel.set_title(f"layer {number}")
         completion.label_rows(axes, [])
     return True
-
-
-STUDY = ImageStudy

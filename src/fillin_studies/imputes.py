@@ -15,7 +15,7 @@ from numpy import ndarray
 
 import fillin
 from fillin.runtime import require
-from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
+from fillin_studies.base import MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
 from fillin_studies.report import Metric, capitalise, format_table
 from fillin_studies.tables import COVERED, SECONDS, UCI_FIVE, MethodResults
 from fillin_studies.tables.data import find_tables
@@ -31,10 +31,6 @@ OURS_VERSION = 1  # raised when predictions of TableImputer change
 Table = Float[ndarray, "n d"]
 Imputed = tuple[Table, Table | None]  # every cell, and the standard deviation of imputed ones where it is predicted
 Impute = Callable[[Table, int], Imputed]
-
-
-def impute_with_fillin(observed: Table, seed: int) -> Imputed:
-    return fillin.TableImputer(random_state=seed).fit(observed).fill(observed)
 
 
 def baseline(make: Callable[[Any, int], Any]) -> Impute:
@@ -54,7 +50,7 @@ def make_forests(sklearn_impute: Any, seed: int) -> Any:
 
 
 METHODS: dict[str, Impute] = {
-    OURS: impute_with_fillin,
+    OURS: lambda observed, seed: fillin.TableImputer(random_state=seed).fit(observed).fill(observed),
     "mean": baseline(lambda sklearn_impute, _: sklearn_impute.SimpleImputer()),
     "k-NN": baseline(lambda sklearn_impute, _: sklearn_impute.KNNImputer()),
     "iterative": baseline(lambda sklearn_impute, seed: sklearn_impute.IterativeImputer(random_state=seed)),
@@ -96,9 +92,8 @@ class ImputationStudy(MethodStudy):
 
     def __init__(self, data: Path | None = None, repeats: int | None = None):
         super().__init__(data, repeats)
-        tables = find_tables(data)
-        sets = {title: table for title, table in tables.sets.items() if not table.few_labels and title != "digits"}
-        self.tables = DataSets(sets, tables.left_out)
+        self.tables = find_tables(data, few_labels=False)
+        self.tables.sets.pop("digits", None)
 
     def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
         return {
@@ -157,6 +152,3 @@ def summarise(results: MethodResults) -> list[str]:
             f"{len(first)}."
         )
     return findings
-
-
-STUDY = ImputationStudy

@@ -3,14 +3,13 @@
 import json
 import shlex
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import fillin
 from fillin.io import write_text
 from fillin.measure import describe_machine
-from fillin_studies.base import StudyCell, StudyReport
+from fillin_studies.base import StudyCell
 from fillin_studies.run import StudyRun
 
 
@@ -29,34 +28,27 @@ def write_report(run: StudyRun, command: Sequence[str]) -> Path:
     cells = [cell for cell in done if not cell.failed]
     report = run.study.report(cells, run.folder)
     failures = [f"{cell.variant}, seed {cell.seed}, diverged and is left out." for cell in done if cell.failed]
-    report = replace(report, findings=[*report.findings, *failures])
-    results = {
+    results: dict[str, Any] = {
         "study": run.study.name,
         "budget": "quick" if run.quick else "full",
         "command": list(command),
         "fillin": fillin.__version__,
         "machine": describe_machine(),
-        "findings": list(report.findings),
+        "findings": [*report.findings, *failures],
         "cells": [cell.result for cell in done],
     }
     write_text(run.folder / "results.json", json.dumps(results, indent=2, ensure_ascii=False) + "\n")
-    path = run.folder / "report.md"
-    write_text(path, _make_page(run, cells, report, command))
-    return path
-
-
-def _make_page(run: StudyRun, cells: Sequence[StudyCell], report: StudyReport, command: Sequence[str]) -> str:
-    study = run.study
-    machine = ", ".join(f"{key} {value}" for key, value in describe_machine().items())
-    lines = [f"# {capitalise(study.title)}", "", study.question, ""]
-    lines += [*(f"- {finding}" for finding in report.findings), ""]
+    study, machine = run.study, ", ".join(f"{key} {value}" for key, value in results["machine"].items())
+    lines = [f"# {capitalise(study.title)}", "", study.question, "", *(f"- {text}" for text in results["findings"]), ""]
     lines += format_table(report.columns, report.rows)
     for figure, caption in report.figures.items():
         lines += ["", f"![{caption}]({figure})", "", f"*{caption}*"]
     lines += ["", *report.more] if report.more else []
     method = report.method or _describe_training(run, cells)
     lines += ["", "## Method", "", f"    {shlex.join(command)}", "", f"{method} {machine}.", ""]
-    return "\n".join(lines)
+    path = run.folder / "report.md"
+    write_text(path, "\n".join(lines))
+    return path
 
 
 def _describe_training(run: StudyRun, cells: Sequence[StudyCell]) -> str:

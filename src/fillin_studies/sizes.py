@@ -155,8 +155,7 @@ def _draw(
             panel.set_xscale("log", base=2)
             panel.set_xticks(list(line), [str(value) for value in line])
             panel.minorticks_off()
-            panel.set_xlabel(TITLES[name])
-            panel.margins(x=0.06)
+            panel.set(xlabel=TITLES[name], xmargin=0.06)
         axes[0].set_ylabel("log-likelihood per target")
         axes[0].legend(loc="best")
         for (kind, names), colour in zip(kinds.items(), (FAINT, GREEN), strict=True):
@@ -166,9 +165,5 @@ def _draw(
         axes[3].xaxis.set_minor_formatter(NullFormatter())
         axes[3].xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
         axes[3].xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes[3].margins(x=0.06)
-        axes[3].set_xlabel("parameters")
+        axes[3].set(xlabel="parameters", xmargin=0.06)
         axes[3].legend(loc="best")
-
-
-STUDY = SizeStudy

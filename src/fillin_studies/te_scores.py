@@ -72,6 +72,3 @@ class ScoreStudy(TrainingStudy):
         columns = ("score", "equal steps", "shifted by 4", "ms a step", "equal time", "shifted by 4", "steps")
         captions = {"learning.png": "Validation during training, by steps and by time."}
         return StudyReport(findings, columns, rows, captions)
-
-
-STUDY = ScoreStudy

@@ -12,7 +12,7 @@ from support.helpers import ExactProcess, wave
 from fillin.cli import main
 from fillin.data import bayes_limit
 from fillin.errors import InputError
-from fillin_studies import fill, get, open_study, run_study
+from fillin_studies import Study, get, open_study, run_study
 from fillin_studies.fill import methods
 from fillin_studies.fill import score as scores
 from fillin_studies.fill.data import (
@@ -243,7 +243,7 @@ def test_the_command_says_nothing_of_this_machine(tmp_path, folder, stand_in, mo
     study = small(folder)
     few = {name: own for name, own in study.variants(True).items() if own["data"] == "pelt" and own["kind"] == "end"}
     study = study.replaced(variants=lambda quick: few)
-    monkeypatch.setattr(fill, "STUDY", lambda data, repeats: study)
+    monkeypatch.setitem(Study.classes, "fill", lambda data, repeats: study)
     assert main(["study", "fill", "--data", str(folder), "--masks", "1", "--workers", "1"]) == 0
     assert "report.md" in capsys.readouterr().out
     for name in ("report.md", "results.json"):

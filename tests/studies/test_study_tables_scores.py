@@ -114,10 +114,10 @@ def test_a_process_takes_few_rows_for_its_settings_and_all_for_its_answers(monke
     monkeypatch.setitem(MAX_GP_ROWS, "Classifier", 12)
     x = np.linspace(-2, 2, 60)[:, None]
     model = make_gp("Regressor", 0).fit(x, np.sin(3 * x[:, 0]))
-    assert model.gp_.X_train_.shape == (60, 1)
+    assert model.X_train_.shape == (60, 1)
     mean, deviation = model.predict(x, return_std=True)
     assert np.abs(mean - np.sin(3 * x[:, 0])).max() < 0.05
     assert (deviation > 0).all()
     sorted_out = make_gp("Classifier", 0).fit(x, (x[:, 0] > 0).astype(float))
-    assert sorted_out.gp_.base_estimator_.X_train_.shape == (12, 1)
+    assert sorted_out.base_estimator_.X_train_.shape == (12, 1)
     assert sorted_out.predict_proba(x)[[0, -1], [0, 1]].min() > 0.5

@@ -52,12 +52,8 @@ class SpanPlan:
     def cases(self) -> list[WindowCase]:
         shapes = [("grid", 2, side * side) for side in self.grids]
         shapes += [("scattered", dim, n) for dim in (1, 2, 3) for n in self.scattered]
-        return [
-            WindowCase(*shape, span)
-            for shape in shapes
-            for span in self.spans
-            if span * shape[2] ** 2 <= self.max_pairs_inside
-        ]
+        cases = [WindowCase(*shape, span) for shape in shapes for span in self.spans]
+        return [case for case in cases if case.span * case.points**2 <= self.max_pairs_inside]
 
 
 FULL = SpanPlan()

@@ -59,8 +59,8 @@ def _models(rows: list[dict]) -> BenchTable:
     for row in rows:
         cells.append([row["model"], f"{row['parameters']:,}"])
         for f in row["figures"]:
-            cells[-1] += [f"{f['milliseconds']:,.1f}", _two(f["to_reference"]), _two(f["yardsticks"])]
-            cells[-1].append(_round(f["megabytes"]))
+            cells[-1] += [f"{f['milliseconds']:,.1f}", _fixed(f["to_reference"]), _fixed(f["yardsticks"])]
+            cells[-1].append(_fixed(f["megabytes"], 0))
     note = (
         'Forward + backward, size "base", batch 16, context/target points. ×tnp-d: time over that of tnp-d in the same '
         "rounds. ydst: yardsticks, time over that of a small TransformerEncoder. MB: peak memory beyond what was in "
@@ -77,8 +77,8 @@ def _peers(rows: list[dict]) -> BenchTable:
         options += f", {r['samples']} latent samples" * (r["samples"] > 1)
         numbers = [r[key] for key in ("parameters", "peer_parameters")]
         counts = [f"{n / 1e6:.2f}M" if n >= 1e6 else f"{n / 1e3:.0f}k" for n in numbers]
-        ratios = [_two(r[key]) for key in ("yardsticks", "peer_yardsticks", "ratio")]
-        memory = [_round(r[key]) for key in ("megabytes", "peer_megabytes")]
+        ratios = [_fixed(r[key]) for key in ("yardsticks", "peer_yardsticks", "ratio")]
+        memory = [_fixed(r[key], 0) for key in ("megabytes", "peer_megabytes")]
         cells.append([r["model"], options, r["peer"], *counts, *ratios, *memory])
     note = (
         "Forward + backward, batch 16, 32/64 points, in yardsticks. A ratio below 1 means that fillin is faster. The "
@@ -93,8 +93,8 @@ def _scores(rows: list[dict]) -> BenchTable:
     columns = ("score", "how", "ms", "×tnp-d", "MB", "MB ×tnp-d", "error")
     cells = [
         [
-            r["score"], r["how"], f"{r['milliseconds']:,.1f}", _two(r["to_reference"]), _round(r["megabytes"]),
-            _two(r["memory_to_reference"]), NONE if r["error"] is None else f"{r['error']:.0e}",
+            r["score"], r["how"], f"{r['milliseconds']:,.1f}", _fixed(r["to_reference"]), _fixed(r["megabytes"], 0),
+            _fixed(r["memory_to_reference"]), NONE if r["error"] is None else f"{r['error']:.0e}",
         ]
         for r in rows
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def _scores(rows: list[dict]) -> BenchTable:
 
 
 def _training(rows: list[dict]) -> BenchTable:
-    cells = [[r["model"], f"{1000 * r['bare']:.2f}", f"{1000 * r['loop']:.2f}", _two(r["ratio"])] for r in rows]
+    cells = [[r["model"], f"{1000 * r['bare']:.2f}", f"{1000 * r['loop']:.2f}", _fixed(r["ratio"])] for r in rows]
     note = "bare: forward + backward + optimiser. loop: with data, seeds, clipping, log and checkpoint."
     return BenchTable("A training step, batch 16, protocol tnp", note, ("model", "bare ms", "loop ms", "ratio"), cells)
 
@@ -132,7 +132,7 @@ def _windows(rows: list[dict]) -> BenchTable:
         side = round(row["points"] ** 0.5)
         grid, scattered = f"{side}×{side} pixels", f"{row['points']:,} in {row['dim']}-D"
         cells.append([
-            grid if row["layout"] == "grid" else scattered, _percent(row["span"]),
+            grid if row["layout"] == "grid" else scattered, f"{100 * row['span']:g} %",
             f"{100 * row['inside']:.1f} %", _ms(figures[NATIVE]),
             _ms(figures[HARD]), *(_adaptive(faster.get(name)) for name in (FUSED, BIAS, REFERENCE)),
             _adaptive(row["of_limit"]), *memory,
@@ -168,7 +168,7 @@ def _te_tnp(rows: list[dict]) -> BenchTable:
 def _function(rows: list[dict]) -> BenchTable:
     cells = []
     for row in rows:
-        case = f"{row['points']:,} points, {_percent(row['span'])}"
+        case = f"{row['points']:,} points, {100 * row['span']:g} %"
         cells.append([f"kernel, from a table: {case}", _ms(row["table"]), _mb(row["table"]["megabytes"]), "", ""])
         ratios = [_adaptive(row[key]) for key in ("faster", "less_memory")]
         cells.append(["reference, on each pair", _ms(row["pairs"]), _mb(row["pairs"]["megabytes"]), *ratios])
@@ -196,7 +196,7 @@ def _crossover(rows: list[dict]) -> BenchTable:
     )
     cells = []
     for row in rows:
-        problem = f"{_percent(row['span'])} window" if row["span"] else f"no window, {row['score']}"
+        problem = f"{100 * row['span']:g} % window" if row["span"] else f"no window, {row['score']}"
         ratios = []
         for times in row["milliseconds"]:
             name = min((other for other in times if other != NATIVE), key=times.__getitem__)
@@ -217,10 +217,6 @@ def _requirements(rows: list[dict]) -> BenchTable:
     return BenchTable("Requirements", note, ("against", "quantity", "required", "measured", ""), cells, text_columns=2)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:g} %"
-
-
 def _adaptive(value: float | None, limits: Sequence[float] = (10, 100)) -> str:
     """One decimal fewer from each limit on."""
     return NONE if value is None else f"{value:,.{sum(value < limit for limit in limits)}f}"
@@ -234,9 +230,5 @@ def _mb(value: float | None) -> str:
     return _adaptive(value, (10,))
 
 
-def _two(value: float | None) -> str:
-    return NONE if value is None else f"{value:.2f}"
-
-
-def _round(value: float | None) -> str:
-    return NONE if value is None else f"{value:,.0f}"
+def _fixed(value: float | None, digits: int = 2) -> str:
+    return NONE if value is None else f"{value:,.{digits}f}"

@@ -28,7 +28,10 @@ OTHER_METRICS = (
     Metric("covered", "Share of hidden points inside the 95 % interval", 3, None),
     Metric("seconds", "Seconds of processor time a series, fit and prediction, one thread", 3, False),
 )
-_FIELD_KEYS = ("crps", "point", "rmse", "log_likelihood", "covered", "seconds")  # `point`: the mean absolute error
+_FIELD_COLUMNS = {
+    "crps": "CRPS", "point": "MAE", "rmse": "RMSE", "log_likelihood": "log-likelihood",
+    "covered": "in the 95 % interval", "seconds": "seconds",
+}  # fmt: skip
 
 
 def tabulate(results: GapResults, metric: Metric) -> tuple[list[str], list[list[str]]]:
@@ -40,18 +43,6 @@ def tabulate(results: GapResults, metric: Metric) -> tuple[list[str], list[list[
         values = {name: methods[name][metric.key] for name in names if metric.key in methods.get(name, {})}
         rows.append([f"{data}, {kind}", *format_row(metric, names, values, unranked=(BAYES,))])
     return ["", *names], rows
-
-
-def _tabulate_fields(results: GapResults) -> list[str]:
-    """Tabulate all metrics, a row for each field and method."""
-    columns = ("field", "method", "CRPS", "MAE", "RMSE", "log-likelihood", "in the 95 % interval", "seconds")
-    rows = [
-        (f"{data}, {kind}", name, *(cell[key] for key in _FIELD_KEYS))
-        for (data, kind), methods in results.items()
-        for name, cell in methods.items()
-        if cell["group"] == "field"
-    ]
-    return format_table(columns, rows) if rows else ["No fields were measured: give `--data DIR`."]
 
 
 class ThreeComparison(NamedTuple):
@@ -163,18 +154,6 @@ def _summarise(
                 f"{ours['covered']:.1%}."
             )
     return findings
-
-
-def _describe_procedure(results: GapResults) -> str:
-    cells = [cell for methods in results.values() for cell in methods.values()]
-    masks = max((cell["masks"] for cell in cells), default=0)
-    seconds = sum(cell["seconds"] * cell["masks"] for cell in cells)
-    return (
-        f"{len(results)} pairs of a data set and a kind of gap, up to {masks} masks each, the same for every method; "
-        f"{seconds / 60:.0f} minutes in all on one thread. Hidden are 30 % of the points at random or in blocks of "
-        "3–12 %, or the last 15 % (of series cut off at several points), of a field 40 % of the cells with a value. "
-        "Series of priors have 64 points, a new function for every mask. The time of loading weights is not counted."
-    )
 
 
 def _draw_figures(
@@ -320,9 +299,16 @@ class FillStudy(MethodStudy):
             if cell["group"] != "limit":
                 results.setdefault((cell["data"], cell["kind"]), {})[cell["method"]] = cell
         comparisons = compare_with_three(results)
+        fields = [
+            (f"{data}, {kind}", name, *(cell[key] for key in _FIELD_COLUMNS))
+            for (data, kind), methods in results.items()
+            for name, cell in methods.items()
+            if cell["group"] == "field"
+        ]
+        table = format_table(("field", "method", *_FIELD_COLUMNS.values()), fields)
         sections = {metric.title: format_table(*tabulate(results, metric)) for metric in OTHER_METRICS}
         sections |= {
-            "Fields": _tabulate_fields(results),
+            "Fields": table if fields else ["No fields were measured: give `--data DIR`."],
             "Against the best of three": _tabulate_three(comparisons),
             "Against exact Bayes": _tabulate_limits(limits),
             "Methods": _describe_methods(results),
@@ -330,8 +316,13 @@ class FillStudy(MethodStudy):
         missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
         findings = [*_summarise(results, comparisons, limits), *self.data.left_out, *missing]
         figures = _draw_figures(self.data, results, folder)
-        more = format_sections(sections)
-        return StudyReport(findings, *tabulate(results, CRPS), figures, more, _describe_procedure(results))
-
-
-STUDY = FillStudy
+        timed = [cell for methods in results.values() for cell in methods.values()]
+        minutes = sum(cell["seconds"] * cell["masks"] for cell in timed) / 60
+        procedure = (
+            f"{len(results)} pairs of a data set and a kind of gap, up to "
+            f"{max((cell['masks'] for cell in timed), default=0)} masks each, the same for every method; {minutes:.0f} "
+            "minutes in all on one thread. Hidden are 30 % of the points at random or in blocks of 3–12 %, or the last "
+            "15 % (of series cut off at several points), of a field 40 % of the cells with a value. Series of priors "
+            "have 64 points, a new function for every mask. The time of loading weights is not counted."
+        )
+        return StudyReport(findings, *tabulate(results, CRPS), figures, format_sections(sections), procedure)

@@ -5,7 +5,7 @@ distribution: s at the usual distance from observed points, and s·√(d/usual) 
 points at distances a and b, d = ab/(a + b), the variance of a Brownian bridge; elsewhere that of the nearest point.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import numpy as np
 from jaxtyping import Float
@@ -67,7 +67,13 @@ def add_intervals(
     x, xt = x / unit, xt / unit
     mean = interpolate(x, y, xt)
     errors, distances = [], []
-    for out in _leave_out(x):
+    folds: Iterable[ndarray] = ()
+    if x.shape[1] == 1:  # each point of a series but its ends, or a tenth of a field at a time
+        folds = (np.arange(len(x)) == number for number in range(1, len(x) - 1))
+    elif len(x) >= 2 * _FIELD_FOLDS:
+        fold = np.random.default_rng(0).permutation(len(x)) % _FIELD_FOLDS
+        folds = (fold == number for number in range(_FIELD_FOLDS))
+    for out in folds:
         kept = ~out
         errors.append(y[out] - interpolate(x[kept], y[kept], x[out]))
         distances.append(distance_to_observed(x[kept], x[out]))
@@ -94,16 +100,6 @@ def distance_to_observed(x: Float[ndarray, "n dx"], xt: Float[ndarray, "m dx"]) 
     b = np.where(after < len(x), x[np.minimum(after, len(x) - 1), 0] - xt[:, 0], np.inf)
     near, far = np.minimum(a, b), np.maximum(a, b)
     return near / (1 + near / far)
-
-
-def _leave_out(x: Float[ndarray, "n dx"]) -> Iterator[ndarray]:
-    """Yield each point of a series but its ends, or a tenth of a field at a time."""
-    n = len(x)
-    if x.shape[1] == 1:
-        yield from (np.arange(n) == number for number in range(1, n - 1))
-    elif n >= 2 * _FIELD_FOLDS:
-        fold = np.random.default_rng(0).permutation(n) % _FIELD_FOLDS
-        yield from (fold == number for number in range(_FIELD_FOLDS))
 
 
 def _interpolate_linear(x, y, xt):

@@ -152,11 +152,6 @@ class FillMethod:
         """The version, and a digest of the weights: retrained weights are measured again."""
         return f"{self.version}, weights {digest_weights(self.weights)}" if self.weights else str(self.version)
 
-    def load(self) -> None:
-        """Load weights beforehand: the time of loading is not counted."""
-        if self.weights:
-            load_once(self.weights)
-
 
 @lru_cache
 def digest_weights(name: str) -> str:
@@ -206,43 +201,36 @@ METHODS: dict[str, FillMethod] = {
     "surface": FillMethod(
         predict_surface,
         "fillin's pretrained weights for fields, nothing fitted, applied to the overlapping tiles of `fillin fill`, "
-        f"{TILE_CONTEXT_CELLS[2]} cells each",
-        (2,),
-        weights="surface",
+        f"{TILE_CONTEXT_CELLS[2]} cells each", (2,), weights="surface",
     ),
     "GP, RBF + white": FillMethod(
         predict_rbf,
         "scikit-learn; marginal likelihood by L-BFGS, one restart; hyperparameters of a field from 1,000 points, "
-        "conditioned on all",
-        (1, 2),
-        requires="sklearn",
+        "conditioned on all", (1, 2), requires="sklearn",
     ),
     "GP, composed": FillMethod(
-        predict_composed,
-        "scikit-learn; trend + periodic + rational quadratic + white, starting at the period of the periodogram",
-        requires="sklearn",
+        predict_composed, requires="sklearn",
+        about="scikit-learn; trend + periodic + rational quadratic + white, starting at the period of the periodogram",
     ),
     "GP, composed, two starts": FillMethod(
-        partial(predict_composed, noises=(0.1, 0.01)),
-        "the same from more noise and from less, of which the higher marginal likelihood is kept",
-        requires="sklearn",
+        partial(predict_composed, noises=(0.1, 0.01)), requires="sklearn",
+        about="the same from more noise and from less, of which the higher marginal likelihood is kept",
     ),
-    "GPyTorch, RBF": FillMethod(
-        partial(predict_gpytorch, kernel="RBFKernel"), "exact GP, 100 steps of Adam", requires="gpytorch"
-    ),
-    "GPyTorch, Matérn-5/2": FillMethod(
-        partial(predict_gpytorch, kernel="MaternKernel", nu=2.5), "exact GP, 100 steps of Adam", requires="gpytorch"
-    ),
+    **{
+        f"GPyTorch, {name}": FillMethod(
+            partial(predict_gpytorch, **kernel), "exact GP, 100 steps of Adam", requires="gpytorch"
+        )
+        for name, kernel in (("RBF", {"kernel": "RBFKernel"}), ("Matérn-5/2", {"kernel": "MaternKernel", "nu": 2.5}))
+    },
     "linear": FillMethod(interpolation.predict_linear, "interpolation, intervals from leave-one-out errors", (1, 2)),
     "cubic spline": FillMethod(
         partial(interpolation.add_intervals, interpolation.interpolate_cubic),
-        "natural spline, of a field Clough–Tocher; intervals from leave-one-out errors",
-        (1, 2),
+        "natural spline, of a field Clough–Tocher; intervals from leave-one-out errors", (1, 2),
     ),
     "seasonal naive": FillMethod(
         interpolation.predict_seasonal, "the observed value one period away; intervals from its errors"
     ),
-}
+}  # fmt: skip
 OURS = {1: "curve", 2: "surface"}  # by input columns
 BEST_OF_THREE = ("GP, RBF + white", "GP, composed", "linear")  # the best of which fillin is compared with
 TIME_REFERENCE = "GP, composed"

@@ -49,8 +49,8 @@ def measure(data: GapDataset, kind: str, method: str, masks: int, progress: Shar
     """Measure a method on one data set with one kind of gap: pooled over masks, on one thread."""
     count = int(min(masks, data.max_masks))
     scores = []
-    if method != BAYES:
-        METHODS[method].load()
+    if method != BAYES and (weights := METHODS[method].weights):
+        load_once(weights)  # beforehand: the time of loading is not counted
     with require("threadpoolctl").threadpool_limits(1):
         for number in range(count):
             case = data.case(kind, number)

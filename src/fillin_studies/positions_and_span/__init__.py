@@ -5,6 +5,7 @@ A cell is a classifier of pixels, trained and tested on one image set; some that
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudySca
 from fillin_studies.images import find_image_sets
 from fillin_studies.positions_and_span import costs
 from fillin_studies.positions_and_span.report import make_report
-from fillin_studies.positions_and_span.results import CUT, PENALTIES, VARIANTS, ClassifierVariant
+from fillin_studies.positions_and_span.results import CUT, PENALTIES, VARIANTS
 
 _SMALL: RecipeSettings = {
     "model.width": 32, "model.heads": 2, "model.hidden": 64, "model.dropout": 0.0, "data.batch": 16,
@@ -59,13 +60,18 @@ class PositionStudy(TrainingStudy):
 
     def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
         """Every kind of positions and windows: on digits, or at full budget on the images of a folder."""
-        if quick or not self.sources:
-            return {variant.on("digits"): {**DIGITS, **_make_settings(variant, "digits")} for variant in VARIANTS}
-        return {
-            variant.on(name): {**LARGER_IMAGES, "data.source": str(path), **_make_settings(variant, name)}
-            for name, path in self.sources.items()
-            for variant in VARIANTS
-        }
+        small = quick or not self.sources
+        settings: dict[str, RecipeSettings] = {}
+        for (data, path), variant in product({"digits": "digits"}.items() if small else self.sources.items(), VARIANTS):
+            folded = variant.positions == "sinusoid" and variant.window is None
+            settings[variant.on(data)] = {
+                **(DIGITS if small else LARGER_IMAGES), "data.source": str(path),
+                "model.positions": variant.positions, "model.dims": variant.dims, "model.span": variant.window,
+                # digits with `reference`: for so small an image a table has more nodes than there are pairs
+                "model.backend": "auto" if not small or folded else "reference",
+                "objective.span_penalty": variant.penalty, "model.reduce": [] if small else REDUCE[variant.dims],
+            }  # fmt: skip
+        return settings
 
     def measure(self, model: PixelClassifier, recipe: Recipe, quick: bool) -> dict[str, Any]:
         """Measure accuracy, spans and, for some variants of the first seed, time and memory."""
@@ -93,17 +99,6 @@ class PositionStudy(TrainingStudy):
         return make_report(cells, folder)
 
 
-def _make_settings(variant: ClassifierVariant, data: str) -> RecipeSettings:
-    """Compute digits with `reference`: for so small an image a table has more nodes than there are pairs."""
-    small = data == "digits"
-    folded = variant.positions == "sinusoid" and variant.window is None
-    return {
-        "model.positions": variant.positions, "model.dims": variant.dims, "model.span": variant.window,
-        "model.backend": "auto" if not small or folded else "reference",
-        "objective.span_penalty": variant.penalty, "model.reduce": [] if small else REDUCE[variant.dims],
-    }  # fmt: skip
-
-
 def share_of_pairs(model: PixelClassifier, height: int, width: int) -> float:
     """Return the share of the pairs of all layers that are computed, weighted by the pairs of each layer."""
     layers, pairs = model.spans(height, width), []
@@ -113,6 +108,3 @@ def share_of_pairs(model: PixelClassifier, height: int, width: int) -> float:
         if number in model.reduce:
             sizes = tuple(math.ceil(size / 2) for size in sizes)
     return sum(layer.share * total for layer, total in zip(layers, pairs, strict=True)) / sum(pairs)
-
-
-STUDY = PositionStudy

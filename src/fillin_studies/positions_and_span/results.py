@@ -215,7 +215,17 @@ def summarise(data: str, variants: dict[VariantKey, VariantResults]) -> list[str
             for row in cut.costs("learned")
         ]
         findings += [_summarise_penalty(data, cut, variants[2, name]) for name in PENALTIES if (2, name) in variants]
-        findings += _summarise_narrow(cut)
+        for row in cut.costs("narrow"):
+            full, bias = (cost_ratio(row["costs"], implementation) for implementation in (FULL, BIAS))
+            required = REQUIRED_SPEEDUPS.get(row["side"])
+            holds = required and (full or 0) >= required[0] and (bias is None or bias >= required[1])
+            goal = f" (required: {required[0]} and {required[1]}; {'met' if holds else 'not met'})" if required else ""
+            than_bias = "" if bias is None else f" and {bias:.0f} times as fast as the window as a bias"
+            findings.append(
+                f"Windows that keep {100 * row['share']:.1f} % of pairs, {row['side']} × {row['side']} pixels, "
+                f"{row['positions']}: a training step is {full:.1f} times as fast as with full attention in PyTorch"
+                f"{than_bias}{goal}."
+            )
     return findings
 
 
@@ -269,19 +279,3 @@ def _summarise_penalty(data: str, plain: VariantResults, penalised: VariantResul
         f"{100 * plain.mean('pairs'):.0f} to {100 * penalised.mean('pairs'):.0f} %, accuracy from "
         f"{plain.format_accuracy()} to {penalised.format_accuracy()}{faster}."
     )
-
-
-def _summarise_narrow(variant: VariantResults) -> list[str]:
-    findings = []
-    for row in variant.costs("narrow"):
-        full, bias = (cost_ratio(row["costs"], implementation) for implementation in (FULL, BIAS))
-        required = REQUIRED_SPEEDUPS.get(row["side"])
-        holds = required and (full or 0) >= required[0] and (bias is None or bias >= required[1])
-        goal = f" (required: {required[0]} and {required[1]}; {'met' if holds else 'not met'})" if required else ""
-        than_bias = "" if bias is None else f" and {bias:.0f} times as fast as the window as a bias"
-        findings.append(
-            f"Windows that keep {100 * row['share']:.1f} % of pairs, {row['side']} × {row['side']} pixels, "
-            f"{row['positions']}: a training step is {full:.1f} times as fast as with full attention in PyTorch"
-            f"{than_bias}{goal}."
-        )
-    return findings

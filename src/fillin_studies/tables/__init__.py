@@ -4,6 +4,7 @@ A cell is a data set × a method × a split. Splits are the same for every metho
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -144,29 +145,45 @@ def _describe_methods(measured: Sequence[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _describe_procedure(measured: Sequence[dict[str, Any]]) -> str:
-    sets, splits = {cell["data"] for cell in measured}, max((cell["split"] + 1 for cell in measured), default=0)
-    seconds = sum(cell["seconds"] for cell in measured)
-    return (
-        f"{len(sets)} data sets, up to {splits} splits each, the same for every method: the given masks; for the sets "
-        "of scikit-learn ten-fold cross-validation (for digits five random splits), stratified by class. Fitting and "
-        f"predicting took {seconds / 60:.0f} minutes in all, each on one thread, cross-validation apart. ± is the "
-        "standard error over splits, of ranks over sets."
-    )
-
-
 def summarise(boards: dict[str, MethodResults]) -> list[str]:
     """Say where fillin is first and where not."""
     findings = []
     for name, results in boards.items():
-        if OURS in results.methods:
-            findings += [
-                f"{name}, {metric.title}: {_describe_rank(results, metric)}" for metric in RANKED[results.group]
+        if OURS not in results.methods:
+            continue
+        means = partial(_means_by_set, results)
+        findings += [f"{name}, {metric.title}: {_describe_rank(results, metric)}" for metric in RANKED[results.group]]
+        if name == "regression":
+            low, high = HONEST_COVERAGE
+            outside = [f"{data} {mean:.1%}" for data, mean in means(OURS, COVERED).items() if not low <= mean <= high]
+            findings.append(
+                f"The 95 % intervals of {OURS} contain 92–97 % of the values on {len(results.sets) - len(outside)} of "
+                + _count_sets(results)
+                + (f"; not on {', '.join(outside)}." if outside else ".")
+            )
+        if LABELLED_ONLY in results.methods:
+            without = means(LABELLED_ONLY, ACCURACY)
+            parts = [
+                f"{data} {mean:.3f} with unlabelled rows, {without[data]:.3f} without them"
+                for data, mean in means(OURS, ACCURACY).items()
             ]
-            findings += [_describe_coverage(results)] if name == "regression" else []
-            findings += [_describe_unlabelled(results)] if LABELLED_ONLY in results.methods else []
-            findings += [_describe_time(name, results)] if name == results.group else []
+            findings.append(f"accuracy gained from unlabelled rows: {'; '.join(parts)}.")
+        if name == results.group:
+            longest = {method: max(means(method, SECONDS).values()) for method in results.methods}
+            ours = longest.pop(OURS)
+            longest.pop(LABELLED_ONLY, None)
+            slowest = max(longest, key=longest.__getitem__, default=None)
+            beside = f"; the slowest other, {slowest}, {longest[slowest]:.1f}" if slowest else ""
+            findings.append(f"{name}, time: {OURS} takes up to {ours:.1f} seconds a split{beside}.")
     return [capitalise(line) for line in findings]
+
+
+def _means_by_set(results: MethodResults, method: str, metric: Metric) -> dict[str, float]:
+    return {data: results.mean(data, method, metric).value for data in results.sets}
+
+
+def _count_sets(results: MethodResults) -> str:
+    return f"{len(results.sets)} set{'' if len(results.sets) == 1 else 's'}"
 
 
 def _describe_rank(results: MethodResults, metric: Metric) -> str:
@@ -198,37 +215,6 @@ def describe_sets(results: MethodResults, metric: Metric) -> str:
             behind.append(f"{data} ({ours:.{metric.digits}f}, {best} {other:.{metric.digits}f})")
     parts = [("first on", first), ("within a standard error of the first on", near), ("behind on", behind)]
     return capitalise("; ".join(f"{words} {', '.join(names)}" for words, names in parts if names)) + "."
-
-
-def _describe_coverage(results: MethodResults) -> str:
-    shares = {data: results.mean(data, OURS, COVERED).value for data in results.sets}
-    low, high = HONEST_COVERAGE
-    outside = [f"{data} {share:.1%}" for data, share in shares.items() if not low <= share <= high]
-    sentence = f"The 95 % intervals of {OURS} contain 92–97 % of the values on {len(shares) - len(outside)} of "
-    return sentence + _count_sets(results) + (f"; not on {', '.join(outside)}." if outside else ".")
-
-
-def _describe_unlabelled(results: MethodResults) -> str:
-    parts = [
-        f"{data} {results.mean(data, OURS, ACCURACY).value:.3f} with unlabelled rows, "
-        f"{results.mean(data, LABELLED_ONLY, ACCURACY).value:.3f} without them"
-        for data in results.sets
-    ]
-    return f"accuracy gained from unlabelled rows: {'; '.join(parts)}."
-
-
-def _describe_time(name: str, results: MethodResults) -> str:
-    def longest(method: str) -> float:
-        return max(results.mean(data, method, SECONDS).value for data in results.sets)
-
-    rivals = [method for method in results.methods if method not in (OURS, LABELLED_ONLY)]
-    slowest = max(rivals, key=longest) if rivals else None
-    beside = f"; the slowest other, {slowest}, {longest(slowest):.1f}" if slowest else ""
-    return f"{name}, time: {OURS} takes up to {longest(OURS):.1f} seconds a split{beside}."
-
-
-def _count_sets(results: MethodResults) -> str:
-    return f"{len(results.sets)} set{'' if len(results.sets) == 1 else 's'}"
 
 
 def _draw_ranks(boards: dict[str, MethodResults], folder: Path) -> dict[str, str]:
@@ -303,7 +289,12 @@ class TableStudy(MethodStudy):
         more = format_sections({**sections, "Methods": _describe_methods(measured)})
         missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
         findings, figures = [*summarise(boards), *self.tables.left_out, *missing], _draw_ranks(boards, folder)
-        return StudyReport(findings, *_tabulate_ranks(boards), figures, more, _describe_procedure(measured))
-
-
-STUDY = TableStudy
+        splits = max((cell["split"] + 1 for cell in measured), default=0)
+        procedure = (
+            f"{len({cell['data'] for cell in measured})} data sets, up to {splits} splits each, the same for every "
+            "method: the given masks; for the sets of scikit-learn ten-fold cross-validation (for digits five random "
+            "splits), stratified by class. Fitting and predicting took "
+            f"{sum(cell['seconds'] for cell in measured) / 60:.0f} minutes in all, each on one thread, "
+            "cross-validation apart. ± is the standard error over splits, of ranks over sets."
+        )
+        return StudyReport(findings, *_tabulate_ranks(boards), figures, more, procedure)

@@ -98,10 +98,10 @@ class TableDataset:
         return TableSplit(X.loc[~test], y[~test], X_test, y_test, n_classes)
 
 
-def find_tables(folder: Path | None) -> DataSets:
-    """Find the data sets of scikit-learn and of a folder."""
+def find_tables(folder: Path | None, few_labels: bool = True) -> DataSets:
+    """Find the data sets of scikit-learn, with `few_labels` some of them also with few labels, and of a folder."""
     tables = [TableDataset(name) for name in SHIPPED]
-    tables += [TableDataset(name, few_labels=FEW_LABELS) for name in SHIPPED_FEW_LABELS]
+    tables += [TableDataset(name, few_labels=FEW_LABELS) for name in SHIPPED_FEW_LABELS if few_labels]
     left_out: tuple[str, ...] = ("UCI data sets are left out: no --data DIR.",)
     if folder is not None:
         if not folder.is_dir():

@@ -183,44 +183,33 @@ def make_mlp(kind: str, seed: int) -> Any:
 
 
 def make_gp(kind: str, seed: int) -> Any:
-    """Return scikit-learn's Gaussian process with hyperparameters fitted to at most MAX_GP_ROWS rows.
-
-    Numbers: σ² RBF(ℓ of each column) + white noise, conditioned on all rows. Classes: σ² RBF(ℓ), Laplace's
-    approximation, each class against the rest, on the subset alone.
-    """
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    """Return scikit-learn's Gaussian process with hyperparameters fitted to at most MAX_GP_ROWS rows: for numbers
+    σ² RBF(ℓ of each column) + white noise, conditioned on all rows; for classes σ² RBF(ℓ), on the subset alone."""
     from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
     def subset(X: ndarray) -> ndarray:
         return np.random.default_rng(seed).permutation(len(X))[: MAX_GP_ROWS[kind]]
 
-    class SubsetRegressor(RegressorMixin, BaseEstimator):
+    class SubsetRegressor(GaussianProcessRegressor):
         def fit(self, X: Float[ndarray, "n d"], y: Float[ndarray, "n"]):
             rows = subset(X)
             kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF([1.0] * X.shape[1], (1e-2, 1e3))
-            kernel = kernel + WhiteKernel(0.1, (1e-6, 10))
-            gp = GaussianProcessRegressor(kernel, normalize_y=True, random_state=seed).fit(X[rows], y[rows])
+            self.kernel = kernel + WhiteKernel(0.1, (1e-6, 10))
+            super().fit(X[rows], y[rows])
             if len(rows) < len(X):
-                gp = GaussianProcessRegressor(gp.kernel_, optimizer=None, normalize_y=True).fit(X, y)  # type: ignore[arg-type]
-            self.gp_ = gp
+                self.kernel, self.optimizer = self.kernel_, None
+                super().fit(X, y)
             return self
 
-        def predict(self, X: Float[ndarray, "m d"], return_std: bool = False):
-            return self.gp_.predict(X, return_std=return_std)
-
-    class SubsetClassifier(ClassifierMixin, BaseEstimator):
+    class SubsetClassifier(GaussianProcessClassifier):
         def fit(self, X: Float[ndarray, "n d"], y: Float[ndarray, "n"]):
             rows = subset(X)
-            kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(X.shape[1] ** 0.5, (1e-2, 1e3))
-            self.gp_ = GaussianProcessClassifier(kernel, random_state=seed).fit(X[rows], y[rows])
-            self.classes_ = self.gp_.classes_
-            return self
+            self.kernel = ConstantKernel(1.0, (1e-3, 1e3)) * RBF(X.shape[1] ** 0.5, (1e-2, 1e3))
+            return super().fit(X[rows], y[rows])
 
-        def predict_proba(self, X: Float[ndarray, "m d"]) -> Float[ndarray, "m k"]:
-            return self.gp_.predict_proba(X)
-
-    return SubsetRegressor() if kind == "Regressor" else SubsetClassifier()
+    regressor = kind == "Regressor"
+    return SubsetRegressor(normalize_y=True, random_state=seed) if regressor else SubsetClassifier(random_state=seed)
 
 
 OURS = "fillin"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
+from fillin_studies.base import MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
 from fillin_studies.report import format_sections, format_table, with_minus
 from fillin_studies.tables import LIKELIHOOD, MeanError
 from fillin_studies.tables.data import find_tables
@@ -135,22 +135,11 @@ def _describe_experiments(measured: Sequence[dict[str, Any]]) -> list[str]:
         "than two standard errors over splits, by more than 1 % of the RMSE or half a point of accuracy. With one "
         "split there is no standard error. The figures of Kossen et al. 2021 are of their model, settings and splits.",
         "",
-        f"Deletion, one by one: for {experiments.DELETION_ROWS} test rows each, in random order, a context row is deleted for good "
-        f"where the prediction stays within {experiments.MAX_CHANGE} (of its standard deviation; of classes, of probability) of "
-        "that with all rows. Distances are Euclidean, columns standardised and classes one-hot. Attention is the mean "
-        "over networks and heads. Both are of the first split.",
+        f"Deletion, one by one: for {experiments.DELETION_ROWS} test rows each, in random order, a context row is "
+        f"deleted for good where the prediction stays within {experiments.MAX_CHANGE} (of its standard deviation; of "
+        "classes, of probability) of that with all rows. Distances are Euclidean, columns standardised and classes "
+        "one-hot. Attention is the mean over networks and heads. Both are of the first split.",
     ]
-
-
-def _describe_procedure(measured: Sequence[dict[str, Any]]) -> str:
-    cells = [cell for cell in measured if cell["part"] == "sets"]
-    splits = max((cell["split"] + 1 for cell in cells), default=0)
-    size = measured[0]["settings"] if measured else {"members": 0, "steps": 0}
-    return (
-        f"{len({cell['data'] for cell in cells})} data sets, splits: up to {splits} each, those of the study `tables`; "
-        f"estimators of {size['members']} members and at most {size['steps']} steps, on one thread. ± is the standard "
-        "error over splits."
-    )
 
 
 SLOW_MODEL, WIDE_SETS, WIDEST_SET = "npt", ("breast_cancer", "digits"), "digits"
@@ -170,9 +159,7 @@ class RowUseStudy(MethodStudy):
 
     def __init__(self, data: Path | None = None, repeats: int | None = None):
         super().__init__(data, repeats)
-        tables = find_tables(data)
-        sets = {title: table for title, table in tables.sets.items() if not table.few_labels}
-        self.tables = DataSets(sets, tables.left_out)
+        self.tables = find_tables(data, few_labels=False)
 
     def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
         """The lookup tasks, then every split of every data set, without what is slow: npt and the widest table at the
@@ -221,7 +208,12 @@ class RowUseStudy(MethodStudy):
         sections["Experiments"] = _describe_experiments(measured)
         findings, rows = [*summarise(measured), *self.tables.left_out], tabulate_corruption(measured, OURS)
         figures, more = results.draw_figures(measured, folder), format_sections(sections)
-        return StudyReport(findings, _CORRUPTION_COLUMNS, rows, figures, more, _describe_procedure(measured))
-
-
-STUDY = RowUseStudy
+        names = {cell["data"] for cell in measured if cell["part"] == "sets"}
+        splits = max((cell["split"] + 1 for cell in measured if cell["part"] == "sets"), default=0)
+        size = measured[0]["settings"] if measured else {"members": 0, "steps": 0}
+        procedure = (
+            f"{len(names)} data sets, splits: up to {splits} each, those of the study `tables`; estimators of "
+            f"{size['members']} members and at most {size['steps']} steps, on one thread. ± is the standard error over "
+            "splits."
+        )
+        return StudyReport(findings, _CORRUPTION_COLUMNS, rows, figures, more, procedure)

@@ -76,7 +76,6 @@ def lookup_results(measured: Sequence[dict[str, Any]]) -> LookupResults:
     return results
 
 
-_MAX_COLUMNS = 4  # of small panels
 _LOOKUP_MARKS = {
     "seen": ("copies shown", BLUE, "o"),
     "targets": ("their targets shuffled", ORANGE, "v"),
@@ -182,7 +181,7 @@ def _draw_grid(
     legend: bool = False,
 ) -> None:  # fmt: skip
     """Draw a small panel for each data set."""
-    across = min(_MAX_COLUMNS, len(first))
+    across = min(4, len(first))
     rows = -(-len(first) // across)
     with drawing(path, rows, across, width=0.6 + 2.4 * across, height=height) as (figure, axes):
         for number, panel in enumerate(axes.flat):
