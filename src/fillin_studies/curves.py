@@ -25,10 +25,8 @@ _DASHES = ("-", "--", ":", "-.")
 
 
 def score_shifted(model: Process, recipe: Recipe, batches: int, settings: int = 0) -> dict[str, Any]:
-    """Score a model on its training distribution, and its log-likelihood where all inputs are shifted by `SHIFT`.
-
-    With `settings`, the Bayes limit of the data is included, averaged over that many hyperparameters.
-    """
+    """Score a model on its training distribution, and where all inputs are shifted by `SHIFT`; with `settings` also the
+    Bayes limit of the data, averaged over that many hyperparameters."""
     stream = replace(make_curves(recipe), batch=BATCH)  # many small batches: tasks of one share their numbers of points
     scores = evaluate(model, stream, batches=batches, settings=settings)
     shifted = evaluate(model, stream.at(shift=stream.layout.shift + SHIFT), batches=batches, settings=0)
@@ -76,10 +74,8 @@ def draw_learning(
     cells: Sequence[StudyCell], groups: Sequence[tuple[str, str, Callable[[str], str | None]]],
     names: Sequence[str] | None, path: Path, *, shared_legend: bool = True, **options: Any,
 ) -> None:  # fmt: skip
-    """Draw validations of the cells of seed 0: a panel for each (title, "step" or "seconds", label).
-
-    `label` names the line of a variant, None: no line. `names` fixes the order of colours.
-    """
+    """Draw validations of the cells of seed 0: a panel for each (title, "step" or "seconds", label), where `label`
+    names the line of a variant (None: no line); `names` fixes the order of colours."""
     with drawing(path, 1, len(groups), **options) as (_, [axes]):
         for panel, (title, against, label) in zip(axes, groups, strict=True):
             lines = {name: cell for cell in cells if cell.seed == 0 and (name := label(cell.variant)) is not None}

@@ -3,8 +3,7 @@
     OUT/cells/VARIANT/SEED/          a training run and result.json (result.json alone where nothing is trained)
     OUT/results.json  report.md  *.png
 
-Any number of processes, on one machine or on several that share the folder, may work on one study. A process locks the
-cell that it works on, and the lock ends with the process.
+Any number of processes and machines may share the folder: each locks the cell that it works on.
 """
 
 import json

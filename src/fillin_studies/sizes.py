@@ -9,15 +9,8 @@ from matplotlib.ticker import EngFormatter, LogLocator, NullFormatter
 from fillin.models import SIZES, Process, create
 from fillin.plots import BLUE, FAINT, GREEN, ORANGE
 from fillin.train.recipe import Recipe
-from fillin_studies.base import (
-    RecipeSettings,
-    StudyCell,
-    StudyReport,
-    StudyScale,
-    TrainingStudy,
-    count_parameters,
-    mean_over_seeds,
-)
+from fillin_studies import base
+from fillin_studies.base import RecipeSettings, StudyCell, StudyReport, StudyScale, TrainingStudy
 from fillin_studies.curves import drawing, score_shifted
 from fillin_studies.run import StudyRun
 
@@ -82,7 +75,9 @@ class SizeStudy(TrainingStudy):
         return score_shifted(model, recipe, 200 if quick else 4000)
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
-        score, parameters, steps = (mean_over_seeds(cells, key) for key in ("log_likelihood", "parameters", "steps"))
+        score, parameters, steps = (
+            base.mean_over_seeds(cells, key) for key in ("log_likelihood", "parameters", "steps")
+        )
         ranked = sorted(score, key=score.__getitem__, reverse=True)
         kinds = {  # declared before any score was seen, and proposed by the search: ranked apart
             "declared": [name for name in ranked if "layers=" not in name],
@@ -123,7 +118,7 @@ def _tell_result(search, trial: int, cell: StudyCell) -> None:
 def _make_sized_cell(run: StudyRun, numbers: Mapping[str, Any]) -> StudyCell:
     """Choose the number of layers. All layers have equally many parameters: two models give their number."""
     sized = {**numbers, "hidden": 2 * numbers["width"]}
-    one, two = (count_parameters(create("te-tnp", **sized, layers=n)) for n in (1, 2))
+    one, two = (base.count_parameters(create("te-tnp", **sized, layers=n)) for n in (1, 2))
     layers = min(range(1, 25), key=lambda layers: abs(one + (layers - 1) * (two - one) - PARAMETERS))
     return run.cell(f"1m {name_size(numbers)} layers={layers}", 0, _make_settings(numbers, layers))
 
@@ -150,8 +145,8 @@ def _draw(
         for panel, name in zip(axes, AROUND, strict=False):
             line = _scores_along(score, name)
             panel.plot(list(line), list(line.values()), "o-", color=BLUE, markersize=4)
-            if (base := BASE[name]) in line:
-                panel.plot([base], [line[base]], "o", color=ORANGE, markersize=6, label="one million")
+            if (start := BASE[name]) in line:
+                panel.plot([start], [line[start]], "o", color=ORANGE, markersize=6, label="one million")
             panel.set_xscale("log", base=2)
             panel.set_xticks(list(line), [str(value) for value in line])
             panel.minorticks_off()

@@ -14,7 +14,6 @@ from fillin.data import bayes_limit
 from fillin.errors import InputError
 from fillin_studies import Study, get, open_study, run_study
 from fillin_studies.fill import methods
-from fillin_studies.fill import score as scores
 from fillin_studies.fill.data import (
     GAP_KINDS,
     CurveFile,
@@ -36,7 +35,6 @@ def stand_in(monkeypatch):
     """An exact process where the weights are; methods that take no time."""
     models = {name: ExactProcess() for name in OURS.values()}
     monkeypatch.setattr(methods, "load_once", models.__getitem__)
-    monkeypatch.setattr(scores, "load_once", models.__getitem__)
 
     def predict_mean(x, y, xt):
         return make_normal(np.full(len(xt), y.mean()), np.full(len(xt), y.std() + 1e-3))
@@ -86,7 +84,7 @@ def test_every_method_receives_the_same_queries(monkeypatch, stand_in):
     for name in ("linear", "GP, composed", "curve"):
         monkeypatch.setitem(METHODS, name, FillMethod(spy(name), "a spy"))
         for kind in GAP_KINDS:
-            scores.measure(PriorSeries("rbf"), kind, name, 2, lambda share: None)
+            methods.measure(PriorSeries("rbf"), kind, name, 2, lambda share: None)
     assert queries["linear"] == queries["GP, composed"] == queries["curve"]
     assert len(set(queries["linear"])) == 6
 
@@ -167,7 +165,7 @@ def small(folder: Path | None = None):
     some = {
         name: own
         for name, own in study.variants(True).items()
-        if own["data"] not in ("matern-5/2", "periodic", scores.OWN_PRIOR) and own["method"] != scores.BAYES
+        if own["data"] not in ("matern-5/2", "periodic", methods.OWN_PRIOR) and own["method"] != methods.BAYES
     }
     return study.replaced(variants=lambda quick: some)
 

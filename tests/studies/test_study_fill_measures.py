@@ -10,7 +10,7 @@ from support.helpers import ExactProcess, wave
 
 from fillin.predictive import GaussianMixture
 from fillin_studies.fill import CRPS, OTHER_METRICS, compare_with_three, tabulate
-from fillin_studies.fill import score as scores
+from fillin_studies.fill import methods as scores
 from fillin_studies.fill.data import (
     BLOCK_SHARES,
     GAP_KINDS,

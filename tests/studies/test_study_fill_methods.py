@@ -7,7 +7,6 @@ from support.helpers import Mean, wave
 
 import fillin
 from fillin_studies.fill import FillStudy, methods
-from fillin_studies.fill import score as scores
 from fillin_studies.fill.data import GapCase, GapMask, make_mask
 from fillin_studies.fill.interpolation import average_periods_away, find_period
 from fillin_studies.fill.methods import METHODS, FillMethod
@@ -50,7 +49,7 @@ def test_every_method_of_fields_is_finite_and_sane(name):
     prediction = METHODS[name].predict(*case.query)
     assert np.isfinite(prediction.mean).all()
     assert (prediction.std > 0).all()
-    assert scores.score_prediction(prediction, case)["squared"] < 1
+    assert methods.score_prediction(prediction, case)["squared"] < 1
 
 
 def test_bands_of_lines_grow_and_hold():
@@ -62,7 +61,7 @@ def test_bands_of_lines_grow_and_hold():
         prediction = METHODS["linear"].predict(x[known], y[known], x[~known])
         a = np.arange(1.0, 82.0)
         assert prediction.std == pytest.approx(np.sqrt(a * (82 - a) / 82), rel=0.2)
-        covered.append(scores.score_prediction(prediction, GapCase(x, y, GapMask(known, ~known)))["covered"])
+        covered.append(methods.score_prediction(prediction, GapCase(x, y, GapMask(known, ~known)))["covered"])
     assert 0.88 < np.mean(covered) < 1
 
 

@@ -11,7 +11,7 @@ from fillin_studies import get, open_study, run_study
 from fillin_studies.report import write_report
 from fillin_studies.tables.data import TableDataset, TableSplit
 from fillin_studies.tables.methods import OURS
-from fillin_studies.uses_rows import CorruptionEffect, experiments, smallest_share, summarise
+from fillin_studies.uses_rows import experiments, smallest_share, summarise
 from fillin_studies.uses_rows.experiments import (
     ORDERS,
     SHARES_LEFT,
@@ -22,6 +22,7 @@ from fillin_studies.uses_rows.experiments import (
     fit_model,
     score_with_context,
 )
+from fillin_studies.uses_rows.results import CorruptionEffect
 
 pandas = pytest.importorskip("pandas")
 

@@ -14,8 +14,17 @@ from fillin.plots import BLUE, FAINT, INK, ORANGE
 from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
 from fillin_studies.curves import drawing, line_style
 from fillin_studies.fill.data import GAP_KINDS, CurveFile, NetcdfField, PriorSeries, find_gap_data
-from fillin_studies.fill.methods import BEST_OF_THREE, METHODS, OURS, TIME_REFERENCE
-from fillin_studies.fill.score import BAYES, NARROW_PRIORS, OWN_PRIOR, measure, measure_gap
+from fillin_studies.fill.methods import (
+    BAYES,
+    BEST_OF_THREE,
+    METHODS,
+    NARROW_PRIORS,
+    OURS,
+    OWN_PRIOR,
+    TIME_REFERENCE,
+    measure,
+    measure_gap,
+)
 from fillin_studies.report import Metric, format_row, format_sections, format_table
 
 GapResults = Mapping[tuple[str, str], Mapping[str, dict[str, Any]]]  # (data set, kind of gap) → method → numbers

@@ -35,10 +35,8 @@ def predict_linear(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], xt: Float[
 
 
 def predict_seasonal(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 1"]) -> GaussianMixture:
-    """Return the values one period before or after, with √k times the standard deviation where they are k periods away.
-
-    Without a period, or without an observed value at that phase, linear interpolation takes its place.
-    """
+    """Return the values k periods before or after, with √k times the standard deviation; linear interpolation where
+    there is no period, or no observed value at that phase."""
     fallback = predict_linear(x, y, xt)
     period = find_period(x[:, 0], y)
     if period is None:
@@ -131,11 +129,8 @@ def _or_nearest(values, x, y, xt):
 
 
 def find_period(x: Float[ndarray, "n"], y: Float[ndarray, "n"]) -> float | None:
-    """Return the period of the strongest peak of the Lomb–Scargle periodogram, after removal of a linear trend.
-
-    Frequencies range from two cycles over the width to one in two typical steps. None where the series is constant or
-    too short.
-    """
+    """Return the period of the strongest peak of the Lomb–Scargle periodogram after removal of a linear trend, from
+    half the width to two typical steps; None where the series is constant or too short."""
     from scipy.signal import lombscargle
 
     width = float(np.ptp(x))

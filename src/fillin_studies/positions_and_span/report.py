@@ -12,17 +12,9 @@ from matplotlib.patches import Ellipse, Rectangle
 from fillin.plots import BLUE, COLOURS, FAINT, GREEN, INK, ORANGE
 from fillin_studies.base import StudyCell, StudyReport
 from fillin_studies.curves import drawing
+from fillin_studies.positions_and_span import results
 from fillin_studies.positions_and_span.costs import BIAS, FULL, IMPLEMENTATIONS, KERNEL, PARTS, cost_ratio
-from fillin_studies.positions_and_span.results import (
-    SIGNIFICANCE,
-    THRESHOLD,
-    VARIANTS,
-    VariantKey,
-    VariantResults,
-    group_cells,
-    run_tests,
-    summarise,
-)
+from fillin_studies.positions_and_span.results import SIGNIFICANCE, VARIANTS, VariantKey, VariantResults
 from fillin_studies.report import format_table
 
 _COLUMNS = (
@@ -35,7 +27,7 @@ _COST_COLUMNS = (
     "bias × kernel",
 )  # fmt: skip
 _COST_COLOURS = {FULL: ORANGE, BIAS: FAINT, KERNEL: BLUE}
-_CUT_RADIUS = math.sqrt(-2 * math.log(THRESHOLD))  # in σ, from the centre of a window to its cut
+_CUT_RADIUS = math.sqrt(-2 * math.log(results.THRESHOLD))  # in σ, from the centre of a window to its cut
 _CUT_WINDOWS = {(variant.dims, variant.name): variant.window for variant in VARIANTS if variant.window and variant.cuts}
 _EXPERIMENTS = [
     "## Experiments",
@@ -65,8 +57,8 @@ _EXPERIMENTS = [
 
 def make_report(cells: Sequence[StudyCell], folder: Path) -> StudyReport:
     measured = [cell.result for cell in cells]
-    sets = group_cells(measured)
-    findings = [sentence for data, variants in sets.items() for sentence in summarise(data, variants)]
+    sets = results.group_cells(measured)
+    findings = [sentence for data, variants in sets.items() for sentence in results.summarise(data, variants)]
     rows = [
         [
             f"{variant.data}, {variant.title}", f"{100 * variant.mean():.1f}", f"{100 * variant.std:.1f}",
@@ -81,7 +73,7 @@ def make_report(cells: Sequence[StudyCell], folder: Path) -> StudyReport:
         tests = [
             [f"{test.a.title} > {test.b.title}", f"{100 * test.a.mean():.1f}", f"{100 * test.b.mean():.1f}",
              test.signed_points, test.p, test.outcome]
-            for test in run_tests(variants)
+            for test in results.run_tests(variants)
         ]  # fmt: skip
         more += [f"## Tests: {data}", "", *format_table(_TEST_COLUMNS, tests), ""] if tests else []
     if costs := [row for cell in measured for row in _tabulate_costs(cell)]:
