@@ -11,7 +11,7 @@ from fillin.attention.backends.fused import fold_terms
 from fillin.attention.backends.native import needs_location_gradient
 from fillin.attention.displacement import DisplacementScore
 from fillin.attention.problem import AttentionProblem, AttentionResult
-from fillin.attention.scores import Score, Sum
+from fillin.attention.scores import Sum
 from fillin.attention.tabulate import TabulatedScore, find_grid_step, largest_displacement, tabulate_scores
 from fillin.errors import InputError, choose
 
@@ -99,12 +99,11 @@ def tabulate_terms(p: AttentionProblem) -> AttentionProblem:
         return p
     max_nodes = len(xq) * xq.shape[1] * xk.shape[1] / MIN_PAIRS_PER_NODE
 
-    def tabulate_term(score: Score) -> Score:
-        if not isinstance(score, DisplacementScore) or not score.traits.costly or score.traits.content or score.dim > 2:
-            return score
-        table = tabulate_scores([score], score.heads, largest_displacement(xq, xk), max_nodes, p.tolerance)
-        return score if table is None else TabulatedScore(table)
-
-    terms = [tabulate_term(term) for term in p.score.terms]
-    changed = any(new is not old for new, old in zip(terms, p.score.terms, strict=True))
-    return replace(p, score=terms[0] if len(terms) == 1 else Sum(*terms)) if changed else p
+    terms = list(p.score.terms)
+    for i, score in enumerate(terms):
+        if isinstance(score, DisplacementScore) and score.traits.costly and not score.traits.content and score.dim <= 2:
+            table = tabulate_scores([score], score.heads, largest_displacement(xq, xk), max_nodes, p.tolerance)
+            terms[i] = score if table is None else TabulatedScore(table)
+    if all(new is old for new, old in zip(terms, p.score.terms, strict=True)):
+        return p
+    return replace(p, score=terms[0] if len(terms) == 1 else Sum(*terms))

@@ -118,15 +118,13 @@ class AttentionProblem:
         """Raise an error that names the argument which is wrong and the remedy."""
         if not isinstance(self.score, Score):
             raise InputTypeError(f"attend: score must be a Score such as DotProduct(), got {type(self.score).__name__}")
-        if self.score.traits.content and (self.q is None or self.k is None):
-            raise InputError(
-                f"attend: the score {type(self.score).__name__} compares q and k, but one is None; pass both"
-            )
-        if (self.score.traits.displacement or self.span is not None) and (self.xq is None or self.xk is None):
-            raise InputError(
-                "attend: the score or span needs locations, but xq or xk is None; pass both, [b n dx] and [b m dx]"
-            )
-        if (self.q is None or self.k is None) and (self.xq is None or self.xk is None):
+        lacks_content, lacks_locations = self.q is None or self.k is None, self.xq is None or self.xk is None
+        name, traits, span = type(self.score).__name__, self.score.traits, self.span
+        if traits.content and lacks_content:
+            raise InputError(f"attend: the score {name} compares q and k, but one is None; pass both")
+        if (traits.displacement or span is not None) and lacks_locations:
+            raise InputError("attend: the score or span needs locations, but xq or xk is None; pass both")
+        if lacks_content and lacks_locations:
             raise InputError("attend: there are no queries or no keys; pass q and k, or xq and xk, or all of them")
         b, h, m, _ = _check_tensor("v", self.v, "b h m e")
         for name, tensor, expected in (
@@ -139,28 +137,22 @@ class AttentionProblem:
                 continue
             shape = _check_tensor(name, tensor, "b h n d" if len(expected) == 4 else "b n dx")
             if any(size is not None and size != s for size, s in zip(expected, shape, strict=True)):
-                sizes = ", ".join("any" if size is None else str(size) for size in expected)
-                raise InputError(
-                    f"attend: {name} has shape {tuple(shape)}, expected ({sizes}) to fit v {tuple(self.v.shape)}"
-                )
+                sizes, v = ", ".join("any" if size is None else str(size) for size in expected), tuple(self.v.shape)
+                raise InputError(f"attend: {name} has shape {tuple(shape)}, expected ({sizes}) to fit v {v}")
             if tensor.dtype != self.v.dtype:
                 raise InputTypeError(f"attend: {name} is {tensor.dtype} but v is {self.v.dtype}; convert one of them")
         if self.mask is not None:
             _check_mask(self.mask, (b, h, self.n, m))
         if self.causal and self.n != m:
-            raise InputError(
-                f"attend: causal order needs as many queries as keys, got {self.n} and {m}; pass a mask instead"
-            )
+            raise InputError(f"attend: causal order needs as many queries as keys, got {self.n} and {m}; pass a mask")
         if self.xq is not None:
             dim_x = self.xq.shape[-1]
-            if self.span is not None and self.span.dim_x not in (None, dim_x):
-                raise InputError(
-                    f"attend: the span is for dim_x={self.span.dim_x}, but locations have {dim_x} dimensions"
-                )
+            if span is not None and span.dim_x not in (None, dim_x):
+                raise InputError(f"attend: the span is for dim_x={span.dim_x}, but locations have {dim_x} dimensions")
             for term in self.score.terms:
                 term.validate(h, dim_x)
-        if self.span is not None and self.span.heads not in (1, h):
-            raise InputError(f"attend: the span has heads={self.span.heads}, but there are {h}; use 1 or as many")
+        if span is not None and span.heads not in (1, h):
+            raise InputError(f"attend: the span has heads={span.heads}, but there are {h}; use 1 or as many")
         choose("normalise", self.normalise, ["softmax", "none"])
 
 

@@ -50,15 +50,7 @@ def find_near_blocks(
 def _flex_attention(compiled: bool) -> Any:
     from torch.nn.attention.flex_attention import flex_attention  # slow to import, and seldom needed
 
-    if compiled:
-        return torch.compile(flex_attention, dynamic=True)
-
-    def run_uncompiled(*args: Any, **options: Any) -> Any:
-        with warnings.catch_warnings():  # torch warns that it is slow
-            warnings.filterwarnings("ignore", message="flex_attention called without", category=UserWarning)
-            return flex_attention(*args, **options)
-
-    return run_uncompiled
+    return torch.compile(flex_attention, dynamic=True) if compiled else flex_attention
 
 
 class FlexBackend(Backend):
@@ -117,9 +109,11 @@ class FlexBackend(Backend):
             blocks.sum(-1, dtype=torch.int32), blocks.int().argsort(dim=-1, descending=True, stable=True).int(),
             BLOCK_SIZE=_BLOCK, seq_lengths=(p.n, m),
         )  # fmt: skip
-        out, aux = _flex_attention(p.v.is_cuda)(
-            q, k, v, score_mod=apply_window, block_mask=mask, scale=1.0, return_aux=AuxRequest(lse=True)
-        )
+        with warnings.catch_warnings():  # torch warns that it is slow where it is not compiled
+            warnings.filterwarnings("ignore", message="flex_attention called without", category=UserWarning)
+            out, aux = _flex_attention(p.v.is_cuda)(
+                q, k, v, score_mod=apply_window, block_mask=mask, scale=1.0, return_aux=AuxRequest(lse=True)
+            )
         out = out[..., :e].masked_fill((aux.lse == -torch.inf)[..., None], 0)  # a query without keys
         original = order_q.argsort(1)
         lse = _sort(aux.lse[..., None], original)[..., 0] if "lse" in want else None
