@@ -30,7 +30,7 @@ MIN_PAIRS_PER_NODE = 4  # from which on a table is faster than the score on ever
 
 
 def check_backend(name: str, problem: AttentionProblem, want: Collection[str]) -> None:
-    """Raise an error where the named back end cannot solve the problem, or does not provide what is wanted."""
+    """Raise an error where the named back end cannot solve the problem, or does not provide a requested result."""
     backend = BACKENDS[choose("backend", name, BACKENDS)]
     reason = backend.unfit(problem)
     if reason:

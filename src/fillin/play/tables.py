@@ -93,17 +93,15 @@ class TableCache:
 
     def put(self, name: str, table: CachedTable) -> None:
         with self._lock:
-            self._tables.pop(name, None)
-            self._tables[name] = table
-            if len(self._tables) > self._size:
-                del self._tables[next(iter(self._tables))]
+            others = [item for item in self._tables.items() if item[0] != name]
+            self._tables = dict([*others, (name, table)][-self._size :])
 
     def get(self, name: str) -> CachedTable:
-        with self._lock:
-            if name not in self._tables:
-                raise InputError(f"id: the table {name} is no longer cached; send it again")
-            self._tables[name] = table = self._tables.pop(name)
-            return table
+        table = self._tables.get(name)
+        if table is None:
+            raise InputError(f"id: the table {name} is no longer cached; send it again")
+        self.put(name, table)
+        return table
 
 
 @router.get("/example", response_class=PlainTextResponse)
