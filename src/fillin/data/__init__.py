@@ -1,8 +1,8 @@
 """Training data: generators of tasks, their exact predictions, images and tables."""
 
-from fillin.data.curves import FUNCTIONS, PROTOCOLS, Curves, Limit, TaskLayout, bayes_limit, curves, oracle_limit
+from fillin.data.curves import PROTOCOLS, Curves, Limit, TaskLayout, bayes_limit, curves, oracle_limit
 from fillin.data.function_prior import BroadPrior
-from fillin.data.functions import FunctionPrior, GaussianProcessPrior, MixturePrior
+from fillin.data.functions import FUNCTIONS, FunctionPrior, GaussianProcessPrior, MixturePrior
 from fillin.data.kernels import KERNELS
 from fillin.data.task import Batch, Stream, TableBatch, Task
 

@@ -1,6 +1,4 @@
-"""Streams of tasks on random curves, and the log-likelihood of exact inference, which no model exceeds on average.
-
-Batch s is a function of (seed, s) alone.
+"""Streams of tasks on random curves. Batch s is a function of (seed, s) alone.
 
 >>> stream = curves("rbf", batch=4)
 >>> stream.task(0).xc.shape[0]
@@ -11,7 +9,6 @@ Task(xc=[16, 41, 1], yc=[16, 41, 1], xt=[16, 128, 1], yt=[16, 128, 1])
 
 import math
 import re
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -19,18 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from fillin.data.functions import (
-    FunctionPrior,
-    GaussianProcessPrior,
-    Hypotheses,
-    MixturePrior,
-    PredatorPrey,
-    Sawtooth,
-    SquareWave,
-    uniform,
-)
-from fillin.data.kernels import KERNELS, Kernel, ProductKernel, SumKernel, is_number, is_pair
-from fillin.data.task import Task, check_counts, make_generator
+from fillin.data.functions import FUNCTIONS, FunctionPrior, GaussianProcessPrior, Hypotheses, MixturePrior, uniform
+from fillin.data.kernels import KERNELS, ProductKernel, SumKernel
+from fillin.data.task import Task, check_count_ranges, check_counts, is_number, is_pair, make_generator, split_mixture
 from fillin.errors import InputError, UnknownName, choose
 
 Counts = tuple[int, int]  # smallest and largest, both included
@@ -53,10 +41,7 @@ class TaskLayout:
     dim_x: int = 1
 
     def __post_init__(self):
-        for name, least in (("context", 0), ("targets", 1)):
-            value = getattr(self, name)
-            if not (is_pair(value) and all(type(n) is int for n in value) and least <= value[0] <= value[1]):
-                raise InputError(f"curves: {name} must be two whole numbers, {least} ≤ first ≤ second, got {value!r}")
+        check_count_ranges(self, "curves", context=0, targets=1)
         if self.points is not None:
             if type(self.points) is not int:
                 raise InputError(f"curves: points must be a whole number, or None for no limit, got {self.points!r}")
@@ -75,16 +60,15 @@ class TaskLayout:
 
     def draw(self, batch: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw locations of the context [b nc dx] and of the targets [b nt dx], in float64."""
-        max_points = math.inf if self.points is None else self.points - 1
-        max_context = min(self.context[1], max_points - self.targets[0])
-        nc = int(torch.randint(self.context[0], int(max_context) + 1, (), generator=random))
-        max_targets = min(self.targets[1], max_points - nc)
-        nt = int(torch.randint(self.targets[0], int(max_targets) + 1, (), generator=random))
-        xc, xt = (
-            self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x)
-            for number, (low, high) in ((nc, self.range), (nt, self.target_range or self.range))
-        )
-        return xc, xt
+        (low, high), max_points = self.context, math.inf if self.points is None else self.points - 1
+        nc = int(torch.randint(low, int(min(high, max_points - self.targets[0])) + 1, (), generator=random))
+        low, high = self.targets
+        nt = int(torch.randint(low, int(min(high, max_points - nc)) + 1, (), generator=random))
+
+        def draw_between(number: int, low: float, high: float) -> Tensor:
+            return self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x)
+
+        return draw_between(nc, *self.range), draw_between(nt, *self.target_range or self.range)
 
 
 @dataclass(frozen=True)
@@ -110,7 +94,6 @@ class Curves:
         return self.function.dim_y
 
     def task(self, step: int) -> Task:
-        """Return batch `step`."""
         return self.draw(step)[0]
 
     def draw(self, step: int) -> tuple[Task, Any]:
@@ -142,7 +125,6 @@ PROTOCOLS: dict[str, tuple[TaskLayout, dict[str, Any]]] = {
     # neuralprocesses: noiseless sawtooth waves
     "sawtooth": (TaskLayout(context=(0, 30), targets=(100, 100), points=None), {**_HYPER, "noise": 0.0}),
 }
-FUNCTIONS: dict[str, type] = {**KERNELS, "sawtooth": Sawtooth, "square-wave": SquareWave, "predator-prey": PredatorPrey}
 
 
 def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: int = 0, **options: Any) -> Curves:
@@ -175,50 +157,35 @@ def defaults(protocol: str, function: str = "rbf") -> dict[str, Any]:
 
 def parse_function(text: str, hyper: dict[str, Any]) -> FunctionPrior:
     """Return the function described in words, as in `curves`, with these ranges of hyperparameters."""
-    members, weights = [], []
-    for part in str(text).split("|"):
-        words = part.strip().split(maxsplit=1)
-        weight, name = 1.0, part.strip()
-        if len(words) == 2:
-            with suppress(ValueError):  # otherwise the first word is no weight
-                weight, name = float(words[0]), words[1]
-        if not 0 < weight < math.inf:
-            raise InputError(f"curves: a weight must be a positive number, got {words[0]} before {words[1]!r}")
-        weights.append(weight)
-        if name in FUNCTIONS and name not in KERNELS:
-            members.append(_make(FUNCTIONS[name], hyper))
-        else:
-            kernel, logarithmic = _parse_kernel(name, hyper), bool(hyper.get("logarithmic", False))
-            members.append(GaussianProcessPrior(kernel, hyper["noise"], logarithmic))
-    return members[0] if len(members) == 1 else MixturePrior(tuple(members), tuple(weights))
 
+    def parse_factor(name: str, kinds: dict[str, type]) -> Any:
+        if not name:
+            raise InputError("curves: a function is missing; write for example 'rbf + periodic | 0.5 sawtooth'")
+        if name not in kinds and name in FUNCTIONS:
+            raise InputError(f"curves: {name} is not a kernel, so it cannot be added or multiplied; mix it with |")
+        kind = kinds[choose("function", name, FUNCTIONS)]
+        return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
 
-def _make(kind: type, hyper: dict[str, Any]) -> Any:
-    return kind(**{f.name: hyper[f.name] for f in fields(kind) if f.name in hyper})
+    def parse_member(text: str) -> FunctionPrior:
+        if text in FUNCTIONS and text not in KERNELS:
+            return parse_factor(text, FUNCTIONS)
+        products = []
+        for term in text.split("+"):  # * binds more tightly than +
+            factors = tuple(parse_factor(name.strip(), KERNELS) for name in term.split("*"))
+            products.append(factors[0] if len(factors) == 1 else ProductKernel(factors))
+        kernel = products[0] if len(products) == 1 else SumKernel(tuple(products))
+        return GaussianProcessPrior(kernel, hyper["noise"], bool(hyper.get("logarithmic", False)))
 
-
-def _parse_kernel(text: str, hyper: dict[str, Any]) -> Kernel:
-    """Parse sums of products: * binds more tightly than +."""
-    sums = []
-    for term in text.split("+"):
-        names = [name.strip() for name in term.split("*")]
-        for name in names:
-            if not name:
-                raise InputError("curves: a function is missing; write for example 'rbf + periodic | 0.5 sawtooth'")
-            if name in FUNCTIONS and name not in KERNELS:
-                raise InputError(f"curves: {name} is not a kernel, so it cannot be added or multiplied; mix it with |")
-            if name not in KERNELS:
-                raise UnknownName("function", name, FUNCTIONS)
-        factors = tuple(_make(KERNELS[name], hyper) for name in names)
-        sums.append(factors[0] if len(factors) == 1 else ProductKernel(factors))
-    return sums[0] if len(sums) == 1 else SumKernel(tuple(sums))
+    texts, weights = split_mixture(text, "curves")
+    members = tuple(parse_member(text) for text in texts)
+    return members[0] if len(members) == 1 else MixturePrior(members, weights)
 
 
 class Limit(NamedTuple):
-    """ln p(yt | context) per target of each task: of every target alone, and of all targets jointly."""
+    """Log-likelihood of exact inference, which no model exceeds on average: ln p(yt | context) per target, [b]."""
 
-    marginal: Float[Tensor, "b"]
-    joint: Float[Tensor, "b"]
+    marginal: Float[Tensor, "b"]  # of every target alone
+    joint: Float[Tensor, "b"]  # of all targets jointly
 
 
 def oracle_limit(stream: Curves, step: int) -> Limit | None:
@@ -241,5 +208,6 @@ def _average(hypotheses: Hypotheses | None) -> Limit | None:
     if hypotheses is None:
         return None
     weights = hypotheses.evidence.log_softmax(0)
+    targets = max(1, hypotheses.marginal.shape[-1])
     marginal = (weights[..., None] + hypotheses.marginal).logsumexp(0).mean(-1)
-    return Limit(marginal, (weights + hypotheses.joint).logsumexp(0) / max(1, hypotheses.marginal.shape[-1]))
+    return Limit(marginal, (weights + hypotheses.joint).logsumexp(0) / targets)

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from fillin.data.curves import PROTOCOLS, parse_function
 from fillin.data.functions import FunctionPrior, MixturePrior, uniform
-from fillin.data.kernels import Range, is_number, is_pair, within
-from fillin.data.task import Task, make_generator
+from fillin.data.kernels import Range, within
+from fillin.data.task import Task, check_count_ranges, is_number, make_generator
 from fillin.errors import InputError
 
 # Kernels and waves with their weights. Lengths are in quarters of the width of all points.
@@ -56,8 +56,7 @@ class BroadPrior:
     dim_y: int = 1
 
     def __post_init__(self):
-        if not (is_pair(self.points) and 4 <= self.points[0] <= self.points[1]):
-            raise InputError(f"broad: points must be two whole numbers of at least 4, got {self.points!r}")
+        check_count_ranges(self, "broad", points=4)
         if not (is_number(self.plain) and 0 <= self.plain <= 1):
             raise InputError(f"broad: plain must be a share of tasks from 0 to 1, got {self.plain!r}")
 
@@ -84,8 +83,10 @@ class BroadPrior:
         shuffled = uniform(random, batch, total).argsort(1)
         order = torch.where(plain[:, None], shuffled, order_context_first(x, nc, random))
         x = x.gather(1, order[..., None].expand(x.shape))
-        if self.columns:
-            x = x * _column_weights(batch, dim_x, random)
+        if self.columns:  # squares of weights add up to 1, so that the diagonal of [−2, 2]^dx has length 4
+            weights = within(uniform(random, batch, 1, dim_x), (0.03, 1.0), logarithmic=True)
+            weights = torch.where(uniform(random, batch, 1, dim_x) < 0.3, 1.0, weights)
+            x = x * (weights / torch.linalg.vector_norm(weights, dim=-1, keepdim=True))
         f = draw_functions(x, random)
         y, error = observe(x, f, self.noise, random)
         if plain.any():
@@ -106,17 +107,10 @@ def _protocol_prior(**options) -> FunctionPrior:
 def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> FunctionPrior:
     """Return the part of this prior with closed-form predictions: Gaussian processes in one dimension, Gaussian noise.
 
-    `fillin.data.curves.bayes_limit` evaluates the best possible likelihood on it.
+    `fillin.data.bayes_limit` evaluates the best possible likelihood on it.
     """
     rest = parse_function(FUNCTIONS, {**HYPER, "scale": (0.3, 1.0), "noise": noise})
     return MixturePrior((_protocol_prior(), rest), (plain, 1 - plain))
-
-
-def _column_weights(batch: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b 1 dx"]:
-    """Draw the relevance of each column. Squares add up to 1, so that the diagonal of [−2, 2]^dx has length 4."""
-    weights = within(uniform(random, batch, 1, dim_x), (0.03, 1.0), logarithmic=True)
-    weights = torch.where(uniform(random, batch, 1, dim_x) < 0.3, 1.0, weights)
-    return weights / torch.linalg.vector_norm(weights, dim=-1, keepdim=True)
 
 
 def draw_locations(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:

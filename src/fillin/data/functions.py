@@ -1,7 +1,7 @@
 """Distributions over functions, from which curves are drawn.
 
 A distribution with closed-form predictions also returns `Hypotheses`: the predictive density of the targets and the
-evidence of the context for each setting of the unknown parameters. `fillin.data.curves` averages over them.
+evidence of the context for each setting of the unknown parameters. `fillin.data.bayes_limit` averages over them.
 """
 
 import math
@@ -15,9 +15,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from fillin.data.kernels import Kernel, Range, RBFKernel, check_range, is_number, within
+from fillin.data.kernels import KERNELS, Kernel, Range, RBFKernel, check_range, within
 from fillin.data.quadrature import importance_sample
-from fillin.data.task import Task
+from fillin.data.task import Task, is_number
 from fillin.errors import InputError
 from fillin.gp import GPPosterior, conditional
 
@@ -172,16 +172,12 @@ class Sawtooth(FunctionPrior):
         check_noise(type(self).__name__, self.noise)
 
     def draw(self, x, random):
-        phase = self._phase(x, random)
-        noise = noise_std(self.noise, uniform(random, len(x), 1, 1))
-        return self._wave(phase) + noise * torch.randn(phase.shape, generator=random, dtype=x.dtype), None
-
-    def _phase(self, x: Tensor, random: torch.Generator) -> Tensor:
-        """Return the number of periods at each x since a random origin."""
         direction = torch.randn(len(x), x.shape[-1], 1, generator=random, dtype=x.dtype)
         direction = direction / torch.linalg.vector_norm(direction, dim=1, keepdim=True)
         u = uniform(random, 2, len(x), 1, 1)
-        return within(u[0], self.frequency) * (x @ direction) - u[1]
+        periods = within(u[0], self.frequency) * (x @ direction) - u[1]
+        noise = noise_std(self.noise, uniform(random, len(x), 1, 1))
+        return self._wave(periods) + noise * torch.randn(periods.shape, generator=random, dtype=x.dtype), None
 
     def _wave(self, phase: Tensor) -> Tensor:
         return (phase - phase.floor()).clamp(max=1 - 2**-24)  # below 1 also after rounding to float32
@@ -215,25 +211,19 @@ class PredatorPrey(FunctionPrior):
         u = uniform(random, 5, len(x)).numpy()
         rates, sigma = 0.25 + u[[0, 2]], 0.02 + 0.06 * u[4]
         interaction = rates * (0.2 + 0.2 * u[[1, 3]])
-        start = torch.log(1 + 9 * uniform(random, 2, len(x))).numpy()
+        state = torch.log(1 + 9 * uniform(random, 2, len(x))).numpy()
         shocks = torch.randn(steps, 2, len(x), generator=random, dtype=x.dtype).numpy() * sigma * math.sqrt(0.1)
-        paths = torch.from_numpy(_lotka_volterra(start, rates, interaction, sigma, shocks)).permute(2, 0, 1) / self.unit
+        path = np.empty((steps + 1, *state.shape))  # of u and v; numpy is five times as fast as torch on such arrays
+        path[0], sign = np.exp(state), np.array([[1.0], [-1.0]])
+        for step, shock in enumerate(shocks):
+            growth = sign * (rates - interaction * path[step, ::-1]) - 0.5 * sigma**2
+            state = np.clip(state + np.clip(growth, -10, 10) * 0.1 + shock, -7, 5)
+            path[step + 1] = np.exp(state)
+        paths = torch.from_numpy(path).permute(2, 0, 1) / self.unit
         before = tenths.floor().long()
         weight = (tenths - before)[..., None]
         index = before[..., None].expand(-1, -1, 2)
         return paths.gather(1, index) * (1 - weight) + paths.gather(1, index + 1) * weight, None
-
-
-def _lotka_volterra(state: np.ndarray, rates, interaction, sigma, shocks: np.ndarray, dt: float = 0.1) -> np.ndarray:
-    """Return paths [steps+1 2 b] from ln(u, v) = state [2 b]. numpy is five times as fast as torch on such arrays."""
-    sign = np.array([[1.0], [-1.0]])
-    path = np.empty((len(shocks) + 1, *state.shape))
-    path[0] = np.exp(state)
-    for number, shock in enumerate(shocks):
-        growth = sign * (rates - interaction * path[number, ::-1]) - 0.5 * sigma**2
-        state = np.clip(state + np.clip(growth, -10, 10) * dt + shock, -7, 5)
-        path[number + 1] = np.exp(state)
-    return path
 
 
 @dataclass(frozen=True)
@@ -294,3 +284,11 @@ class MixturePrior(FunctionPrior):
                 return None
             parts.append(part._replace(evidence=part.evidence + probability.log()))
         return Hypotheses(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+FUNCTIONS: dict[str, type] = {
+    **KERNELS,
+    "sawtooth": Sawtooth,
+    "square-wave": SquareWave,
+    "predator-prey": PredatorPrey,
+}

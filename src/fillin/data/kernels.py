@@ -1,16 +1,13 @@
-"""Covariance functions with a prior over their hyperparameters.
+"""Covariance functions with a prior over their hyperparameters: each has a range, to which uniforms in (0, 1) map.
 
-A kernel holds the range of each hyperparameter and maps uniforms in (0, 1) to it. Random uniforms generate data; a
-low-discrepancy sequence integrates over the prior for the Bayes limit. Both use the same map.
-
-    kernel = RBFKernel(length=(0.1, 0.6)) + PeriodicKernel() * RBFKernel(length=(1, 4))
-    theta = kernel.from_uniform(torch.rand(16, kernel.size))     # [16 size]
-    kernel(xa, xb, theta)                                        # [16 n m]
+kernel = RBFKernel(length=(0.1, 0.6)) + PeriodicKernel() * RBFKernel(length=(1, 4))
+theta = kernel.from_uniform(torch.rand(16, kernel.size))     # [16 size]
+kernel(xa, xb, theta)                                        # [16 n m]
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -18,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from fillin.data.task import is_pair
 from fillin.errors import InputError
 
 Range = tuple[float, float]
@@ -27,16 +25,6 @@ def within(u: Tensor, bounds: Range, logarithmic: bool = False) -> Tensor:
     """Map u in (0, 1) to the range `bounds`, uniformly or log-uniformly."""
     low, high = bounds
     return low * (high / low) ** u if logarithmic else low + (high - low) * u
-
-
-def is_number(value) -> bool:
-    """Test for a finite number; True and False are not numbers."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def is_pair(value) -> bool:
-    """Test for two finite numbers."""
-    return isinstance(value, tuple | list) and len(value) == 2 and all(is_number(v) for v in value)
 
 
 def check_range(where: str, name: str, value) -> None:
@@ -72,8 +60,7 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class BaseKernel(Kernel):
-    """Single kernel. Each field is the range of a hyperparameter, whose prior is uniform, or log-uniform if
-    `logarithmic`.
+    """Single kernel. Each field is the range of a hyperparameter, (log-)uniform a priori.
 
     Subclasses define the kernel at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1].
     """
@@ -99,10 +86,9 @@ class BaseKernel(Kernel):
         return len(self.hyperparameters)
 
     def from_uniform(self, u):
-        columns = [
-            within(u[..., i], getattr(self, name), self.logarithmic and name != "scale")  # scales are always uniform
-            for i, name in enumerate(self.hyperparameters)
-        ]
+        columns = []
+        for i, name in enumerate(self.hyperparameters):  # output scales are always uniform
+            columns.append(within(u[..., i], getattr(self, name), self.logarithmic and name != "scale"))
         return torch.stack(columns, -1)
 
     def __call__(self, xa, xb, theta):
@@ -187,32 +173,27 @@ class LinearKernel(BaseKernel):
 
 
 @dataclass(frozen=True)
-class _CompositeKernel(Kernel):
+class SumKernel(Kernel):
+    """k₁ + k₂ + …: the kernel of a sum of independent functions."""
+
     parts: tuple[Kernel, ...]
-    combine: ClassVar[Callable[[Tensor, int], Tensor]]
+    combine: ClassVar[Callable[..., Tensor]] = staticmethod(torch.sum)
 
     @property
     def size(self) -> int:
         return sum(part.size for part in self.parts)
 
-    def _split(self, theta: Tensor) -> tuple[Tensor, ...]:
-        return theta.split([part.size for part in self.parts], -1)
-
     def from_uniform(self, u):
-        return torch.cat([part.from_uniform(v) for part, v in zip(self.parts, self._split(u), strict=True)], -1)
+        return torch.cat([part.from_uniform(values) for part, values in self._split(u)], -1)
 
     def __call__(self, xa, xb, theta):
-        grams = [part(xa, xb, values) for part, values in zip(self.parts, self._split(theta), strict=True)]
-        return self.combine(torch.stack(grams), 0)
+        return self.combine(torch.stack([part(xa, xb, values) for part, values in self._split(theta)]), 0)
+
+    def _split(self, theta: Tensor) -> Iterable[tuple[Kernel, Tensor]]:
+        return zip(self.parts, theta.split([part.size for part in self.parts], -1), strict=True)
 
 
-class SumKernel(_CompositeKernel):
-    """k₁ + k₂ + …: the kernel of a sum of independent functions."""
-
-    combine = staticmethod(torch.sum)
-
-
-class ProductKernel(_CompositeKernel):
+class ProductKernel(SumKernel):
     """k₁ · k₂ · …"""
 
     combine = staticmethod(torch.prod)

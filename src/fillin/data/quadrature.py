@@ -14,6 +14,7 @@ from torch.quasirandom import SobolEngine
 
 _ROUNDS = 8
 _CENTRES = 16  # points around which a round draws
+_MIN_EFFECTIVE_POINTS = 8
 
 
 def importance_sample(
@@ -48,10 +49,15 @@ def importance_sample(
 
 
 class _Proposal:
-    """Mixture of Gaussians around the best points, with the covariance of those points."""
+    """Mixture of Gaussians around the best points by tempered weights, with the covariance of those points."""
 
     def __init__(self, u: Tensor, log_weights: Tensor):
-        weights = _tempered(log_weights)
+        low, high = torch.zeros(log_weights.shape[1]), torch.ones(log_weights.shape[1])
+        for _ in range(20):  # bisection: the largest power up to 1 with an effective sample size 1/Σw² of enough points
+            middle = (low + high) / 2
+            enough = 1 / (middle * log_weights).log_softmax(0).exp().square().sum(0) >= _MIN_EFFECTIVE_POINTS
+            low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+        weights = (low * log_weights).nan_to_num(nan=-math.inf).log_softmax(0).exp()
         best = weights.topk(min(_CENTRES, len(u)), dim=0)
         self.weights = best.values / best.values.sum(0)  # [c b]
         self.centres = u.gather(0, best.indices[..., None].expand(-1, -1, u.shape[-1]))  # [c b k]
@@ -75,13 +81,3 @@ class _Proposal:
         volume = self.factor.diagonal(dim1=1, dim2=2).log().sum(-1) + 0.5 * k * math.log(2 * math.pi)
         log = self.weights.T[:, None].log() - 0.5 * white.square().sum(1) - volume[:, None, None]  # [b s c]
         return log.logsumexp(-1).T
-
-
-def _tempered(log_weights: Tensor, effective: float = 8.0) -> Tensor:
-    """Return weights to the largest power up to 1 with an effective sample size 1/Σw² ≥ `effective`, by bisection."""
-    low, high = torch.zeros(log_weights.shape[1]), torch.ones(log_weights.shape[1])
-    for _ in range(20):
-        middle = (low + high) / 2
-        enough = 1 / (middle * log_weights).log_softmax(0).exp().square().sum(0) >= effective
-        low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
-    return (low * log_weights).nan_to_num(nan=-math.inf).log_softmax(0).exp()

@@ -1,31 +1,28 @@
 """Prior over small tables, on which the pretrained table model is trained.
 
-Half of the tables come from a random causal graph (each column a noisy function of a few others, the target one of
-them), half from columns and a function of them: a Gaussian process with a length scale per column, a network, a sum of
-trees, an additive function. Columns are then warped, censored, rounded or discretised into classes; a third of the
-targets are classes.
+Half of the tables come from a random causal graph, half from columns and a function of them. Columns are then warped,
+censored, rounded or discretised into classes; a third of the targets are classes.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from fillin.data.kernels import is_pair
-from fillin.data.task import TableBatch, make_generator
-from fillin.errors import InputError
+from fillin.data.task import TableBatch, check_count_ranges, make_generator
 
 Column = Float[Tensor, "n"]
-Inputs = Float[Tensor, "n d"]  # standardised columns
+Inputs = Float[Tensor, "n d"]
 
 
+@dataclass(frozen=True)
 class Sampler:
     """Random numbers of several distributions from one generator."""
 
-    def __init__(self, random: torch.Generator):
-        self.random = random
+    random: torch.Generator
 
     def rand(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self.random)
@@ -57,14 +54,151 @@ class Sampler:
         return torch.randperm(n, generator=self.random).tolist()
 
 
-def any_function(x: Inputs, draw: Sampler) -> Column:
-    """Draw one of the four kinds of functions, the cheaper ones a little more often."""
-    kind = draw.integer(0, 6)
+@dataclass(frozen=True)
+class SyntheticTables:
+    """Stream of batches of tables of one size, with at most `cells` cells per batch.
+
+    The target is the last column; it is queried in all rows after the context. In half of the batches cells anywhere
+    are missing as well, and queried.
+    """
+
+    rows: tuple[int, int] = (24, 640)
+    columns: tuple[int, int] = (2, 14)
+    cells: int = 12_000
+    most_classes: int = 10
+    seed: int = 0
+    dim_x: int = 1  # the model takes any number of columns: both dims are placeholders
+    dim_y: int = 1
+
+    def __post_init__(self):
+        check_count_ranges(self, "synthetic", rows=8, columns=2)
+
+    @property
+    def batch(self) -> int:
+        """Batch size for tables of medium size."""
+        return self._batch_size(*(round(math.sqrt(a * b)) for a, b in (self.rows, self.columns)))
+
+    def _batch_size(self, rows: int, columns: int) -> int:
+        return max(1, min(32, self.cells // (rows * columns)))
+
+    def validation_stream(self, seed: int) -> "SyntheticTables":
+        return replace(self, seed=seed, cells=self.cells // 3)
+
+    def task(self, step: int) -> TableBatch:
+        draw = Sampler(make_generator(self.seed, step))
+        n, d = (round(draw.log_uniform(*pair)) for pair in (self.rows, self.columns))
+        context = min(n - 4, max(4, round(n * draw.uniform(0.4, 0.95))))
+        batch = self._batch_size(n, d)
+        tables = [draw_table(n, d, self.most_classes, draw) for _ in range(batch)]
+        values = torch.stack([values for values, _ in tables])
+        observed = torch.ones_like(values, dtype=torch.bool)
+        if draw.bernoulli(0.5):
+            observed = draw.rand(batch, n, d) >= draw.uniform(0.02, 0.35)
+            observed[:, :, -1] |= draw.rand(batch, n) < 0.7  # targets are missing less often
+        observed[:, context:, -1] = False
+        return TableBatch(values, observed, ~observed, torch.stack([classes for _, classes in tables]), context)
+
+
+def draw_table(n: int, d: int, most_classes: int, draw: Sampler) -> tuple[Float[Tensor, "n d"], Int64[Tensor, "d"]]:
+    """Draw a table and the number of classes of each column (0: numbers). The target is the last column."""
+    columns = _draw_causal(n, d, draw) if draw.bernoulli(0.5) else _draw_supervised(n, d, draw)
+    kinds, classes = draw.uniform(0, 1), []
+    for j in range(d - 1):  # some tables have only numbers, some only classes
+        if draw.bernoulli(0.6 * kinds**2):
+            columns[j], k = _discretise(columns[j], draw.integer(2, most_classes), draw)
+        else:
+            columns[j], k = _warp(columns[j], _FEATURE_WARPS, 10, 2.0, draw), 0
+        classes.append(k)
+    if draw.bernoulli(0.33):
+        columns[-1], k = _discretise(columns[-1], draw.integer(2, min(most_classes, max(2, n // 12))), draw)
+    else:
+        columns[-1], k = _warp(columns[-1], _TARGET_WARPS, 12, 1.5, draw), 0
+    return torch.stack(columns, 1).float(), torch.tensor([*classes, k])
+
+
+def _draw_causal(n: int, d: int, draw: Sampler) -> list[Column]:
+    """Draw nodes in order, each a noisy function of a few before it; d of them are columns, a late one the target."""
+    nodes: list[Column] = []
+    roots, noise = draw.integer(1, max(1, d // 2)), draw.log_uniform(0.01, 1.0)
+    for i in range(d + draw.integer(0, d)):
+        if i < roots:
+            nodes.append(_draw_root(n, draw))
+            continue
+        parents = torch.stack([nodes[draw.integer(0, i - 1)] for _ in range(draw.integer(1, min(4, i)))], 1)
+        f = _standardise(any_function(parents, draw))
+        nodes.append(_standardise(f + noise * draw.log_uniform(0.3, 3) * draw.randn(n)))
+    target = draw.integer(max(len(nodes) // 2, min(roots, len(nodes) - 1)), len(nodes) - 1)
+    others = [i for i in draw.permutation(len(nodes)) if i != target][: d - 1]
+    return [*(nodes[i] for i in others), nodes[target]]
+
+
+def _draw_supervised(n: int, d: int, draw: Sampler) -> list[Column]:
+    """Draw columns that may share latent factors, and a function of some of them."""
+    x = torch.stack([_draw_root(n, draw) for _ in range(d - 1)], 1)
+    if draw.bernoulli(0.6) and d > 2:
+        factors = draw.randn(n, draw.integer(1, max(1, d // 2)))
+        share = draw.log_uniform(0.1, 3)
+        x = x + share * factors @ draw.randn(factors.shape[1], d - 1) / math.sqrt(factors.shape[1])
+        x = (x - x.mean(0)) / x.std(0).clamp_min(1e-6)
+    kept = x[:, draw.permutation(d - 1)[: draw.integer(1, d - 1)]] if draw.bernoulli(0.5) else x
+    y = _standardise(any_function(kept, draw))
+    if draw.bernoulli(0.3):
+        y = _standardise(y + draw.log_uniform(0.1, 2) * _standardise(any_function(kept, draw)))
+    heteroscedastic = (0.7 * _standardise(any_function(kept, draw))).clamp(-2, 2).exp() if draw.bernoulli(0.2) else 1.0
+    tails = draw.randn(n) / (draw.gamma(2.0, n).sqrt() if draw.bernoulli(0.2) else 1.0)
+    return [*x.unbind(1), y + draw.log_uniform(0.003, 1.0) * heteroscedastic * tails]
+
+
+def _draw_root(n: int, draw: Sampler) -> Column:
+    kind = draw.integer(0, 4)
     if kind <= 1:
-        return network(x, draw)
-    if kind <= 3:
-        return additive(x, draw)
-    return trees(x, draw) if kind == 4 else gaussian_process(x, draw)
+        return draw.randn(n)
+    if kind == 2:
+        return _standardise(draw.rand(n))
+    if kind == 3:  # clusters
+        centres = 2 * draw.randn(draw.integer(2, 6))
+        return _standardise(centres[draw.randint(len(centres), n)] + draw.log_uniform(0.05, 1) * draw.randn(n))
+    return _standardise(torch.exp(draw.uniform(0.3, 1.2) * draw.randn(n)))
+
+
+def _standardise(x: Column) -> Column:
+    return (x - x.mean()) / x.std().clamp_min(1e-6)
+
+
+def _warp(x: Column, warps: tuple[Callable[..., Column], ...], kinds: int, max_size: float, draw: Sampler) -> Column:
+    """Apply one of `warps`, each with probability 1/kinds, or none."""
+    kind, size = draw.integer(0, kinds - 1), draw.uniform(0.3, max_size)
+    return warps[kind](x, size, draw) if kind < len(warps) else x
+
+
+_FEATURE_WARPS = (
+    lambda x, size, draw: torch.exp(size * x.clamp(max=6)),
+    lambda x, size, draw: x.sign() * x.abs() ** size,
+    lambda x, size, draw: x.argsort().argsort() / len(x),  # ranks
+    lambda x, size, draw: _count_below(x, draw.rand(draw.integer(2, 20)).sort().values).to(x.dtype),  # few levels
+    lambda x, size, draw: (x - torch.quantile(x, draw.uniform(0, 0.7))).clamp_min(0),  # censored from below
+    lambda x, size, draw: (x * draw.log_uniform(1, 20)).round(),
+)
+_TARGET_WARPS = (
+    lambda y, size, draw: torch.exp(size * y.clamp(max=6)),
+    lambda y, size, draw: torch.nn.functional.softplus(3 * y) ** (2 * size),
+    lambda y, size, draw: y.clamp(-draw.uniform(0.7, 3), draw.uniform(0.7, 3)),
+    lambda y, size, draw: (y * draw.log_uniform(1, 20)).round(),
+)
+
+
+def _count_below(x: Column, probabilities: Float[Tensor, "k"]) -> Int64[Tensor, "n"]:
+    """Return the number of these quantiles of x that lie below each value."""
+    return torch.searchsorted(torch.quantile(x, probabilities), x.contiguous())
+
+
+def _discretise(x: Column, k: int, draw: Sampler) -> tuple[Column, int]:
+    """Cut a column at k − 1 quantiles into classes, in random order in 70 % of the cases."""
+    shares = draw.rand(k) + 0.1
+    codes = _count_below(x, (shares.cumsum(0) / shares.sum())[:-1])
+    if draw.bernoulli(0.7):
+        codes = torch.tensor(draw.permutation(k))[codes]
+    return codes.to(x.dtype), k
 
 
 def gaussian_process(x: Inputs, draw: Sampler, waves: int = 128) -> Column:
@@ -134,158 +268,9 @@ _SHAPES = (
     lambda x, a, c: torch.exp(-(2 * a * (x - c)) ** 2),
 )  # fmt: skip
 
-
-@dataclass(frozen=True)
-class SyntheticTables:
-    """Stream of batches of tables of one size, with at most `cells` cells per batch.
-
-    The target is the last column; it is queried in all rows after the context. In half of the batches cells anywhere
-    are missing as well, and queried.
-    """
-
-    rows: tuple[int, int] = (24, 640)
-    columns: tuple[int, int] = (2, 14)
-    cells: int = 12_000
-    most_classes: int = 10
-    seed: int = 0
-    dim_x: int = 1  # the model takes any number of columns: both dims are placeholders
-    dim_y: int = 1
-
-    def __post_init__(self):
-        for name, least in (("rows", 8), ("columns", 2)):
-            pair = getattr(self, name)
-            if not (is_pair(pair) and least <= pair[0] <= pair[1]):
-                raise InputError(f"synthetic: {name} must be two whole numbers of at least {least}, got {pair!r}")
-
-    @property
-    def batch(self) -> int:
-        """Batch size for tables of medium size."""
-        return self._batch_size(*(round(math.sqrt(a * b)) for a, b in (self.rows, self.columns)))
-
-    def _batch_size(self, rows: int, columns: int) -> int:
-        return max(1, min(32, self.cells // (rows * columns)))
-
-    def validation_stream(self, seed: int) -> "SyntheticTables":
-        return replace(self, seed=seed, cells=self.cells // 3)
-
-    def task(self, step: int) -> TableBatch:
-        draw = Sampler(make_generator(self.seed, step))
-        n, d = (round(draw.log_uniform(*pair)) for pair in (self.rows, self.columns))
-        context = min(n - 4, max(4, round(n * draw.uniform(0.4, 0.95))))
-        batch = self._batch_size(n, d)
-        tables = [draw_table(n, d, self.most_classes, draw) for _ in range(batch)]
-        values = torch.stack([values for values, _ in tables])
-        observed = torch.ones_like(values, dtype=torch.bool)
-        if draw.bernoulli(0.5):
-            observed = draw.rand(batch, n, d) >= draw.uniform(0.02, 0.35)
-            observed[:, :, -1] |= draw.rand(batch, n) < 0.7  # targets are missing less often
-        observed[:, context:, -1] = False
-        return TableBatch(values, observed, ~observed, torch.stack([classes for _, classes in tables]), context)
+_FUNCTIONS = (network, network, additive, additive, trees, gaussian_process, gaussian_process)
 
 
-def draw_table(n: int, d: int, most_classes: int, draw: Sampler) -> tuple[Float[Tensor, "n d"], Int64[Tensor, "d"]]:
-    """Draw a table and the number of classes of each column (0: numbers). The target is the last column."""
-    columns = _draw_causal(n, d, draw) if draw.bernoulli(0.5) else _draw_supervised(n, d, draw)
-    kinds, classes = draw.uniform(0, 1), []
-    for j in range(d - 1):  # some tables have only numbers, some only classes
-        if draw.bernoulli(0.6 * kinds**2):
-            columns[j], k = _discretise(columns[j], draw.integer(2, most_classes), draw)
-        else:
-            columns[j], k = _warp_feature(columns[j], draw), 0
-        classes.append(k)
-    if draw.bernoulli(0.33):
-        columns[-1], k = _discretise(columns[-1], draw.integer(2, min(most_classes, max(2, n // 12))), draw)
-    else:
-        columns[-1], k = _warp_target(columns[-1], draw), 0
-    return torch.stack(columns, 1).float(), torch.tensor([*classes, k])
-
-
-def _draw_causal(n: int, d: int, draw: Sampler) -> list[Column]:
-    """Draw nodes in order, each a noisy function of a few before it; d of them are columns, a late one the target."""
-    nodes: list[Column] = []
-    roots, noise = draw.integer(1, max(1, d // 2)), draw.log_uniform(0.01, 1.0)
-    for i in range(d + draw.integer(0, d)):
-        if i < roots:
-            nodes.append(_draw_root(n, draw))
-            continue
-        parents = torch.stack([nodes[draw.integer(0, i - 1)] for _ in range(draw.integer(1, min(4, i)))], 1)
-        f = _standardise(any_function(parents, draw))
-        nodes.append(_standardise(f + noise * draw.log_uniform(0.3, 3) * draw.randn(n)))
-    target = draw.integer(max(len(nodes) // 2, min(roots, len(nodes) - 1)), len(nodes) - 1)
-    others = [i for i in draw.permutation(len(nodes)) if i != target][: d - 1]
-    return [*(nodes[i] for i in others), nodes[target]]
-
-
-def _draw_supervised(n: int, d: int, draw: Sampler) -> list[Column]:
-    """Draw columns that may share latent factors, and a function of some of them."""
-    x = torch.stack([_draw_root(n, draw) for _ in range(d - 1)], 1)
-    if draw.bernoulli(0.6) and d > 2:
-        factors = draw.randn(n, draw.integer(1, max(1, d // 2)))
-        share = draw.log_uniform(0.1, 3)
-        x = x + share * factors @ draw.randn(factors.shape[1], d - 1) / math.sqrt(factors.shape[1])
-        x = (x - x.mean(0)) / x.std(0).clamp_min(1e-6)
-    kept = x[:, draw.permutation(d - 1)[: draw.integer(1, d - 1)]] if draw.bernoulli(0.5) else x
-    y = _standardise(any_function(kept, draw))
-    if draw.bernoulli(0.3):
-        y = _standardise(y + draw.log_uniform(0.1, 2) * _standardise(any_function(kept, draw)))
-    heteroscedastic = (0.7 * _standardise(any_function(kept, draw))).clamp(-2, 2).exp() if draw.bernoulli(0.2) else 1.0
-    tails = draw.randn(n) / (draw.gamma(2.0, n).sqrt() if draw.bernoulli(0.2) else 1.0)
-    return [*x.unbind(1), y + draw.log_uniform(0.003, 1.0) * heteroscedastic * tails]
-
-
-def _draw_root(n: int, draw: Sampler) -> Column:
-    kind = draw.integer(0, 4)
-    if kind <= 1:
-        return draw.randn(n)
-    if kind == 2:
-        return _standardise(draw.rand(n))
-    if kind == 3:  # clusters
-        centres = 2 * draw.randn(draw.integer(2, 6))
-        return _standardise(centres[draw.randint(len(centres), n)] + draw.log_uniform(0.05, 1) * draw.randn(n))
-    return _standardise(torch.exp(draw.uniform(0.3, 1.2) * draw.randn(n)))
-
-
-def _standardise(x: Column) -> Column:
-    return (x - x.mean()) / x.std().clamp_min(1e-6)
-
-
-def _warp_feature(x: Column, draw: Sampler) -> Column:
-    """Apply a monotone transform to a feature."""
-    kind, size = draw.integer(0, 9), draw.uniform(0.3, 2.0)
-    if kind == 0:
-        return torch.exp(size * x.clamp(max=6))
-    if kind == 1:
-        return x.sign() * x.abs() ** size
-    if kind == 2:  # ranks
-        return x.argsort().argsort() / len(x)
-    if kind == 3:  # few levels
-        levels = torch.quantile(x, draw.rand(draw.integer(2, 20)).sort().values)
-        return torch.searchsorted(levels, x.contiguous()).to(x.dtype)
-    if kind == 4:  # censored from below
-        return (x - torch.quantile(x, draw.uniform(0, 0.7))).clamp_min(0)
-    if kind == 5:
-        return (x * draw.log_uniform(1, 20)).round()
-    return x
-
-
-def _warp_target(y: Column, draw: Sampler) -> Column:
-    kind, size = draw.integer(0, 11), draw.uniform(0.3, 1.5)
-    if kind == 0:
-        return torch.exp(size * y.clamp(max=6))
-    if kind == 1:
-        return torch.nn.functional.softplus(3 * y) ** (2 * size)
-    if kind == 2:
-        return y.clamp(-draw.uniform(0.7, 3), draw.uniform(0.7, 3))
-    if kind == 3:
-        return (y * draw.log_uniform(1, 20)).round()
-    return y
-
-
-def _discretise(x: Column, k: int, draw: Sampler) -> tuple[Column, int]:
-    """Cut a column at k − 1 quantiles into classes, in random order in 70 % of the cases."""
-    shares = draw.rand(k) + 0.1
-    cuts = torch.quantile(x, (shares.cumsum(0) / shares.sum())[:-1])
-    codes = torch.searchsorted(cuts, x.contiguous())
-    if draw.bernoulli(0.7):
-        codes = torch.tensor(draw.permutation(k))[codes]
-    return codes.to(x.dtype), k
+def any_function(x: Inputs, draw: Sampler) -> Column:
+    """Draw a function of one of the four kinds, at standardised columns x."""
+    return _FUNCTIONS[draw.integer(0, len(_FUNCTIONS) - 1)](x, draw)

@@ -1,6 +1,8 @@
 """Batches that models are trained on, and the streams that generate them."""
 
+import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -145,9 +147,42 @@ def make_generator(*seeds: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
 
 
+def is_number(value) -> bool:
+    """Test for a finite number; True and False are not numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def is_pair(value) -> bool:
+    """Test for two finite numbers."""
+    return isinstance(value, tuple | list) and len(value) == 2 and all(is_number(v) for v in value)
+
+
 def check_counts(settings: object, name: str, **smallest: int) -> None:
     """Raise an error unless each attribute named in `smallest` is a whole number of at least that value."""
     for attribute, least in smallest.items():
         value = getattr(settings, attribute)
         if type(value) is not int or value < least:
             raise InputError(f"{name}: {attribute} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_count_ranges(settings: object, name: str, **smallest: int) -> None:
+    """Raise an error unless each attribute named in `smallest` is (low, high) with low of at least that value."""
+    for attribute, least in smallest.items():
+        value = getattr(settings, attribute)
+        if not (is_pair(value) and all(type(n) is int for n in value) and least <= value[0] <= value[1]):
+            raise InputError(f"{name}: {attribute} must be two whole numbers, {least} ≤ first ≤ second, got {value!r}")
+
+
+def split_mixture(text: str, name: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """Split "2 rbf | linear" into its members and their weights, 1 where a member has none."""
+    members, weights = [], []
+    for part in str(text).split("|"):
+        words, weight = part.split(), 1.0
+        with suppress(ValueError):
+            if len(words) > 1:
+                weight, words = float(words[0]), words[1:]
+        members.append(" ".join(words))
+        weights.append(weight)
+        if not 0 < weight < math.inf:
+            raise InputError(f"{name}: a weight must be a positive number, got {weight:g} before {members[-1]!r}")
+    return tuple(members), tuple(weights)

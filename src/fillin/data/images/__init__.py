@@ -1,9 +1,8 @@
 """Images as sets of points: locations of pixels and their colours."""
 
-from fillin.data.images.completion import PATTERNS, Images, Pattern, pixel_locations, to_colours, to_pixels
-from fillin.data.images.datasets import ImageSet, read_images
-from fillin.data.images.episodes import Episode, FewShot, LabelledSets
-from fillin.data.images.labelled import LabelledBatch, LabelledImages
+from fillin.data.images.completion import PATTERNS, Images, Pattern, pixel_locations
+from fillin.data.images.datasets import ImageSet, read_images, to_colours, to_pixels
+from fillin.data.images.labelled import Episode, FewShot, LabelledBatch, LabelledImages, LabelledSets
 
 __all__ = [
     "PATTERNS", "Episode", "FewShot", "ImageSet", "Images", "LabelledBatch", "LabelledImages", "LabelledSets",

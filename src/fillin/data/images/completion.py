@@ -1,9 +1,7 @@
-"""Image completion: locations and colours of pixels, patterns of context pixels, and streams of tasks.
+"""Image completion: locations of pixels, patterns of context pixels, and the stream of tasks.
 
-An image covers [−2, 2] along its longer side, whatever its resolution: the centre of pixel (i, j) of h × w is
-((2i + 1 − h), (2j + 1 − w)) · 2 / max(h, w), rows first, downwards. So one model maps between resolutions. A pattern
-maps images [b h w c] and a random generator to the locations and colours of the context, equally many for each image.
-In text its name may be followed by a number: "random 0.1", "grid 4".
+A pattern maps a batch of images [b h w c] and a random generator to the locations and colours of the context, equally
+many for each image. In text its name may be followed by a number: "random 0.1", "grid 4".
 
 >>> Images("digits", patterns="grid 4", batch=2).task(0)
 Task(xc=[2, 4, 2], yc=[2, 4, 1], xt=[2, 64, 2], yt=[2, 64, 1])
@@ -11,42 +9,34 @@ Task(xc=[2, 4, 2], yc=[2, 4, 1], xt=[2, 64, 2], yt=[2, 64, 1])
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, UInt8
-from numpy import ndarray
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
-from fillin.data.images.datasets import ImageSet, read_images
-from fillin.data.task import Task, check_counts, make_generator
+from fillin.data.images.datasets import ImageSet, read_images, to_colours
+from fillin.data.task import Task, check_counts, make_generator, split_mixture
 from fillin.errors import InputError, UnknownName
 
-_HALF_SIDE = 2.0  # half the length of the longer side
 Colours = Float[Tensor, "b h w c"]
 Context = tuple[Float[Tensor, "b nc 2"], Float[Tensor, "b nc c"]]
 Mask = Bool[Tensor, "b h w"]
+_HALF_SIDE = 2.0  # half the length of the longer side of an image
 
 
 def pixel_locations(height: int, width: int, shape: tuple[int, int] | None = None) -> Float[Tensor, "hw 2"]:
-    """Return the centres of height × width pixels, row by row, over an image of `shape` (by default the same)."""
+    """Return the centres of height × width pixels, row by row, over an image of `shape` (by default the same).
+
+    The centre of pixel (i, j) of h × w is ((2i + 1 − h), (2j + 1 − w)) · 2 / max(h, w): rows first, downwards. An image
+    covers [−2, 2] along its longer side, whatever its resolution, so one model maps between resolutions.
+    """
     rows, columns = shape or (height, width)
     unit = _HALF_SIDE / max(rows, columns)
     y = (2 * torch.arange(height) + 1 - height) * (unit * rows / height)
     x = (2 * torch.arange(width) + 1 - width) * (unit * columns / width)
     return torch.stack(torch.meshgrid(y, x, indexing="ij"), -1).flatten(0, 1)
-
-
-def to_colours(pixels: UInt8[ndarray, "*n c"]) -> Float[Tensor, "*n c"]:
-    """Map bytes 0 … 255 to colours −½ … ½."""
-    return torch.from_numpy(np.ascontiguousarray(pixels)).float() / 255 - 0.5
-
-
-def to_pixels(colours: Float[Tensor, "*n c"]) -> UInt8[ndarray, "*n c"]:
-    """Map colours back to bytes, clipped to 0 … 255."""
-    return ((colours.detach() + 0.5) * 255).round().clamp(0, 255).byte().cpu().numpy()
 
 
 def random_pixels(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
@@ -58,14 +48,12 @@ def random_pixels(shape: tuple[int, int, int], random: torch.Generator, share: f
     return torch.zeros(b, h * w, dtype=torch.bool).scatter_(1, order[:, :count], True).view(b, h, w)
 
 
-def _half(axis: int, first: bool) -> Callable[..., Mask]:
-    def half(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
-        size = shape[1 + axis]
-        count = min(max(1, round(size * (0.5 if share is None else share))), size)
-        near = torch.arange(size) < count if first else torch.arange(size) >= size - count
-        return (near[:, None] if axis == 0 else near[None]).expand(shape).clone()
-
-    return half
+def half(shape: tuple[int, int, int], random: torch.Generator, share: float | None, axis: int, first: bool) -> Mask:
+    """Select the first or last rows (axis 0) or columns (axis 1): a half, or the given share."""
+    size = shape[1 + axis]
+    count = min(max(1, round(size * (0.5 if share is None else share))), size)
+    near = torch.arange(size) < count if first else torch.arange(size) >= size - count
+    return (near[:, None] if axis == 0 else near[None]).expand(shape).clone()
 
 
 def block(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
@@ -102,10 +90,10 @@ def grid(shape: tuple[int, int, int], random: torch.Generator, step: float | Non
 
 MASKS: dict[str, Callable[..., Mask]] = {
     "random": random_pixels,
-    "top": _half(0, True),
-    "bottom": _half(0, False),
-    "left": _half(1, True),
-    "right": _half(1, False),
+    "top": partial(half, axis=0, first=True),
+    "bottom": partial(half, axis=0, first=False),
+    "left": partial(half, axis=1, first=True),
+    "right": partial(half, axis=1, first=False),
     "block": block,
     "hole": hole,
     "line": line,
@@ -170,20 +158,10 @@ def coarse(images: Colours, step: int) -> Context:
 
 def read_patterns(text: str) -> tuple[tuple[Pattern, ...], tuple[float, ...]]:
     """Parse patterns and their weights, as in "2 random | top | coarse 4"; "every" is a mixture of all kinds."""
-    patterns, weights = [], []
-    for part in (EVERY if text == "every" else str(text)).split("|"):
-        words = part.split()
-        if not words:
-            raise InputError("patterns: a pattern is missing; write for example '2 random | top | coarse 4'")
-        try:
-            weight, words = float(words[0]), words[1:]
-        except ValueError:
-            weight = 1.0
-        if not words or not 0 < weight < float("inf"):
-            raise InputError(f"patterns: {part.strip()!r}: a weight must be a positive number before a name")
-        patterns.append(Pattern.read(" ".join(words)))
-        weights.append(weight)
-    return tuple(patterns), tuple(weights)
+    names, weights = split_mixture(EVERY if text == "every" else text, "patterns")
+    if not all(name[:1].isalpha() for name in names):
+        raise InputError("patterns: a pattern is missing; write for example '2 random | top | coarse 4'")
+    return tuple(Pattern.read(name) for name in names), weights
 
 
 @dataclass(frozen=True)
@@ -216,7 +194,6 @@ class Images:
         return self.images.shape[2]
 
     def task(self, step: int) -> Task:
-        """Return batch `step`."""
         random = make_generator(self.seed, step)
         patterns, weights = read_patterns(self.patterns)
         pattern = patterns[int(torch.multinomial(torch.tensor(weights), 1, generator=random))]

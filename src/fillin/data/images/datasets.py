@@ -1,10 +1,10 @@
-"""Image data sets: scikit-learn's digits, IDX files, NumPy archives, PNG and JPEG files and folders of them."""
+"""Image data sets: scikit-learn's digits, IDX files, NumPy archives, folders of images, single images."""
 
 import gzip
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -13,18 +13,20 @@ from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+import torch
+from jaxtyping import Float, Int64, UInt8
 from numpy import ndarray
+from torch import Tensor
 
 from fillin.errors import InputError, choose
 from fillin.runtime import require
 
-PARTS = ("train", "test")
-_TEST_EVERY = 10  # every tenth image is a test image where a set does not define its parts
-_IDX_UINT8 = 8  # the type code of unsigned bytes
-_MAX_BYTES = 4 << 30  # of an IDX file, or of the images of a folder
 SUFFIXES = (".png", ".jpg", ".jpeg")
 MAX_PIXELS = 1 << 26  # of one image
+_MAX_FOLDER_BYTES = 4 << 30
+_TEST_EVERY = 10  # every tenth image is a test image where a set does not define its parts
+_IDX_UINT8 = 8  # the type code of unsigned bytes
+_MAX_IDX_BYTES = 4 << 30
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def read_images(source: str | os.PathLike = "digits", part: str = "train") -> Im
     An archive holds x_train, x_test and, with labels, y_train, y_test; or one array of images, n × h × w or n × h × w
     × c. Where a set does not define its parts, every tenth image is a test image.
     """
-    choose("part", part, PARTS)
+    choose("part", part, ("train", "test"))
     if str(source) == "digits":
         return _digits(part)
     path = Path(source).resolve()
@@ -80,12 +82,11 @@ def _read(source: str, part: str, changed: int) -> ImageSet:
         if any(path.glob("*-images-idx3-ubyte*")):
             return _read_idx_set(path, part)
         return _select_part(ImageSet(path.name, *read_folder(path)), part)
-    readers: dict[str, Callable[[Path, str], ImageSet]] = {".npz": _read_archive, ".npy": _read_array}
     if path.suffix.lower() in SUFFIXES:
         return ImageSet(path.stem, read_image(path)[None])
-    if path.suffix.lower() not in readers:
+    if path.suffix.lower() not in (".npz", ".npy"):
         raise InputError(f"{path}: images are read from folders, .npz, .npy and {', '.join(SUFFIXES)}")
-    return readers[path.suffix.lower()](path, part)
+    return _read_numpy(path, part)
 
 
 def _read_idx_set(path: Path, part: str) -> ImageSet:
@@ -112,9 +113,9 @@ def _read_idx(path: Path) -> UInt8[ndarray, "..."]:
                 raise InputError(f"{path} is not an IDX file of bytes (its first four bytes are {head.hex(' ')})")
             shape = tuple(np.frombuffer(file.read(4 * head[3]), ">u4").astype(int).tolist())
             size = int(np.prod(shape, dtype=object))
-            if len(shape) != head[3] or size > _MAX_BYTES:
+            if len(shape) != head[3] or size > _MAX_IDX_BYTES:
                 raise InputError(
-                    f"{path}: its header is truncated, or declares {size:,} bytes; at most {_MAX_BYTES:,} are read"
+                    f"{path}: its header is truncated, or declares {size:,} bytes; at most {_MAX_IDX_BYTES:,} are read"
                 )
             data = file.read(size)
     except (OSError, EOFError) as error:
@@ -124,29 +125,24 @@ def _read_idx(path: Path) -> UInt8[ndarray, "..."]:
     return np.frombuffer(data, np.uint8).reshape(shape)
 
 
-def _read_archive(path: Path, part: str) -> ImageSet:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            names = set(archive.files)
-            if f"x_{part}" in names:
-                labels = archive[f"y_{part}"].reshape(-1) if f"y_{part}" in names else None
-                return _make_set(path.stem, _to_bytes(archive[f"x_{part}"], path), labels, path)
-            if len(names) == 1:
-                return _select_part(_make_set(path.stem, _to_bytes(archive[names.pop()], path), None, path), part)
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"{path} cannot be read as a NumPy archive: {error}") from error
-    raise InputError(f"{path} holds {', '.join(sorted(names))}; it must hold x_{part}, or one array of images")
-
-
-def _read_array(path: Path, part: str) -> ImageSet:
+def _read_numpy(path: Path, part: str) -> ImageSet:
+    """Read an archive of arrays, or one array."""
     try:
         with path.open("rb") as file:
-            array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read as a NumPy array: {error}") from error
-    return _select_part(_make_set(path.stem, _to_bytes(array, path), None, path), part)
+            loaded = np.load(file, allow_pickle=False)
+            arrays = loaded if isinstance(loaded, Mapping) else {"images": loaded}
+            names = sorted(arrays)
+            if f"x_{part}" in names:
+                labels = arrays[f"y_{part}"].reshape(-1) if f"y_{part}" in names else None
+                return _make_set(path.stem, _to_bytes(arrays[f"x_{part}"], path), labels, path)
+            if len(names) == 1:
+                return _select_part(_make_set(path.stem, _to_bytes(arrays[names[0]], path), None, path), part)
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        kind = "archive" if path.suffix.lower() == ".npz" else "array"
+        raise InputError(f"{path} cannot be read as a NumPy {kind}: {error}") from error
+    raise InputError(f"{path} holds {', '.join(names)}; it must hold x_{part}, or one array of images")
 
 
 def _to_bytes(array: ndarray, path: Path) -> UInt8[ndarray, "n h w c"]:
@@ -225,8 +221,8 @@ def read_folder(path: Path) -> tuple[UInt8[ndarray, "n h w c"], Int64[ndarray, "
     for file in files:
         images.append(read_image(file))
         total += images[-1].size
-        if total > _MAX_BYTES:
-            raise InputError(f"{path}: more than {_MAX_BYTES >> 30} GB of pixels; use fewer or smaller images")
+        if total > _MAX_FOLDER_BYTES:
+            raise InputError(f"{path}: more than {_MAX_FOLDER_BYTES >> 30} GB of pixels; use fewer or smaller images")
     sizes = Counter(image.shape[:2] for image in images)
     usual = sizes.most_common(1)[0][0]
     for file, image in zip(files, images, strict=True):
@@ -241,3 +237,13 @@ def read_folder(path: Path) -> tuple[UInt8[ndarray, "n h w c"], Int64[ndarray, "
     if len(set(names)) == 1:
         return pixels, None
     return pixels, np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def to_colours(pixels: UInt8[ndarray, "*n c"]) -> Float[Tensor, "*n c"]:
+    """Map bytes 0 … 255 to colours −½ … ½."""
+    return torch.from_numpy(np.ascontiguousarray(pixels)).float() / 255 - 0.5
+
+
+def to_pixels(colours: Float[Tensor, "*n c"]) -> UInt8[ndarray, "*n c"]:
+    """Map colours back to bytes, clipped to 0 … 255."""
+    return ((colours.detach() + 0.5) * 255).round().clamp(0, 255).byte().cpu().numpy()
