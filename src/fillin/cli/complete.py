@@ -48,14 +48,10 @@ def run(arguments: argparse.Namespace) -> None:
     from dataclasses import fields
     from pathlib import Path
 
-    from fillin.errors import FillinError
     from fillin.filling.image.plan import ImageOptions, ImagePlan
     from fillin.filling.plan import Source
 
     sources = [Path(path) for path in (arguments.picture, arguments.mask) if path]
     names = {field.name for field in fields(ImageOptions)} & set(vars(arguments))
-    try:
-        plan = ImagePlan.read(Source(sources[0], {}), ImageOptions(**{name: vars(arguments)[name] for name in names}))
-        execute(plan, arguments, sources, plan.extra_files)
-    except FillinError as error:
-        raise FillinError(error.shell) from error  # with options spelled as on the command line
+    plan = ImagePlan.read(Source(sources[0], {}), ImageOptions(**{name: vars(arguments)[name] for name in names}))
+    execute(plan, arguments, sources, plan.extra_files)

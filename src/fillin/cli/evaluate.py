@@ -4,11 +4,11 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fillin.cli.options import check_writable, console, describe_results, positive, write_json
+from fillin.cli.options import check_writable, console, describe_results, positive, print_table, write_json
 from fillin.errors import InputError
 
 if TYPE_CHECKING:
-    from fillin.evaluate.evaluation import Evaluation, ResultTable
+    from fillin.evaluate.evaluation import Evaluation
 
 EXAMPLES = """\
   fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on other functions
@@ -58,7 +58,12 @@ def run(arguments: argparse.Namespace) -> None:
     from fillin.runtime import threads
 
     evaluation = _open(arguments)
-    folder = _make_folder(arguments)
+    run = Path(arguments.folder)  # nothing is written beside pretrained weights
+    folder = Path(arguments.out or (run if run.exists() else Path("out") / run.name) / "evaluation")
+    try:  # before anything slow begins
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder} ({error.strerror}); choose another with --out") from error
     if arguments.json:
         check_writable(arguments.json)
     number = arguments.threads or torch.get_num_threads()
@@ -67,7 +72,8 @@ def run(arguments: argparse.Namespace) -> None:
         figures = [str(path) for path in evaluation.draw(folder, scores)]
     if arguments.json != "-":
         for table in evaluation.tables(arguments.folder, scores):
-            _print_table(table)
+            title, caption = table.title or None, table.caption or None
+            print_table(table.columns, table.rows, right=table.columns[1:], title=title, caption=caption)
         console().print("figures: " + " ".join(figures), highlight=False, soft_wrap=True)
     if arguments.json:
         about, rows = evaluation.describe(), scores if isinstance(scores, list) else [scores]
@@ -92,25 +98,3 @@ def _open(arguments: argparse.Namespace) -> "Evaluation":
         or open_classifier(folder, source)
         or open_curves(folder, **curves, batches=batches, seed=seed)
     )
-
-
-def _make_folder(arguments: argparse.Namespace) -> Path:
-    """Make the folder of the figures before anything slow begins. Nothing is written beside pretrained weights."""
-    run = Path(arguments.folder)
-    folder = Path(arguments.out or (run if run.exists() else Path("out") / run.name) / "evaluation")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot make the folder {folder} ({error.strerror}); choose another with --out") from error
-    return folder
-
-
-def _print_table(table: "ResultTable") -> None:
-    from rich.table import Table
-
-    view = Table(title=table.title or None, caption=table.caption or None)
-    for number, column in enumerate(table.columns):
-        view.add_column(column, justify="right" if number else "left", no_wrap=True)
-    for row in table.rows:
-        view.add_row(*row)
-    console().print(view)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fillin.cli.options import positive
-from fillin.errors import FillinError, InputError
+from fillin.errors import InputError
 from fillin.runtime import progress
 
 if TYPE_CHECKING:
@@ -48,109 +48,82 @@ slice is taken for land and stays missing. Of an array of NumPy the four are arr
 """
 
 
+_OPTIONS = {
+    "roles of columns (detected where not given)": {
+        "--x COLUMN": "location of each row: times or numbers",
+        "--y COLUMN": "column to fill (repeatable)",
+        "--target COLUMN": "tables: fill this column alone, from the others",
+        "--class COLUMN": "tables: its numbers are codes of classes (repeatable)",
+        "--number COLUMN": "tables: read it as numbers (repeatable)",
+        "--by COLUMN": "tells several series apart (repeatable)",
+        "--as KIND": "series or table",
+        "--na TEXT": "means a missing value (repeatable)",
+        "--date-format FORMAT": "of ambiguous dates: '%%d/%%m/%%Y'",
+    },
+    "new rows (missing values are filled anyway)": {
+        "--at FILE": "table of locations, in a column named like x",
+        "--every STEP": "in steps of 10min, 1h, 1d, 1w, 1mo, 1y; of numbers: 0.5",
+        "--until PLACE": "location of the last new row (default: the last row)",
+    },
+    "fields and arrays (.nc, .zarr, .npy, .npz)": {
+        "--var NAME": "variable to fill (default: the only one with missing cells)",
+        "--over DIM,DIM": "dimensions of a field: lat,lon; of arrays: 0,1",
+        "--mask NAME|FILE": "where it is 0, cells stay missing",
+        "--chunks DIM=N,…": "fill in blocks of this size, with dask",
+        "--halo CELLS": "context cells around a block (default: as many as needed)",
+        "--keep-always-missing": "cells missing in every slice are land (default)",
+        "--fill-always-missing": "fill these cells too",
+    },
+    "properties of the values": {
+        "--bounds [NAME=]LOW:HIGH": "range of the values, of column NAME or of all; below 0: --bounds=-5:5",
+        "--y-err COLUMN": "column with standard deviations of the errors of y",
+        "--period P": "period of x: 360, 24h for times; of a field: lon=360",
+        "--level SHARE": "coverage of the intervals (default: 0.95)",
+    },
+    "model": {
+        "--model NAME|FOLDER": "default: curve, surface or radial, by the number of dimensions",
+        "--seed SEED": "seed of the hold-out and of the networks of tables (default: 0)",
+    },
+}  # by group; all are options of `make_plan`, and each kind of data accepts some of them
+_REPEATABLE = ("--y", "--class", "--number", "--by", "--na", "--bounds", "--period")
+_ARGUMENTS = {"--class": "classes", "--number": "numbers", "--as": "kind"}  # where Python calls it otherwise
+_TYPES = {"--halo": int, "--level": float, "--seed": int}
+
+
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help=".csv, .tsv, .txt, .parquet, .nc, .zarr, .npy or .npz")
-    what = command.add_argument_group("roles of columns (detected where not given)")
-    what.add_argument("--x", metavar="COLUMN", help="location of each row: times or numbers")
-    what.add_argument("--y", metavar="COLUMN", action="append", default=[], help="column to fill (repeatable)")
-    what.add_argument("--target", metavar="COLUMN", help="tables: fill this column alone, from the others")
-    what.add_argument(
-        "--class", dest="classes", metavar="COLUMN", action="append", default=[],
-        help="tables: its numbers are codes of classes (repeatable)",
-    )  # fmt: skip
-    what.add_argument(
-        "--number", dest="numbers", metavar="COLUMN", action="append", default=[],
-        help="tables: read it as numbers (repeatable)",
-    )  # fmt: skip
-    what.add_argument(
-        "--by", metavar="COLUMN", action="append", default=[], help="tells several series apart (repeatable)"
-    )
-    what.add_argument("--as", dest="kind", metavar="KIND", help="series or table")
-    what.add_argument("--na", metavar="TEXT", action="append", default=[], help="means a missing value (repeatable)")
-    what.add_argument("--date-format", metavar="FORMAT", help="of ambiguous dates: '%%d/%%m/%%Y'")
-    where = command.add_argument_group("new rows (missing values are filled anyway)")
-    where.add_argument("--at", metavar="FILE", help="table of locations, in a column named like x")
-    where.add_argument("--every", metavar="STEP", help="in steps of 10min, 1h, 1d, 1w, 1mo, 1y; of numbers: 0.5")
-    where.add_argument("--until", metavar="PLACE", help="location of the last new row (default: the last row)")
-    field = command.add_argument_group("fields and arrays (.nc, .zarr, .npy, .npz)")
-    field.add_argument("--var", metavar="NAME", help="variable to fill (default: the only one with missing cells)")
-    field.add_argument("--over", metavar="DIM,DIM", help="dimensions of a field: lat,lon; of arrays: 0,1")
-    field.add_argument("--mask", metavar="NAME|FILE", help="where it is 0, cells stay missing")
-    always = field.add_mutually_exclusive_group()
-    always.add_argument(
-        "--keep-always-missing", action="store_true", help="cells missing in every slice are land (default)"
-    )
-    always.add_argument("--fill-always-missing", action="store_true", help="fill these cells too")
-    field.add_argument("--chunks", metavar="DIM=N,…", help="fill in blocks of this size, with dask")
-    field.add_argument(
-        "--halo", type=int, metavar="CELLS", help="context cells around a block (default: as many as needed)"
-    )
-    how = command.add_argument_group("properties of the values")
-    how.add_argument(
-        "--bounds",
-        metavar="[NAME=]LOW:HIGH",
-        action="append",
-        default=[],
-        help="range of the values, of column NAME or of all; below 0: --bounds=-5:5",
-    )
-    how.add_argument("--y-err", metavar="COLUMN", help="column with standard deviations of the errors of y")
-    how.add_argument(
-        "--period",
-        metavar="P",
-        action="append",
-        default=[],
-        help="period of x: 360, 24h for times; of a field: lon=360",
-    )
-    how.add_argument(
-        "--level", type=float, default=0.95, metavar="SHARE", help="coverage of the intervals (default: 0.95)"
-    )
+    names = []
+    for title, options in _OPTIONS.items():
+        group = command.add_argument_group(title)
+        exclusive = group.add_mutually_exclusive_group() if "--keep-always-missing" in options else group
+        for option, text in options.items():
+            flag, _, metavar = option.partition(" ")
+            names.append(_ARGUMENTS.get(flag, flag[2:].replace("-", "_")))
+            if not metavar:
+                exclusive.add_argument(flag, action="store_true", help=text)
+                continue
+            action = "append" if flag in _REPEATABLE else "store"
+            type_ = _TYPES.get(flag, str)
+            group.add_argument(flag, dest=names[-1], metavar=metavar, action=action, type=type_, help=text)
     out = command.add_argument_group("output")
     out.add_argument("-o", "--out", metavar="FILE", help="output file (default: NAME.filled.csv beside NAME.csv)")
     out.add_argument("--force", action="store_true", help="replace existing files; never the input")
     out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
     out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
-    command.add_argument(
-        "--model", metavar="NAME|FOLDER", help="default: curve, surface or radial, by the number of dimensions"
-    )
-    seeds = "seed of the hold-out and of the networks of tables (default: 0)"
-    command.add_argument("--seed", type=int, default=0, help=seeds)
     command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: that of torch)")
-
-
-# Options of the command line that are options of `make_plan`; each kind of data accepts some of them.
-_PLAN_OPTIONS = (
-    "x", "y", "target", "classes", "numbers", "by", "kind", "na", "date_format", "at", "every", "until", "y_err", "var",
-    "over", "mask", "keep_always_missing", "fill_always_missing", "chunks", "halo", "bounds", "period", "level",
-    "model", "seed",
-)  # fmt: skip
+    command.set_defaults(level=0.95, seed=0, plan_options=names)
 
 
 def run(arguments: argparse.Namespace) -> None:
     from fillin.filling.plan import make_plan
 
-    try:
-        given = {name: value for name in _PLAN_OPTIONS if (value := getattr(arguments, name)) not in ([], None)}
-        plan = make_plan(Path(arguments.file), {**given, **_parse(arguments)})
-        extra = {"figure": ".png"} if arguments.picture else {}
-        execute(plan, arguments, [Path(arguments.file)], {**extra, **({"report": ".html"} if arguments.report else {})})
-    except FillinError as error:
-        raise FillinError(error.shell) from error  # with options spelled as on the command line
-
-
-def _parse(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return the options that are written in another way than in Python."""
-    parsed: dict[str, Any] = {}
-    if arguments.at is not None:
-        parsed["at"] = Path(arguments.at)
-    if arguments.over is not None:
-        parsed["over"] = [dim.strip() for dim in arguments.over.split(",") if dim.strip()]
-    if arguments.chunks is not None:
-        parsed["chunks"] = dict(_parse_chunk(text) for text in arguments.chunks.split(","))
-    if arguments.bounds:
-        parsed["bounds"] = dict(_parse_bounds(text) for text in arguments.bounds)
-    if arguments.period:
-        parsed["period"] = _parse_periods(arguments.period)
-    return parsed
+    options = {name: value for name in arguments.plan_options if (value := getattr(arguments, name)) is not None}
+    for name, parse in _PARSERS.items():
+        if name in options:
+            options[name] = parse(options[name])
+    extra = {"figure": ".png"} if arguments.picture else {}
+    extra |= {"report": ".html"} if arguments.report else {}
+    execute(make_plan(Path(arguments.file), options), arguments, [Path(arguments.file)], extra)
 
 
 def _parse_bounds(text: str) -> "tuple[str, Bounds]":
@@ -192,6 +165,15 @@ def _parse_periods(texts: list[str]) -> Any:
         ) from None
 
 
+_PARSERS = {  # of options that are written in another way than in Python
+    "at": Path,
+    "over": lambda text: [dim.strip() for dim in text.split(",") if dim.strip()],
+    "chunks": lambda text: dict(_parse_chunk(part) for part in text.split(",")),
+    "bounds": lambda texts: dict(map(_parse_bounds, texts)),
+    "period": _parse_periods,
+}
+
+
 def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], extra: Mapping[str, str]) -> None:
     """Run a plan and write its outputs beside the input: the filled data, and the `extra` files of these suffixes."""
     import torch
@@ -215,22 +197,17 @@ def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], ex
         ):
             prediction = plan.write(outputs, plan.run(model, tick))
             scores = plan.holdout(model, prediction, tick) if scored else []
-        _illustrate(plan, prediction, outputs, scores, arguments.command_line)
+        draws = {"figure", "report"} & set(outputs.extra)
+        figure: Any = plan.figure(prediction) if draws else None  # the data are safe now
+        if "figure" in outputs.extra:
+            from fillin.plots import save
+
+            save(figure, outputs.extra["figure"])
+        if "report" in outputs.extra:
+            from fillin.filling.report import render_report
+
+            html = render_report(plan, figure, scores, arguments.command_line)
+            outputs.write(outputs.extra["report"], lambda path: path.write_text(html, encoding="utf-8"))
         if plan.prints_scores and scores:
             print(plan.explain_holdout(scores))
     print("wrote " + " ".join(str(path) for path in outputs.paths))
-
-
-def _illustrate(plan: Any, prediction: Any, outputs: Any, scores: list[Any], command: list[str]) -> None:
-    """Draw the figure and the report that shows it, after the data are safe."""
-    if "figure" not in outputs.extra and "report" not in outputs.extra:
-        return
-    from fillin.filling.report import render_report
-    from fillin.plots import save
-
-    figure = plan.figure(prediction)
-    if "figure" in outputs.extra:
-        save(figure, outputs.extra["figure"])
-    if "report" in outputs.extra:
-        html = render_report(plan, figure, scores, command)
-        outputs.write(outputs.extra["report"], lambda path: path.write_text(html, encoding="utf-8"))

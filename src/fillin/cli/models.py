@@ -2,10 +2,10 @@
 
 import argparse
 import json
-import sys
+from functools import partial
 from typing import Any
 
-from fillin.cli.options import console
+from fillin.cli.options import console, print_table
 
 EXAMPLES = """\
   fillin models                 all models: description, kind of prediction, translation equivariance
@@ -24,60 +24,48 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.pretrained:
-        _run_pretrained(arguments)
-        return
-    content = _list_models() if arguments.name is None else _describe_model(arguments.name)
-    if arguments.json:
-        sys.stdout.write(json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
-    elif isinstance(content, list):
-        _print_models(content)
+        content, show = _describe_pretrained(arguments.name), _show_pretrained
     else:
-        _print_model(content)
+        content, show = _list_models() if arguments.name is None else _describe_model(arguments.name), _show_models
+    if arguments.json:
+        print(json.dumps(content, indent=2, ensure_ascii=arguments.pretrained, default=str))
+    else:
+        show(content)
 
 
-def _run_pretrained(arguments: argparse.Namespace) -> None:
+def _describe_pretrained(name: str | None) -> Any:
     from fillin.errors import choose
     from fillin.pretrained import about, names
 
-    if arguments.name is not None:
-        choose("pretrained model", arguments.name, names())
-    content = [about(name) for name in ([arguments.name] if arguments.name else names())]
-    if arguments.json:
-        sys.stdout.write(json.dumps(content if arguments.name is None else content[0], indent=2) + "\n")
-    elif arguments.name is None:
-        _print_pretrained(content)
-    else:
+    return [about(name) for name in names()] if name is None else about(choose("pretrained model", name, names()))
+
+
+def _show_pretrained(content: Any) -> None:
+    if not isinstance(content, list):
         from rich.markdown import Markdown
 
-        console().print(Markdown(content[0]["card"]))
-
-
-def _print_pretrained(content: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table(caption="fillin.load(NAME) loads one; fillin models --pretrained NAME shows its card.")
-    for column in ("weights", "model", "columns of x", "learnt from"):
-        table.add_column(column, no_wrap=column != "learnt from")
-    table.add_column("MB", justify="right")
-    for row in content:
-        columns = "any" if row["dim_x"] is None else str(row["dim_x"])
-        table.add_row(row["weights"], row["model"], columns, row["learnt_from"], f"{row['megabytes']:.1f}")
-    console().print(table)
-
-
-def _summary(name: str) -> dict[str, Any]:
-    from fillin.models.registry import get_entry
-
-    entry = get_entry(name)
-    equivariant = bool(entry.options.get("equivariant", entry.build.equivariant))
-    summary = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
-    return {**summary, "paper": entry.paper}
+        console().print(Markdown(content["card"]))
+        return
+    rows = [
+        (row["weights"], row["model"], str(row["dim_x"] or "any"), row["learnt_from"], f"{row['megabytes']:.1f}")
+        for row in content
+    ]
+    caption = "fillin.load(NAME) loads one; fillin models --pretrained NAME shows its card."
+    columns = ("weights", "model", "columns of x", "learnt from", "MB")
+    print_table(columns, rows, wrap=("learnt from", "MB"), right=("MB",), caption=caption)
 
 
 def _list_models() -> list[dict[str, Any]]:
     from fillin.models import CLASSIFIERS, names
+    from fillin.models.registry import get_entry
 
-    return [_summary(name) for name in (*names(), *CLASSIFIERS)]
+    rows = []
+    for name in (*names(), *CLASSIFIERS):
+        entry = get_entry(name)
+        equivariant = bool(entry.options.get("equivariant", entry.build.equivariant))
+        about = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
+        rows.append({**about, "paper": entry.paper})
+    return rows
 
 
 def _describe_model(name: str) -> dict[str, Any]:
@@ -85,48 +73,30 @@ def _describe_model(name: str) -> dict[str, Any]:
     from fillin.models.registry import get_entry
 
     options, sizes = list_options(name), get_entry(name).sizes  # first: raises an error for unknown names
-    counts = {size: sum(p.numel() for p in create(name, size=size).parameters()) for size in sizes}
-    rows = {
-        size: {"parameters": counts[size], **{k: v for k, v in given.items() if k in options}}
-        for size, given in sizes.items()
-    }
-    return {**_summary(name), "options": options, "sizes": rows}
+    (about,) = (row for row in _list_models() if row["model"] == name)
+    rows = {}
+    for size, given in sizes.items():
+        n_parameters = sum(p.numel() for p in create(name, size=size).parameters())
+        rows[size] = {"parameters": n_parameters, **{k: v for k, v in given.items() if k in options}}
+    return {**about, "options": options, "sizes": rows}
 
 
-def _print_models(content: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table(caption="fillin models NAME shows the options of a model.")
-    table.add_column("model", no_wrap=True)
-    table.add_column("description")
-    for column in ("kind", "equivariant", "paper"):
-        table.add_column(column, no_wrap=True)
-    for row in content:
-        equivariant = "yes" if row["translation_equivariant"] else "no"
-        table.add_row(row["model"], row["line"], row["kind"], equivariant, row["paper"])
-    console().print(table)
-
-
-def _print_model(content: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    out = console()
-    equivariance = "translation equivariant" if content["translation_equivariant"] else "not translation equivariant"
-    out.print(f"[bold]{content['model']}[/]: {content['line']} ({content['paper']})", highlight=False)
-    out.print(f"{content['kind']}, {equivariance}", highlight=False)
-    out.print("\noptions of create() and their defaults (size=base):", highlight=False)
-    options = Table()
-    options.add_column("option", no_wrap=True)
-    options.add_column("default")
-    for option, default in content["options"].items():
-        options.add_row(option, str(default))
-    out.print(options)
-    out.print("\nsizes (parameters at dim_x=1 and dim_y=1):", highlight=False)
-    sizes = Table()
-    sizes.add_column("size")
+def _show_models(content: Any) -> None:
+    if isinstance(content, list):
+        columns = ("model", "description", "kind", "equivariant", "paper")
+        rows = [
+            (row["model"], row["line"], row["kind"], "yes" if row["translation_equivariant"] else "no", row["paper"])
+            for row in content
+        ]
+        print_table(columns, rows, wrap=("description",), caption="fillin models NAME shows the options of a model.")
+        return
+    show = partial(console().print, highlight=False)
+    show(f"[bold]{content['model']}[/]: {content['line']} ({content['paper']})")
+    show(f"{content['kind']}, {'' if content['translation_equivariant'] else 'not '}translation equivariant")
+    show("\noptions of create() and their defaults (size=base):")
+    options = [(option, str(default)) for option, default in content["options"].items()]
+    print_table(("option", "default"), options, wrap=("default",))
+    show("\nsizes (parameters at dim_x=1 and dim_y=1):")
     columns = list(next(iter(content["sizes"].values())))
-    for column in columns:
-        sizes.add_column(column, justify="right")
-    for size, row in content["sizes"].items():
-        sizes.add_row(size, *(f"{row[column]:,}" for column in columns))
-    out.print(sizes)
+    rows = [(size, *(f"{row[column]:,}" for column in columns)) for size, row in content["sizes"].items()]
+    print_table(("size", *columns), rows, wrap=("size", *columns), right=columns)

@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +39,21 @@ def console(stderr: bool = False) -> "Console":
     stream = sys.stderr if stderr else sys.stdout
     piped = not stream.isatty() and "COLUMNS" not in os.environ
     return Plain(stderr=stderr, width=_PIPED if piped else None)
+
+
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], wrap: Collection[str] = (), right: Collection[str] = (),
+    **options: Any,
+) -> None:  # fmt: skip
+    """Print a table whose columns are not broken into lines, except those of `wrap`; `options` are those of rich."""
+    from rich.table import Table
+
+    table = Table(**options)
+    for column in columns:
+        table.add_column(column, no_wrap=column not in wrap, justify="right" if column in right else "left")
+    for row in rows:
+        table.add_row(*row)
+    console().print(table)
 
 
 def check_writable(path: str, option: str = "--json") -> None:
@@ -78,11 +93,11 @@ def write_json(content: dict[str, Any], path: str) -> None:
     """Write JSON to stdout ("-"), or to a file that is never there in half."""
     from fillin.io import write_text
 
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(content, indent=2, ensure_ascii=False)
     if path == "-":
-        sys.stdout.write(text)
+        print(text)
         return
     try:
-        write_text(Path(path), text)
+        write_text(Path(path), text + "\n")
     except OSError as error:
         raise InputError(f"--json: cannot write {path} ({error.strerror}); name another file") from error

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fillin.cli.options import console, positive
+from fillin.cli.options import console, positive, print_table
 
 EXAMPLES = """\
   fillin train                                     list the shipped recipes
@@ -36,7 +36,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--time", metavar="T", help="training time: 90s, 20m, 1h30m")
     command.add_argument("--steps", metavar="N", help="number of training steps")
     command.add_argument("--threads", type=positive, metavar="N", help="threads per process")
-    command.add_argument("--devices", type=_devices, default=1, metavar="N", help="processes, or GPUs (default: 1)")
+    devices = lambda text: text if text == "auto" else positive(text)  # noqa: E731
+    command.add_argument("--devices", type=devices, default=1, metavar="N", help="processes, or GPUs (default: 1)")
     command.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (default: 1)")
     command.add_argument(
         "--strategy", default="auto", metavar="S", help="strategy of Lightning Fabric: auto, ddp, fsdp, …"
@@ -47,20 +48,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     _separate_settings(command)
 
 
-def _devices(text: str) -> int | str:
-    return text if text == "auto" else positive(text)
-
-
 def _separate_settings(command: argparse.ArgumentParser) -> None:
     """Keep `--section.key value` from argparse, which would read its value as the recipe."""
     parse = command.parse_known_args
 
     def parse_known(args=None, namespace=None):
         words, settings = list(args or ()), []
-        for index in reversed([i for i, word in enumerate(words) if _SETTING.match(word)]):
-            single = "=" in words[index] or words[index + 1 : index + 2] == [] or words[index + 1].startswith("--")
-            settings = [*words[index : index + 2 - single], *settings]
-            del words[index : index + 2 - single]
+        for i in reversed([i for i, word in enumerate(words) if _SETTING.match(word)]):
+            alone = "=" in words[i] or words[i + 1 : i + 2] == [] or words[i + 1].startswith("--")
+            settings = [*words[i : i + 2 - alone], *settings]
+            del words[i : i + 2 - alone]
         arguments, unknown = parse(words, namespace)
         return arguments, [*settings, *unknown]
 
@@ -90,37 +87,25 @@ def run(arguments: argparse.Namespace) -> None:
             overrides = [*([] if getattr(arguments, other) else [f"--budget.{other}", "null"]), *overrides]
             overrides += [f"--budget.{given}", value]
     if arguments.print_config:
-        _print(arguments, overrides)
-        return
-    _train(arguments, overrides)
+        from fillin.train import dump_recipe, open_run, read_recipe
+
+        resumed = open_run(arguments.resume, overrides) if arguments.resume else None
+        recipe = resumed.recipe if resumed else read_recipe(arguments.recipe, overrides)
+        sys.stdout.write(dump_recipe(recipe))
+    else:
+        _train(arguments, overrides)
 
 
 def _list() -> None:
-    from rich.table import Table
-
     from fillin.train import names
     from fillin.train.recipe import find_recipe
 
-    table = Table(caption="fillin train RECIPE --print-config shows all settings of a recipe.")
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("description")
+    rows = []
     for name in names():
-        comments = [
-            line[1:].strip()
-            for line in find_recipe(name).read_text(encoding="utf-8").splitlines()
-            if line.startswith("#")
-        ]
-        table.add_row(name, " ".join(comments))
-    console().print(table)
-
-
-def _print(arguments: argparse.Namespace, overrides: list[str]) -> None:
-    from fillin.train import dump_recipe, open_run, read_recipe
-
-    recipe = (
-        open_run(arguments.resume, overrides).recipe if arguments.resume else read_recipe(arguments.recipe, overrides)
-    )
-    sys.stdout.write(dump_recipe(recipe))
+        lines = find_recipe(name).read_text(encoding="utf-8").splitlines()
+        rows.append((name, " ".join(line[1:].strip() for line in lines if line.startswith("#"))))
+    caption = "fillin train RECIPE --print-config shows all settings of a recipe."
+    print_table(("recipe", "description"), rows, wrap=("description",), caption=caption)
 
 
 def _train(arguments: argparse.Namespace, overrides: list[str]) -> None:
@@ -146,8 +131,7 @@ def _train(arguments: argparse.Namespace, overrides: list[str]) -> None:
 def _report(run) -> None:
     from fillin.train.recipe import budget_fraction
 
-    # paths are printed unchanged on one line
-    say = partial(console(stderr=True).print, highlight=False, markup=False, soft_wrap=True)
+    say = partial(print, file=sys.stderr)
     lines, more = run.lines, f"continue with: fillin train --resume {run.folder}"
     if not lines:
         say(f"stopped before the first line of the log; {more}")
@@ -166,20 +150,16 @@ def _report(run) -> None:
 
 @contextmanager
 def _progress():
-    """Show a bar with loss, validation, speed and remaining time; without a terminal, a line per validation."""
+    """Yield a callback that shows loss, validation, speed and time left: a bar on a terminal, else printed lines."""
     out = console(stderr=True)
     if not out.is_terminal:
-        yield (
-            lambda step, elapsed, share, loss, validation: (
-                print(
-                    f"{share:4.0%}  step {step:,}  {elapsed:.0f} s  loss {loss:.3f}  validation {validation:.3f}",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                if validation is not None
-                else None
-            )
-        )
+
+        def print_line(step: int, elapsed: float, share: float, loss: float, validation: float | None) -> None:
+            if validation is not None:
+                text = f"{share:4.0%}  step {step:,}  {elapsed:.0f} s  loss {loss:.3f}  validation {validation:.3f}"
+                print(text, file=sys.stderr, flush=True)
+
+        yield print_line
         return
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
