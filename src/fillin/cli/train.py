@@ -89,8 +89,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.print_config:
         from fillin.train import dump_recipe, open_run, read_recipe
 
-        resumed = open_run(arguments.resume, overrides) if arguments.resume else None
-        recipe = resumed.recipe if resumed else read_recipe(arguments.recipe, overrides)
+        recipe: Any = arguments.recipe
+        recipe = open_run(arguments.resume, overrides).recipe if arguments.resume else read_recipe(recipe, overrides)
         sys.stdout.write(dump_recipe(recipe))
     else:
         _train(arguments, overrides)

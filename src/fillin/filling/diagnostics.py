@@ -4,7 +4,7 @@ The index of a series is a column of dates or of monotone numbers. A table witho
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,18 +47,22 @@ class Note:
         return str(self.words)
 
 
+def make_note(text: str, doubtful: bool = False, **fields: object) -> Note:
+    """Return a note from a format string and its fields, as for errors."""
+    return Note(render(text, **fields), doubtful)
+
+
 def note_sentinels(column: TypedColumn) -> list[Note]:
     """Report a number that often encodes a missing value, such as −999, if it lies far from all others."""
+    text = "{name} is {number} in {count} rows; if that encodes a missing value, pass {na}"
     for sentinel in _SENTINELS:
         matches = column.values == sentinel
         others = column.values[~matches & ~column.missing]
         if not matches.any() or len(others) < 2:
             continue
         if min(abs(sentinel - others.min()), abs(sentinel - others.max())) > 3 * (np.ptp(others) or 1.0):
-            number = int(sentinel) if sentinel.is_integer() else sentinel
-            text = "{name} is {number} in {count} rows; if that encodes a missing value, pass {na}"
-            fields = {"name": column.name, "number": number, "count": int(matches.sum())}
-            return [Note(render(text, **fields, na=option("na", [number])), doubtful=True)]
+            number, count = int(sentinel) if sentinel.is_integer() else sentinel, int(matches.sum())
+            return [make_note(text, True, name=column.name, number=number, count=count, na=option("na", [number]))]
     return []
 
 
@@ -68,58 +72,47 @@ def note_missing_words(column: TypedColumn) -> list[Note]:
     if column.kind == CLASS and not column.missing.all():
         cells, among = column.cells(), ""
         words = sorted({str(cells[row]).strip() for row in np.flatnonzero(column.missing).tolist()} - {""})
-    if not words:
-        return []
     listed = list_names([repr(word) for word in words])
-    return [Note(f"{column.name} has {listed}{among}: read as missing", doubtful=True)]
+    return [Note(f"{column.name} has {listed}{among}: read as missing", doubtful=True)] if words else []
 
 
 def note_codes(columns: Collection[TypedColumn], declared: Collection[str], target: TypedColumn | None) -> list[Note]:
     """Report columns filled as numbers that may be codes of classes; doubtful for a target, whose result differs."""
-    names = [column.name for column in columns if column.name not in declared and _may_be_codes(column)]
+    names = []
+    for column in columns:
+        if column.kind == NUMBER and column.name not in declared:
+            values, counts = np.unique(column.values[~column.missing], return_counts=True)
+            few = 1 < len(values) <= _MAX_CODES and int(counts.sum()) >= _MIN_ROWS_PER_CODE * _MAX_CODES
+            names += [column.name] if few and (values % 1 == 0).all() else []
     if not names:
         return []
-    text = (
-        "{names} {have} few distinct values, all integers: filled as {numbers}; if these are codes of classes, pass "
-        "{classes}"
-    )
     has, number = ("has", "a number") if len(names) == 1 else ("have", "numbers")
-    fields = {"names": list_names(names), "have": has, "numbers": number, "classes": option("classes", names[:1])}
-    return [Note(render(text, **fields), doubtful=target is not None)]
+    return [make_note(
+        "{names} {has} few distinct values, all integers: filled as {number}; if these are codes of classes, pass "
+        "{classes}",
+        target is not None, names=list_names(names), has=has, number=number, classes=option("classes", names[:1]),
+    )]  # fmt: skip
 
 
-def _may_be_codes(column: TypedColumn) -> bool:
-    if column.kind != NUMBER:
-        return False
-    values, counts = np.unique(column.values[~column.missing], return_counts=True)
-    few = 1 < len(values) <= _MAX_CODES and int(counts.sum()) >= _MIN_ROWS_PER_CODE * _MAX_CODES
-    return few and bool((values % 1 == 0).all())
-
-
-def note_formatted_numbers(columns: Collection[TypedColumn], declared: Collection[str]) -> list[Note]:
+def note_formatted_numbers(columns: Collection[TypedColumn], declared: Collection[str]) -> Iterator[Note]:
     """Report class columns whose cells are all numbers in a format that is not read: 12 %, 1,234.50, $5."""
-    notes = []
     for column in columns:
         if column.kind != CLASS or column.name in declared or column.missing.all():
             continue
         words = [word for word in column.labels if word is not None]
         # plain numbers among classes are categories of a frame: they were declared there
         if all(map(_FORMATTED_NUMBER.fullmatch, words)) and not all(map(_PLAIN_NUMBER.fullmatch, words)):
-            text = (
+            yield make_note(
                 "{name} has {word!r}, which is read as a class; if it is a number, write it as 1234.5, without %, "
-                "units and thousands separators; if not, pass {classes}"
-            )
-            fields = {"name": column.name, "word": words[0], "classes": option("classes", [column.name])}
-            notes.append(Note(render(text, **fields), doubtful=True))
-    return notes
+                "units and thousands separators; if not, pass {classes}",
+                True, name=column.name, word=words[0], classes=option("classes", [column.name]),
+            )  # fmt: skip
 
 
 def find_number_like(table: TypedTable, skip: Collection[str]) -> InputError | None:
-    """The error of the first cell of a class column that begins like a number, such as 5% or <0.5."""
+    """Return the error of the first cell of a class column that begins like a number, such as 5% or <0.5."""
     for column in table.columns.values():
-        if column.kind != CLASS or column.name in skip:
-            continue
-        for row, cell in enumerate(column.cells()):
+        for row, cell in enumerate(column.cells() if column.kind == CLASS and column.name not in skip else ()):
             if not column.missing[row] and _NUMBER_LIKE.match(cell.strip()):
                 message = "{cell!r} cannot be read as a number; write it as 1234.5, without %, units and thousands "
                 return table.error_at(row, column.name, message + "separators", cell=cell.strip())
@@ -128,8 +121,12 @@ def find_number_like(table: TypedTable, skip: Collection[str]) -> InputError | N
 
 def check_no_units_row(table: TypedTable) -> None:
     """Refuse a row of units below the header: words above numbers and dates, and nothing else in it."""
-    columns = [column for column in table.columns.values() if column.kind in (NUMBER, DATE)]
-    units = [column for column in columns if _only_first_invalid(column)]
+    columns, units = [column for column in table.columns.values() if column.kind in (NUMBER, DATE)], []
+    for column in columns:
+        if column.invalid is None or column.invalid.row != 0 or re.search(r"\d", str(column.cells()[0])):
+            continue
+        unread = np.isnan(column.values) if column.kind == NUMBER else column.values == np.iinfo(np.int64).min  # NaT
+        units += [column] if int((unread & ~column.missing).sum()) == 1 else []
     if not units or table.n_rows < 3 or any(not column.missing[0] for column in columns if column not in units):
         return
     words = ", ".join(repr(str(column.cells()[0]).strip()) for column in units)
@@ -137,15 +134,8 @@ def check_no_units_row(table: TypedTable) -> None:
     raise InputError(f"{line}: {words} look like units, and all rows below are numbers; remove that line")
 
 
-def _only_first_invalid(column: TypedColumn) -> bool:
-    if column.invalid is None or column.invalid.row != 0 or re.search(r"\d", str(column.cells()[0])):
-        return False
-    unread = np.isnan(column.values) if column.kind == NUMBER else column.values == np.iinfo(np.int64).min  # NaT
-    return int((unread & ~column.missing).sum()) == 1
-
-
 def list_names(names: list[str]) -> str:
-    """The first few, separated by commas."""
+    """Return the first few, separated by commas."""
     return ", ".join(names[:_MAX_NAMES]) + (" …" if len(names) > _MAX_NAMES else "")
 
 
@@ -183,7 +173,7 @@ def find_index(
     """
     groups = split_groups(table, ()) if groups is None else groups
     free = [column for column in table.columns.values() if column.name not in taken]
-    if not allow_row_ids and any(_is_incomplete_class(column) for column in free):  # a series cannot fill classes
+    if not allow_row_ids and any(map(_is_incomplete_class, free)):  # a series cannot fill classes
         free = [column for column in free if not is_weak_index(column)]
     dates = [column for column in free if column.kind == DATE]
     if dates:  # a date comes before a time of day
@@ -196,7 +186,7 @@ def find_index(
 
 
 def _is_incomplete_class(column: TypedColumn) -> bool:
-    """Whether these are classes, missing in some rows. Remarks, which rarely repeat or are mostly missing, are not."""
+    """Test for classes, missing in some rows. Remarks, which rarely repeat or are mostly missing, are not."""
     if column.kind != CLASS or not column.missing.any():
         return False
     observed = [cell for cell, missing in zip(column.cells(), column.missing, strict=True) if not missing]
@@ -204,7 +194,7 @@ def _is_incomplete_class(column: TypedColumn) -> bool:
 
 
 def is_weak_index(column: TypedColumn) -> bool:
-    """Whether these are dates that some rows lack or share, or mere row numbers under a name that means nothing."""
+    """Test for dates that some rows lack or share, or mere row numbers under a name that means nothing."""
     if column.kind == DATE:
         return bool(column.missing.any()) or len(np.unique(column.exact_values)) < len(column.exact_values)
     return column.numbers_rows and not has_index_name(column)
@@ -216,8 +206,7 @@ def _complete_numbers(columns: Iterable[TypedColumn]) -> list[TypedColumn]:
 
 
 def is_row_id(column: TypedColumn) -> bool:
-    """Whether the column only identifies rows: an unnamed index of integers, as of a filtered frame, or unique integers
-    under a name such as id, PassengerId or row_id."""
+    """Test for an unnamed index of integers, as of a filtered frame, or unique integers under a name such as id."""
     return (column.unnamed_index or _ROW_ID.search(column.name) is not None) and column.has_unique_integers
 
 
@@ -227,12 +216,12 @@ def _rank(column: TypedColumn) -> tuple[bool, bool]:
 
 
 def has_index_name(column: TypedColumn) -> bool:
-    """Whether the name is that of an index: time, depth, lon …"""
+    """Test whether the name is that of an index: time, depth, lon …"""
     return not _INDEX_WORDS.isdisjoint(column.name.lower().replace("_", " ").replace("(", " ").split())
 
 
 def _incomplete_index(free: list[TypedColumn], groups: list[RowGroup], best: TypedColumn | None) -> TypedColumn | None:
-    """A column that would order the rows but for missing or unreadable cells, which a later error reports."""
+    """Return a column that would order the rows but for missing or unreadable cells, which a later error reports."""
     for column in free:
         observed = ~np.isnan(column.values) if column.kind == NUMBER else np.zeros(1, dtype=bool)
         if observed.all() or 2 * observed.sum() <= len(observed) or _first_disorder(column, groups) is not None:
@@ -255,7 +244,7 @@ def find_nearest_index(
 
 
 def count_locations(x: TypedColumn, groups: list[Int[ndarray, "_"]]) -> int:
-    """Number of different locations, counted in each group of rows."""
+    """Return the number of different locations, counted in each group of rows."""
     return sum(len(np.unique(x.exact_values[rows])) for rows in groups)
 
 
@@ -272,12 +261,12 @@ def explain_no_index(
 
 
 def index_option(name: str) -> Message:
-    """The options that declare the index: --as series --x NAME, or kind='series', x='NAME'."""
+    """Return the options that declare the index: --as series --x NAME, or kind='series', x='NAME'."""
     return render("{kind}{comma} {x}", kind=option("kind", "series"), comma=Message("", ","), x=option("x", name))
 
 
 def _first_disorder(column: TypedColumn, groups: list[RowGroup]) -> int | None:
-    """The first row that breaks strict monotonicity within its group; None for a monotone column."""
+    """Return the first row that breaks strict monotonicity within its group; None for a monotone column."""
     for group in groups:
         rows = group.rows[~np.isnan(column.values[group.rows])]
         step = np.diff(column.exact_values[rows])
@@ -302,26 +291,24 @@ def is_table(table: TypedTable, options: Mapping[str, Any]) -> bool:
 
 
 def note_no_index(table: TypedTable, y: Sequence[str]) -> Note:
-    """The reason why rows are read without order. It is doubtful where a column almost orders them or is named as if it
-    did, and where the integers that seem to identify them may be years."""
+    """Return the reason why rows are read without order. It is doubtful where a column almost orders them or is named
+    as if it did, and where the integers that seem to identify them may be years."""
     nearest = find_nearest_index(table, y)
     if nearest is not None and not has_index_name(nearest[0]) and _backward_share(nearest[0]) > _MAX_BACKWARD_STEPS:
         nearest = None
     columns = table.columns.values()
     sorted_ids = (column for column in columns if is_row_id(column) and _backward_share(column) == 0)
     row_ids = next(sorted_ids, None) or next((column for column in columns if is_weak_index(column)), None)
+    may_be_years = row_ids is not None and row_ids.unnamed_index and bool(  # the index of a filtered frame rarely has
+        ((row_ids.values >= _FIRST_YEAR) & (row_ids.values < _LAST_YEAR)).all()
+    )  # fmt: skip
     text = "{reason}: read as a table. If a column orders the rows, name it: {index}"
-    name = nearest[0].name if nearest else row_ids.name if row_ids else "COLUMN"
-    note = render(text, reason=explain_no_index(table, nearest, row_ids), index=index_option(name))
-    return Note(note, doubtful=nearest is not None or (row_ids is not None and _may_be_years(row_ids)))
+    index = index_option(nearest[0].name if nearest else row_ids.name if row_ids else "COLUMN")
+    reason = explain_no_index(table, nearest, row_ids)
+    return make_note(text, nearest is not None or may_be_years, reason=reason, index=index)
 
 
 def _backward_share(column: TypedColumn) -> float:
-    """The share of the steps against the prevailing direction."""
+    """Return the share of the steps against the prevailing direction."""
     step = np.diff(column.exact_values)
     return float(min((step <= 0).mean(), (step >= 0).mean())) if len(step) else 0.0
-
-
-def _may_be_years(column: TypedColumn) -> bool:
-    """Whether an unnamed index has only values of years, which the index of a filtered frame rarely has."""
-    return column.unnamed_index and bool(((column.values >= _FIRST_YEAR) & (column.values < _LAST_YEAR)).all())

@@ -1,19 +1,31 @@
-"""Results as columns and rows of a frame, in the library and the types that it came with."""
+"""Results as columns and rows of a frame, in the library and types of the input, and as cells of a CSV file."""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError
-from fillin.filling.prediction import SUFFIXES, Prediction, complete_column
-from fillin.filling.series.infer_roles import NewRows, SeriesRoles
+from fillin.filling.prediction import (
+    SUFFIXES,
+    ClassPrediction,
+    ColumnPrediction,
+    NumericPrediction,
+    Prediction,
+    complete_column,
+    format_number,
+)  # fmt: skip
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
 from fillin.tabular.readers import NativeFrame, is_period
+from fillin.tabular.table import DATE, TypedColumn
+
+if TYPE_CHECKING:
+    from fillin.filling.series.infer_roles import NewRows, SeriesRoles
 
 
-def extend_frame(frame: NativeFrame, roles: SeriesRoles, new: NewRows, prediction: Prediction) -> Any:
+def extend_frame(frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", prediction: Prediction) -> Any:
     """The frame with the new rows, and the columns of the prediction."""
     nw, data = require("narwhals"), frame.data
     if len(new.x):
@@ -44,7 +56,7 @@ def to_series(name: str, values: ndarray, like: Any) -> Any:
     return series.zip_with(~series.is_nan(), nulls)
 
 
-def _widen_x(data: Any, roles: SeriesRoles, new: NewRows) -> Any:
+def _widen_x(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
     """The frame with an x column that can hold the new locations: halves among integers, hours among days."""
     nw, dtype = require("narwhals"), data.schema[roles.x.name]
     if dtype.is_integer() and (new.x % 1 != 0).any() and not roles.x.origin:
@@ -54,7 +66,7 @@ def _widen_x(data: Any, roles: SeriesRoles, new: NewRows) -> Any:
     return data
 
 
-def _new_rows(data: Any, roles: SeriesRoles, new: NewRows) -> Any:
+def _new_rows(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
     """The new rows: their location and group only."""
     nw, dtype = require("narwhals"), _widen_x(data, roles, new).schema[roles.x.name]
     clock, backend = roles.x.clock, data.implementation
@@ -86,3 +98,91 @@ def _to_periods(like: Any, ticks: ndarray) -> Any:
     if (np.asarray(periods.to_timestamp(), dtype="datetime64[us]") != begin).any():
         raise InputError(f"column '{like.name}' has periods ({dtype}); new rows lie between them; choose whole steps")
     return require("narwhals").from_native(pandas.Series(periods, name=like.name), series_only=True)
+
+
+def added_cells(column: TypedColumn, prediction: ColumnPrediction, comma: bool = False) -> list[list[str]]:
+    """Return the cells that are added to each row for a column; observed values as they were written."""
+    texts = [str(cell).strip() for cell in column.cells()]
+    if isinstance(prediction, ClassPrediction):
+        rows = [[text, "1"] for text in texts]
+        for row, label, probability in zip(prediction.rows, prediction.labels, prediction.probability, strict=True):
+            rows[row] = [str(label), format_number(float(probability), 0.0, comma)]
+        return rows
+    rows = [[text, "0", text, text] for text in texts]
+    dates = (
+        [_format_dates(column, part) for part in (prediction.mean, prediction.low, prediction.high)]
+        if column.kind == DATE
+        else None
+    )
+    for i, row in enumerate(prediction.rows):
+        std = float(prediction.std[i])
+        show = lambda part: format_number(float(part[i]), std if std == std else 0.0, comma)  # noqa: B023, E731
+        if dates is not None:
+            rows[row] = [dates[0][i], show(prediction.std), dates[1][i], dates[2][i]]
+        elif std != std:  # the only observed value
+            rows[row] = [texts[int((~column.missing).argmax())], "", "", ""]
+        else:
+            rows[row] = [show(part) for part in prediction.interval]
+    return rows
+
+
+def _to_ticks(column: TypedColumn, days: ndarray) -> ndarray:
+    """Return days as ticks of the clock, whole days where all observed ones are, clipped to the calendar."""
+    whole = not (column.values[~column.missing] % DAY).any()
+    days = np.clip(np.rint(days) if whole else days, -719_162, 2_932_896)
+    return np.rint(np.nan_to_num(days) * DAY / 1e6).astype(np.int64) * 1_000_000
+
+
+def _format_dates(column: TypedColumn, days: ndarray) -> list[str]:
+    assert column.clock is not None
+    texts = column.clock.to_text(_to_ticks(column, days))
+    return ["" if day != day else text for day, text in zip(days, texts, strict=True)]
+
+
+def added_columns(data: Any, column: TypedColumn, prediction: ColumnPrediction) -> Iterator[Any]:
+    if isinstance(prediction, ClassPrediction):
+        probability = np.ones(len(column.missing))
+        probability[prediction.rows] = prediction.probability
+        yield _labels(data, column, prediction)
+        yield to_series(f"{column.name}_probability", probability, data)
+        return
+    value = column.features
+    parts = {name: value.copy() for name in ("mean", "low", "high")} | {"std": np.zeros(len(value))}
+    for name, part in parts.items():
+        part[prediction.rows] = getattr(prediction, name)
+    for ending, name in (("filled", "mean"), ("std", "std"), ("low", "low"), ("high", "high")):
+        if column.kind == DATE and ending != "std":
+            yield _dates(data, column, f"{column.name}_{ending}", prediction, getattr(prediction, name))
+        else:
+            yield to_series(f"{column.name}_{ending}", parts[name], data)
+
+
+def _labels(data: Any, column: TypedColumn, prediction: ClassPrediction) -> Any:
+    """Return the labels as values of the type of the column."""
+    nw, source = require("narwhals"), data[column.name]
+    values = source.to_list()
+    cells = column.cells()
+    native = {
+        str(cell).strip(): v for cell, v, missing in zip(cells, values, column.missing, strict=True) if not missing
+    }
+    for row, label in zip(prediction.rows, prediction.labels, strict=True):
+        values[row] = native[label]
+    dtype = source.dtype if source.dtype in (nw.String, nw.Boolean) else None
+    if dtype is None and all(isinstance(value, bool) for value in values):
+        dtype = nw.Boolean
+    return nw.new_series(f"{column.name}_filled", values, dtype, backend=data.implementation)
+
+
+def _dates(data: Any, column: TypedColumn, name: str, prediction: NumericPrediction, days: ndarray) -> Any:
+    """Return dates of the type of the column, which may be text."""
+    nw, source = require("narwhals"), data[column.name]
+    if source.dtype not in (nw.Datetime, nw.Date):
+        texts: list[str | None] = [str(cell).strip() for cell in column.cells()]
+        for row, text in zip(prediction.rows, _format_dates(column, days), strict=True):
+            texts[row] = text or None
+        return nw.new_series(name, texts, nw.String, backend=data.implementation)
+    moments = column.values.copy()
+    moments[prediction.rows] = _to_ticks(column, days)
+    times = moments.astype("datetime64[us]")
+    times[prediction.rows[np.isnan(days)]] = np.datetime64("nat")
+    return to_dates(name, times, source.dtype, data)

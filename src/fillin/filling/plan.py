@@ -12,14 +12,14 @@ from dataclasses import dataclass, fields
 from functools import cached_property, partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
 from fillin.errors import InputError, Message, UnknownName, argument, option, render
 from fillin.filling.diagnostics import Note, index_option, is_table
 from fillin.filling.prediction import Outputs, Prediction
-from fillin.runtime import Tick, threads
+from fillin.runtime import Tick, require, threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -195,6 +195,42 @@ class FillPlan(ABC):
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
         """Close files that are open."""
+
+
+class TabularPlan(FillPlan):
+    """A plan for rows and columns, which are written back with columns added."""
+
+    @abstractmethod
+    def filled_frame(self, frame: "NativeFrame", prediction: Prediction) -> Any:
+        """Return the frame with the added columns and rows."""
+
+    @abstractmethod
+    def csv_rows(self, file: "CsvFile", prediction: Prediction) -> Iterator[str]:
+        """Yield the rows of a CSV file with the added cells."""
+
+    @property
+    @abstractmethod
+    def added_columns(self) -> list[str]:
+        """Names of the added columns."""
+
+    def result(self, prediction: Prediction) -> Any:
+        """Return the filled frame; in pandas its `attrs` tell how the data were read."""
+        if not self.added_columns:
+            return self.source.data
+        filled = self.filled_frame(cast("NativeFrame", self.source.tabular), prediction)
+        if hasattr(filled, "attrs"):
+            filled.attrs = {**self.source.data.attrs, "fillin": [self.summary, *map(str, self.notes)]}
+        return filled
+
+    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+        origin: Any = self.source.tabular
+        if hasattr(origin, "records"):
+            rows = self.csv_rows(origin, prediction)
+            outputs.write(outputs.data, lambda path: origin.write(path, self.added_columns, rows))
+        else:
+            table = self.filled_frame(origin, prediction)
+            outputs.write(outputs.data, lambda path: require("pyarrow.parquet").write_table(table, path))
+        return prediction
 
 
 class PretrainedPlan(FillPlan):

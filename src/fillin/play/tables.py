@@ -177,8 +177,8 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
 
 
 def _filled_cells(j: int, column: Any, prediction: "ColumnPrediction") -> list[FilledCell]:
+    from fillin.filling.frames import added_cells
     from fillin.filling.prediction import ClassPrediction
-    from fillin.filling.table.write import added_cells
 
     if isinstance(prediction, ClassPrediction):
         confidences = prediction.probability

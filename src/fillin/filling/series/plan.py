@@ -11,11 +11,18 @@ from numpy import ndarray
 
 from fillin.errors import InputError, argument
 from fillin.filling.diagnostics import Note, list_names
-from fillin.filling.plan import FillOptions, PretrainedPlan, Source, as_names, bounds_by_column, check_bounds
+from fillin.filling.plan import (
+    FillOptions,
+    PretrainedPlan,
+    Source,
+    TabularPlan,
+    as_names,
+    bounds_by_column,
+    check_bounds,
+)
 from fillin.filling.prediction import (
     SUFFIXES,
     NumericPrediction,
-    Outputs,
     Prediction,
     complete_column,
     format_number,
@@ -107,7 +114,7 @@ class Series:
 
 
 @dataclass(frozen=True, eq=False)
-class SeriesPlan(PretrainedPlan):
+class SeriesPlan(TabularPlan, PretrainedPlan):
     """One series for each filled column and group, with the rows to add."""
 
     options_type = SeriesOptions
@@ -176,32 +183,16 @@ class SeriesPlan(PretrainedPlan):
             parts.setdefault(series.column, []).append(series.fill(model, self.options.level, progress))
         return {column: NumericPrediction.concatenate(predictions) for column, predictions in parts.items()}
 
-    def result(self, prediction: Prediction) -> Any:
-        """Return the frame with the new rows and columns; in pandas its `attrs` tell how the data were read."""
-        data = self.source.data
-        if not self.roles.y:
-            return data
+    @property
+    def added_columns(self) -> list[str]:
+        return [f"{column.name}_{suffix}" for column in self.roles.y for suffix in SUFFIXES]
+
+    def filled_frame(self, frame: NativeFrame, prediction: Prediction) -> Any:
         from fillin.filling.frames import extend_frame
 
-        assert isinstance(self.source.tabular, NativeFrame)
-        filled = extend_frame(self.source.tabular, self.roles, self.new, prediction)
-        if hasattr(filled, "attrs"):
-            filled.attrs = {**data.attrs, "fillin": [self.summary, *map(str, self.notes)]}
-        return filled
+        return extend_frame(frame, self.roles, self.new, prediction)
 
-    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
-        origin = self.source.tabular
-        if isinstance(origin, CsvFile):
-            names = [f"{column.name}_{suffix}" for column in self.roles.y for suffix in SUFFIXES]
-            outputs.write(outputs.data, lambda path: origin.write(path, names, self._csv_rows(origin, prediction)))
-        else:
-            from fillin.filling.frames import extend_frame
-
-            table = extend_frame(origin, self.roles, self.new, prediction)
-            outputs.write(outputs.data, lambda path: require("pyarrow.parquet").write_table(table, path))
-        return prediction
-
-    def _csv_rows(self, file: CsvFile, prediction: Prediction) -> Iterator[str]:
+    def csv_rows(self, file: CsvFile, prediction: Prediction) -> Iterator[str]:
         roles, new = self.roles, self.new
         rows = roles.table.n_rows
         numbers = [complete_column(column, prediction.get(column.name), len(new.x)) for column in roles.y]
@@ -209,7 +200,13 @@ class SeriesPlan(PretrainedPlan):
             [None if missing else cell.strip() for cell, missing in zip(column.cells(), column.missing, strict=True)]
             for column in roles.y
         ]
-        new_records = self._new_records(file)
+        groups = {name: list(roles.table.column(name).cells()) for name in roles.by}
+        new_records = []  # x and group, all other cells empty
+        for location, number in zip(roles.format_x(new.x), new.group, strict=True):
+            first = roles.groups[number].rows[0]
+            cells_by_name = {roles.x.name: location, **{name: texts[first] for name, texts in groups.items()}}
+            cells = [file.quoted(cells_by_name.get(name, "")) for name in roles.table.columns]
+            new_records.append(file.separator.join(cells))
         for row in new.order(rows):
             cells: list[str] = []
             for column, texts, parts in zip(roles.y, observed, numbers, strict=True):
@@ -220,17 +217,6 @@ class SeriesPlan(PretrainedPlan):
                     std = float(parts[1][row])
                     cells += [format_number(float(part[row]), std, column.decimal_comma) for part in parts]
             yield file.row(file.records[row] if row < rows else new_records[row - rows], cells)
-
-    def _new_records(self, file: CsvFile) -> list[str]:
-        """Return the text of new rows: x and group, all other cells empty."""
-        roles = self.roles
-        groups = {name: list(roles.table.column(name).cells()) for name in roles.by}
-        records = []
-        for location, number in zip(roles.format_x(self.new.x), self.new.group, strict=True):
-            first = roles.groups[number].rows[0]
-            cells = {roles.x.name: location, **{name: texts[first] for name, texts in groups.items()}}
-            records.append(file.separator.join(file.quoted(cells.get(name, "")) for name in roles.table.columns))
-        return records
 
     def figure(self, prediction: Mapping[str, NumericPrediction]) -> "Figure":
         from fillin.filling.series.figure import draw_series

@@ -1,7 +1,7 @@
 """Filling of tables: rows without an order, each missing cell from the other cells of its row and from similar rows."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,8 @@ from fillin.filling.diagnostics import (
     note_no_index,
     note_sentinels,
 )
-from fillin.filling.plan import FillOptions, FillPlan, Source, as_names, bounds_by_column, check_bounds
-from fillin.filling.prediction import Outputs, Prediction
+from fillin.filling.plan import FillOptions, Source, TabularPlan, as_names, bounds_by_column, check_bounds
+from fillin.filling.prediction import SUFFIXES, Prediction
 from fillin.filling.series.infer_roles import check_new_columns
 from fillin.predictive import MAX_CLASSES
 from fillin.runtime import Tick
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from fillin.estimators import TableImputer
     from fillin.filling.holdout import ClassScore, NumericScore
+    from fillin.tabular.readers import CsvFile, NativeFrame
     from fillin.warp import Bounds
 
-NUMBERS, CLASSES = ("filled", "std", "low", "high"), ("filled", "probability")  # suffixes of the columns that are added
 _MAX_NUMBER = 1e100  # squares must not overflow
 _MIN_NAMES = 20  # distinct words of a column that may hold names of its rows
 
@@ -52,7 +52,7 @@ class TableOptions(FillOptions):
 
 
 @dataclass(frozen=True, eq=False)
-class TablePlan(FillPlan):
+class TablePlan(TabularPlan):
     """The columns `reads` that predictions are made from, and those that are filled: `fills` by networks, `fixed` by
     the only value that is observed. Where there is a target, it alone is filled, and is not read."""
 
@@ -129,21 +129,23 @@ class TablePlan(FillPlan):
 
         return fill_table(self, model)
 
-    def result(self, prediction: Prediction) -> Any:
-        from fillin.filling.table.write import filled_frame
+    @property
+    def added_columns(self) -> list[str]:
+        return [f"{column.name}_{suffix}" for column in self.all_fills for suffix in added_suffixes(column)]
 
-        if not prediction:
-            return self.source.data
-        filled = filled_frame(self, prediction)
-        if hasattr(filled, "attrs"):
-            filled.attrs = {**self.source.data.attrs, "fillin": [self.summary, *map(str, self.notes)]}
-        return filled
+    def filled_frame(self, frame: "NativeFrame", prediction: Prediction) -> Any:
+        from fillin.filling.frames import added_columns
 
-    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
-        from fillin.filling.table.write import write_table
+        columns = (added_columns(frame.data, column, prediction[column.name]) for column in self.all_fills)
+        return frame.restore(frame.data.with_columns(series for added in columns for series in added))
 
-        write_table(outputs, self, prediction)
-        return prediction
+    def csv_rows(self, file: "CsvFile", prediction: Prediction) -> Iterator[str]:
+        from fillin.filling.frames import added_cells
+
+        comma = any(column.decimal_comma for column in self.table.columns.values())
+        added = [added_cells(column, prediction[column.name], comma) for column in self.all_fills]
+        for record, *parts in zip(file.records, *added, strict=True):
+            yield file.row(record, [cell for part in parts for cell in part])
 
     def figure(self, prediction: Prediction) -> "Figure":
         from fillin.filling.table.figure import draw_table
@@ -217,7 +219,7 @@ def _plan_table(source: Source, options: TableOptions) -> TablePlan:
             notes.append(Note(f"{column.name} has one observed value: filled with that, without an uncertainty"))
         else:
             fills.append(column)
-        check_new_columns(table, column, endings(column))
+        check_new_columns(table, column, added_suffixes(column))
     goal = table.column(target) if target is not None else None
     reads = [column for column in reads if column is not goal and column.n_distinct > 1]
     if goal is not None and fills:
@@ -312,8 +314,8 @@ def _has_names(column: TypedColumn) -> bool:
     return column.kind == CLASS and column.n_distinct > _MIN_NAMES and 2 * column.n_distinct > observed
 
 
-def endings(column: TypedColumn) -> tuple[str, ...]:
-    return CLASSES if column.kind == CLASS else NUMBERS
+def added_suffixes(column: TypedColumn) -> tuple[str, ...]:
+    return ("filled", "probability") if column.kind == CLASS else SUFFIXES
 
 
 def _counted(count: int, word: str) -> str:
