@@ -10,12 +10,7 @@ if TYPE_CHECKING:
 
 
 def complete(
-    image: Any,
-    known: Any = None,
-    scale: int = 1,
-    samples: int = 0,
-    model: "str | Process" = "surface",
-    seed: int = 0,
+    image: Any, known: Any = None, scale: int = 1, samples: int = 0, model: "str | Process" = "surface", seed: int = 0
 ) -> NumericPrediction:
     """Predict the missing pixels of an image, with their uncertainty, at any resolution.
 

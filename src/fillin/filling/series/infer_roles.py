@@ -23,7 +23,8 @@ from fillin.filling.diagnostics import (
     note_missing_words,
     note_sentinels,
     split_groups,
-)
+)  # fmt: skip
+from fillin.filling.prediction import SUFFIXES
 from fillin.tabular.dates import DAY, SECOND
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
@@ -59,10 +60,6 @@ class SeriesRoles:
             f"{self.table.name}: a series over {self.x.name} ({kind}, {first} … {last}), {self.table.n_rows:,} rows"
             f"{groups}; to fill: {', '.join(missing) or 'nothing'}"
         )
-
-    @property
-    def n_missing(self) -> int:
-        return sum(int(column.missing.sum()) for column in self.y)
 
     def format_x(self, values: ndarray) -> list[str]:
         """Values of the x column as text, in the format of the file."""
@@ -125,8 +122,16 @@ def infer_roles(
     times, notes = _find_time_of_day(table, index, rows, taken), []
     if not by and kind is None:
         _check_one_series(table, index, times)
+    if times is not None and new:
+        raise InputError(
+            f"{table.name}: '{index.name}' and '{times.name}' are one time in two columns, and new rows can be written "
+            "to one only; join them into one column, such as 2027-01-31 12:00"
+        )
     if times is not None:
-        index, notes = _join_times(table, index, times, new)
+        index, notes = (
+            _with_times(index, times),
+            [Note(f"{index.name} and {times.name} are read together, as one time")],
+        )
     if new and index.clock is not None and index.clock.mixed:
         notes.append(Note(f"{index.name} has dates with several UTC offsets: new ones are written in UTC"))
     notes += _check_duplicates(table, index, rows)
@@ -136,7 +141,8 @@ def infer_roles(
         complete = [column.name for column in table.columns.values() if not column.missing.any()]
         unread = find_number_like(table, {*complete, index.name, *by})
         notes += [] if unread is None else [Note(str(unread), doubtful=True)]
-    for column in filled if y else _numbers(table, others):
+    numbers = [column for column in table.columns.values() if column.name not in others and column.kind == NUMBER]
+    for column in filled if y else numbers:
         notes += [*note_sentinels(column), *note_missing_words(column)]
     errors = None if y_err is None else _check_errors(table, table.column(y_err), filled)
     return SeriesRoles(table, index, filled, groups, tuple(by), errors, notes)
@@ -228,15 +234,6 @@ def _with_times(dates: TypedColumn, times: TypedColumn) -> TypedColumn:
     return replace(dates, values=dates.values + times.values % DAY)
 
 
-def _join_times(table: TypedTable, dates: TypedColumn, times: TypedColumn, new: bool) -> tuple[TypedColumn, list[Note]]:
-    if new:
-        raise InputError(
-            f"{table.name}: '{dates.name}' and '{times.name}' are one time in two columns, and new rows can be written "
-            "to one only; join them into one column, such as 2027-01-31 12:00"
-        )
-    return _with_times(dates, times), [Note(f"{dates.name} and {times.name} are read together, as one time")]
-
-
 def _check_duplicates(table: TypedTable, x: TypedColumn, groups: GroupRows) -> list[Note]:
     """A note where a few rows share their location, an error where most do: the column that tells them apart is not
     known."""
@@ -266,15 +263,11 @@ def _check_duplicates(table: TypedTable, x: TypedColumn, groups: GroupRows) -> l
     )  # fmt: skip
 
 
-def _numbers(table: TypedTable, others: set[str]) -> list[TypedColumn]:
-    return [column for column in table.columns.values() if column.name not in others and column.kind == NUMBER]
-
-
 def _find_y(table: TypedTable, y: Sequence[str], others: set[str], new: bool) -> list[TypedColumn]:
     if y:
         chosen = [table.column(name) for name in dict.fromkeys(y)]
     else:
-        numbers = _numbers(table, others)
+        numbers = [column for column in table.columns.values() if column.name not in others and column.kind == NUMBER]
         if not numbers:
             raise find_number_like(table, others) or InputError(
                 f"{table.name} has no number column to fill; its columns: {', '.join(table.columns)}; values must be "
@@ -282,9 +275,8 @@ def _find_y(table: TypedTable, y: Sequence[str], others: set[str], new: bool) ->
             )
         values = [column for column in numbers if not column.numbers_rows] or numbers
         chosen = values if new else [column for column in numbers if column.missing.any()]
-        for column in numbers:  # a cell that cannot be read may hide a missing value
-            if column.invalid is not None and column not in chosen:
-                chosen.append(column)
+        # a cell that cannot be read may hide a missing value
+        chosen += [column for column in numbers if column.invalid is not None and column not in chosen]
     for column in chosen:
         if column.kind != NUMBER:
             raise find_number_like(table, set(table.columns) - {column.name}) or InputError(
@@ -297,7 +289,7 @@ def _find_y(table: TypedTable, y: Sequence[str], others: set[str], new: bool) ->
                 table=table.name, column=column.name, y=option("y"),
                 rows=f"all {table.n_rows} rows" if table.n_rows > 1 else "the only row",
             )  # fmt: skip
-        check_new_columns(table, column, ("filled", "std", "low", "high"))
+        check_new_columns(table, column, SUFFIXES)
     return chosen
 
 

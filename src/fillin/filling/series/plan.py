@@ -20,13 +20,7 @@ from fillin.filling.plan import (
     bounds_by_column,
     check_bounds,
 )
-from fillin.filling.prediction import (
-    SUFFIXES,
-    NumericPrediction,
-    Prediction,
-    complete_column,
-    format_number,
-)
+from fillin.filling.prediction import SUFFIXES, NumericPrediction, Prediction, complete_column, format_number
 from fillin.filling.report import describe_bounds, describe_model
 from fillin.filling.series.infer_roles import NewRows, SeriesRoles, infer_roles
 from fillin.runtime import Tick, require
