@@ -59,7 +59,10 @@ class Context:
             raise InputError(f"values beyond {MAX_MAGNITUDE:g} overflow float64 arithmetic; rescale them")
         width = np.ptp(self.x, 0) if len(self.x) else np.ones(self.x.shape[1])
         self.unit = np.where(width > 0, width, 1) if self.scale is None else self.scale
-        self.spread = _spread(self.y)
+        observed = ~np.isnan(self.y)
+        low, high = (sign * np.where(observed, sign * self.y, np.inf).min(0, initial=np.inf) for sign in (1, -1))
+        varies = (observed.sum(0) > 2) & (high - low > _ROUNDING * np.abs(high))
+        self.spread = np.where(varies, high - low, 0)  # of each output; fewer than three values do not show it
         self.tree = None
         if len(self.x) > self.max_points:
             box = None if self.period is None else self.period / self.unit
@@ -130,7 +133,12 @@ class Context:
     def _predict(self, x: ndarray, rows: ndarray, noise: bool, middle: ndarray) -> GaussianMixture:
         """Predict x from the observations `rows`."""
         xc, yc, x = self._unwrap(self.x[rows], middle), self.y[rows], self._unwrap(x, middle)
-        x, growth = _clip_to_reach(x, xc) if isinstance(self.model, Filler) else (x, None)
+        growth = None
+        if isinstance(self.model, Filler) and len(xc) > 1:  # beyond its reach a filler was never trained
+            low, high = xc.min(0), xc.max(0)
+            reach = np.where(high > low, REACH * (high - low), np.inf)
+            growth = np.sqrt(np.maximum(np.maximum(low - x, x - high) / reach, 1).max(1, initial=1))
+            x = np.clip(x, low - reach, high + reach)
         origin = xc.min(0) if len(xc) else (x.min(0) if len(x) else np.zeros(x.shape[1]))
         level, size = level_and_size(yc, self.spread)
         missing = np.isnan(yc)
@@ -160,16 +168,6 @@ def nearest_rows(tree: KDTree, middle: Float[ndarray, "dx"], count: int) -> Int[
     return np.sort(rows[order[:count]])
 
 
-def _clip_to_reach(x: Float[ndarray, "m dx"], xc: Float[ndarray, "n dx"]) -> tuple[ndarray, Float[ndarray, "m"]]:
-    """Queries moved to where the model was trained, and the factor by which their standard deviations grow for it."""
-    if len(xc) < 2:
-        return x, np.ones(len(x))
-    low, high = xc.min(0), xc.max(0)
-    reach = np.where(high > low, REACH * (high - low), np.inf)
-    beyond = np.maximum(np.maximum(low - x, x - high) / reach, 1).max(1, initial=1)
-    return np.clip(x, low - reach, high + reach), np.sqrt(beyond)
-
-
 def to_batch(values: ndarray) -> Tensor:
     """A float32 tensor with a batch axis of one."""
     return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))[None]
@@ -197,13 +195,6 @@ def level_and_size(
     return level, np.where(n == 1, fallback, np.maximum(np.where(n == 2, _PAIR_FACTOR, 1) * size, min_size))
 
 
-def _spread(y: Float[ndarray, "n dy"]) -> Float[ndarray, "dy"]:
-    """The range of each output; 0 where it is rounding, or has fewer than three values."""
-    observed = ~np.isnan(y)
-    low, high = (sign * np.where(observed, sign * y, np.inf).min(0, initial=np.inf) for sign in (1, -1))
-    return np.where((observed.sum(0) > 2) & (high - low > _ROUNDING * np.abs(high)), high - low, 0)
-
-
 def default_weights(dims: int) -> str:
     """The name of the weights for inputs of `dims` dimensions, or of those for any number if only these ship.
 
@@ -219,12 +210,11 @@ def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool 
     loaded = model
     if not isinstance(loaded, Process):
         if not locate(loaded).exists():
-            shipped = ""
-            if str(loaded) == default_weights(dims):
-                shipped = f" (this copy of fillin comes without the weights {loaded!r}, made for {_DATA[dims]})"
+            absent = f" (this copy of fillin comes without the weights {loaded!r}, made for {_DATA[dims]})"
             raise InputError(
                 "{model}: there is no model {name!r}{shipped}; give a run folder or one written by fillin.save",
-                model=argument("model"), name=str(loaded), shipped=shipped,
+                model=argument("model"), name=str(loaded),
+                shipped=absent if str(loaded) == default_weights(dims) else "",
             )  # fmt: skip
         loaded = load(loaded)
         if not isinstance(loaded, Filler):

@@ -37,11 +37,9 @@ def fit_length_scales(
     weights = torch.zeros(x.shape[1], requires_grad=True)
     optimiser = torch.optim.Adam([weights], lr=_RATE, betas=(0.8, 0.95))
     best_loss, best, end = np.inf, weights.detach().clone(), time.monotonic() + MAX_SECONDS
-    parameters = list(model.parameters())
-    required_grad = [p.requires_grad for p in parameters]
+    required_grad = {p: p.requires_grad for p in model.parameters()}
     try:
-        for p in parameters:
-            p.requires_grad_(False)
+        model.requires_grad_(False)
         with torch.enable_grad():
             for _ in range(MAX_STEPS):
                 fit = _left_out_likelihood(model, inputs * weights.exp(), values, folds)
@@ -56,7 +54,7 @@ def fit_length_scales(
                 optimiser.step()
                 tick(1)
     finally:
-        for p, required in zip(parameters, required_grad, strict=True):
+        for p, required in required_grad.items():
             p.requires_grad_(required)
     return width * np.exp(-best.double().numpy())
 
