@@ -1,8 +1,11 @@
-"""Monotone transforms between the values y of a column and the units z in which a model predicts."""
+"""Monotone transforms z = forward(y) between the values y of a column and the units z in which a model predicts.
+
+`log_slope` is ln dz/dy, which is added to ln p(z) to give ln p(y); `unit` is dy/dz where the transform is affine.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -19,25 +22,6 @@ _ALLOWANCE = 0.02  # by which bounds are widened, in standard deviations of the 
 _FAR = 40.0  # standard deviations beyond which a bound only clips
 
 Bounds = tuple[float | None, float | None]
-
-
-@runtime_checkable
-class Warp(Protocol):
-    """z = forward(y), increasing. `unit` is dy/dz of a transform that is affine everywhere."""
-
-    @property
-    def is_affine(self) -> bool: ...
-
-    @property
-    def unit(self) -> float: ...
-
-    def forward(self, y: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]: ...
-
-    def inverse(self, z: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]: ...
-
-    def log_slope(self, y: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]:
-        """ln dz/dy, which is added to ln p(z) to give ln p(y)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -80,7 +64,7 @@ class PiecewiseLinearWarp:
         return self._interpolate(z, self.scores, self.knots, np.array(self.widths))
 
     def log_slope(self, y: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]:
-        """ln dz/dy; NaN where y is NaN."""
+        """NaN where y is NaN."""
         segment = np.searchsorted(self.knots, y, side="right")
         return np.where(np.isnan(y), np.nan, -np.log(self.widths)[segment])
 
@@ -219,3 +203,6 @@ class BoundsWarp:
         if self.high is not None:
             return (self.high - y + self.allowance) / self.scale, -1
         return y, 0
+
+
+Warp = PiecewiseLinearWarp | BoundsWarp

@@ -232,6 +232,27 @@ class TablePredictor(TableEstimator):
         predictions = self._predict(X)[: len(self.target_columns_)]
         return self._to_targets(np.stack([column.sample(n_samples, random) for column in predictions], 1))
 
+    def log_prob(self, X, y) -> Float[ndarray, "..."]:
+        """Return ln p(y | x) of each row and output.
+
+        Parameters
+        ----------
+        X : DataFrame or array-like of shape (m, d)
+            Rows to predict.
+        y : array-like of shape (m,) or (m, outputs)
+            Observed values or labels.
+
+        Returns
+        -------
+        ndarray of shape (m,) or (m, outputs)
+            Log densities of numbers, log probabilities of labels; −∞ for a label that `fit` did not see.
+        """
+        return self._log_prob(self._predict(X)[: len(self.target_columns_)], np.asarray(y))
+
+    @abstractmethod
+    def _log_prob(self, predictions: list[Any], y: ndarray) -> Float[ndarray, "..."]:
+        """ln p of y under the predictions of the targets."""
+
     @abstractmethod
     def _to_targets(self, draws: ndarray) -> ndarray:
         """Values of y from draws [m outputs n_samples] of the predictive distributions."""

@@ -318,7 +318,15 @@ def _load_model(model: Any, dims: int) -> Process:
     elif not isinstance(model, str | os.PathLike):
         raise InputTypeError(f"model must be a name, a folder or a process, got {type(model).__name__}")
     elif str(model) == "auto":
-        loaded = load(_default_name(dims))
+        name = default_weights(dims)
+        if name not in names():
+            shipped = [other for other in map(default_weights, (1, 2, 3)) if other in names()]
+            raise InputError(
+                f"X has {dims} column{'s' * (dims > 1)}: the pretrained model for that is {name!r}, which does not "
+                f"ship yet (there is {', '.join(shipped) or 'none of its kind'}); give model= a folder that "
+                f"fillin.save wrote, or fillin.create('filler', dim_x={dims}), once trained"
+            )
+        loaded = load(name)
     elif not Path(model).exists() and str(model) not in names():
         raise UnknownName("model", str(model), ["auto", *names()])
     else:
@@ -330,19 +338,6 @@ def _load_model(model: Any, dims: int) -> Process:
     if loaded.dim_x not in (None, dims):
         raise InputError(f"X has {dims} columns, but the model was made with dim_x={loaded.dim_x}")
     return loaded
-
-
-def _default_name(dims: int) -> str:
-    """The pretrained weights for X of `dims` columns."""
-    name = default_weights(dims)
-    if name in names():
-        return name
-    shipped = [other for other in map(default_weights, (1, 2, 3)) if other in names()]
-    raise InputError(
-        f"X has {dims} column{'s' * (dims > 1)}: the pretrained model for that is {name!r}, which does not ship yet "
-        f"(there is {', '.join(shipped) or 'none of its kind'}); give model= a folder that fillin.save wrote, or "
-        f"fillin.create('filler', dim_x={dims}), once trained"
-    )
 
 
 def _to_floats(name: str, values) -> Float[ndarray, "..."]:

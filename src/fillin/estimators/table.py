@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, check
 
 from fillin.errors import InputError
 from fillin.estimators.base import TableEstimator, TablePredictor
-from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture, check_levels
+from fillin.predictive import MAX_CLASSES, Categorical, check_levels
 from fillin.tabular.schema import Column
 
 
@@ -138,7 +138,7 @@ class TableRegressor(RegressorMixin, TablePredictor):
             a first axis of k.
         """
         levels = check_levels(quantiles)
-        predictions = self._predict_targets(X)
+        predictions: list[Any] = self._predict(X)[: len(self.target_columns_)]
         results = [self._stack([column.mean for column in predictions])]
         if return_std:
             results.append(self._stack([column.std for column in predictions]))
@@ -147,28 +147,9 @@ class TableRegressor(RegressorMixin, TablePredictor):
             results.append(arrays[0] if np.ndim(quantiles) == 0 else np.stack(arrays))
         return results[0] if len(results) == 1 else tuple(results)
 
-    def log_prob(self, X, y) -> Float[ndarray, "..."]:
-        """Return ln p(y | x) of each row and output.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like of shape (m, d)
-            Rows to predict.
-        y : array-like of shape (m,) or (m, outputs)
-            Observed values.
-
-        Returns
-        -------
-        ndarray of shape (m,) or (m, outputs)
-            Log densities.
-        """
-        predictions = self._predict_targets(X)
+    def _log_prob(self, predictions: list[Any], y: ndarray) -> Float[ndarray, "..."]:
         y = np.asarray(y, dtype=float).reshape(len(predictions[0].means), -1)
         return self._stack([column.log_prob(y[:, i]) for i, column in enumerate(predictions)])
-
-    def _predict_targets(self, X) -> list[GaussianMixture]:
-        predictions = self._predict(X)[: len(self.target_columns_)]
-        return [column for column in predictions if isinstance(column, GaussianMixture)]
 
     def _to_targets(self, draws: ndarray) -> ndarray:
         return draws[:, 0] if self.single_output_ else draws
@@ -300,25 +281,11 @@ class TableClassifier(ClassifierMixin, TablePredictor):
         codes = self.predict_proba(X).argmax(-1)
         return self.classes_[codes]
 
-    def log_prob(self, X, y) -> Float[ndarray, "n"]:
-        """Return ln p of each label.
-
-        Parameters
-        ----------
-        X : DataFrame or array-like of shape (m, d)
-            Rows to predict.
-        y : array-like of shape (m,)
-            Labels.
-
-        Returns
-        -------
-        ndarray of shape (m,)
-            Log probabilities; −∞ for a label that `fit` did not see.
-        """
-        probabilities, y = self.predict_proba(X), np.asarray(y)
+    def _log_prob(self, predictions: list[Any], y: ndarray) -> Float[ndarray, "n"]:
         code = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
         with np.errstate(divide="ignore"):
-            return np.where(self.classes_[code] == y, np.log(probabilities[np.arange(len(y)), code]), -np.inf)
+            log_prob = np.log(predictions[0].probabilities[np.arange(len(y)), code])
+        return np.where(self.classes_[code] == y, log_prob, -np.inf)
 
     def _to_targets(self, draws: ndarray) -> ndarray:
         return self.classes_[draws[:, 0]]

@@ -147,6 +147,7 @@ class TableLearner(ABC):
 
     name: ClassVar[str]
     net: Any  # an nn.Module, whose class is the learner's
+    table: Any
 
     def __init__(
         self, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"],
@@ -155,22 +156,43 @@ class TableLearner(ABC):
         self.layout, self.inputs, self.outputs = layout, inputs, outputs
         self.scales, self.net_options = list(scales), dict(net_options)
         self.calibrations = [Calibration() for _ in layout.outputs]
+        self._build()
 
     @classmethod
-    @abstractmethod
     def fit(
-        cls, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"], scale: str, seed: int,
-        plan: TrainingPlan, net_options: Mapping[str, Any], tick: Tick,
-    ) -> "TableLearner":  # fmt: skip
+        cls: type[Learner], layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"],
+        scale: str, seed: int, plan: TrainingPlan, net_options: Mapping[str, Any], tick: Tick,
+    ) -> Learner:  # fmt: skip
         """Train on the rows of the table; numeric outputs are scaled by the method `scale`."""
+        columns = zip(layout.outputs, outputs.T, strict=True)
+        scales = [None if classes else PiecewiseLinearWarp.fit(column, scale) for classes, column in columns]
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            learner = cls(layout, inputs, outputs, scales, net_options)
+            learner._train(plan, tick)
+        return learner
+
+    @abstractmethod
+    def _build(self) -> None:
+        """Make the network `net` and the encoded `table`."""
+
+    @abstractmethod
+    def _encode(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> Any:
+        """Rows as the network reads them."""
+
+    @abstractmethod
+    def _train(self, plan: TrainingPlan, tick: Tick) -> None:
+        """Train the network, and calibrate its predictions."""
 
     @abstractmethod
     def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Prediction]:
         """The distribution of each output column; `transductive`: query rows also attend to one another."""
 
-    @abstractmethod
-    def with_rows(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> "TableLearner":
+    def with_rows(self: Learner, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> Learner:
         """The same network, attending to other rows."""
+        other = copy.copy(self)
+        other.inputs, other.outputs, other.table = inputs, outputs, self._encode(inputs, outputs)
+        return other
 
     @classmethod
     def network_options(cls, members: int) -> dict[str, Any]:
@@ -197,12 +219,6 @@ class TableLearner(ABC):
         learner.net.load_state_dict(weights)
         learner.calibrations = [Calibration.from_dict(data) for data in metadata["widths"]]
         return learner
-
-    @staticmethod
-    def fit_scales(layout: TableLayout, outputs: Float[ndarray, "n t"], scale: str) -> list[PiecewiseLinearWarp | None]:
-        """The warps of the output columns; None for classes."""
-        columns = zip(layout.outputs, outputs.T, strict=True)
-        return [None if classes else PiecewiseLinearWarp.fit(column, scale) for classes, column in columns]
 
     def _combine(
         self, members: Sequence[Prediction], gp_predictions: Sequence[Float[ndarray, "n g"] | None]

@@ -225,14 +225,10 @@ def _fit_classes(members: Float[ndarray, "m v k"], held_out: HeldOut) -> Calibra
 
     mixed = [Calibration(temperature, temperature, w, heat) for w in _GP_SHARES for heat in _GP_TEMPERATURES]
     best = max(mixed, key=lambda calibration: log_prob(calibration).mean())
-    return best if _is_significant(log_prob(best) - log_prob(alone), rows) else alone
-
-
-def _is_significant(gain: Float[ndarray, "c"], rows: Int[ndarray, "c"]) -> bool:
-    """The mean gain exceeds two standard errors, where cells of one row count once."""
     _, number = np.unique(rows, return_inverse=True)
-    row_gain = np.bincount(number, gain) / np.bincount(number)
-    return float(row_gain.mean()) > 2 * float(row_gain.std()) / len(row_gain) ** 0.5
+    gain = np.bincount(number, log_prob(best) - log_prob(alone)) / np.bincount(number)  # cells of one row count once
+    is_significant = float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
+    return best if is_significant else alone
 
 
 def _log(probabilities: Float[ndarray, "*b k"]) -> Float[ndarray, "*b k"]:

@@ -5,9 +5,7 @@ class and of rows without a label. Some labels and some features are masked; the
 with λ annealed to 0 by a cosine. A row without a label is a row whose label is always masked.
 """
 
-import copy
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +18,7 @@ from torch import Tensor
 
 from fillin.data.task import TableBatch
 from fillin.errors import InputError
-from fillin.learners.base import Prediction, TableLayout, TableLearner, Tick, TrainingPlan
+from fillin.learners.base import Prediction, TableLearner, Tick, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration
 from fillin.learners.row_learner import to_member_predictions
 from fillin.models.npt import CLASSES, NPT
@@ -29,7 +27,7 @@ from fillin.predictive import GaussianMixture
 from fillin.warp import PiecewiseLinearWarp
 
 _QUERIES_AT_ONCE = 1024
-_NET = {"width": 32, "heads": 2, "layers": 4, "hidden": 64, "components": 5}
+_NET: dict[str, Any] = {"width": 32, "heads": 2, "layers": 4, "hidden": 64, "components": 5}
 
 
 @dataclass(frozen=True)
@@ -132,11 +130,9 @@ class NPTLearner(TableLearner):
 
     name = "npt"
 
-    def __init__(
-        self, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"],
-        scales: Sequence[PiecewiseLinearWarp | None], net_options: Mapping[str, Any],
-    ):  # fmt: skip
-        super().__init__(layout, inputs, outputs, scales, net_options)
+    def _build(self) -> None:
+        layout, inputs = self.layout, self.inputs
+        self.net_options = _NET | self.net_options
         pairs = list(zip(layout.input_of_output, self.scales, strict=True))
         of_feature = {position: scale for position, scale in pairs if position >= 0}
         of_targets = [scale for position, scale in pairs if position < 0]
@@ -146,26 +142,24 @@ class NPTLearner(TableLearner):
         ]
         self._column_scales = [*of_inputs, *of_targets]
         self._columns = [p if p >= 0 else len(of_inputs) + i for i, p in enumerate(layout.input_of_output)]
-        self.table = self._encode(inputs, outputs)
+        self.table = self._encode(inputs, self.outputs)
         self.net = NPT(inputs.shape[1], len(of_targets), **self.net_options)
 
-    @classmethod
-    def fit(
-        cls, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"], scale: str, seed: int,
-        plan: TrainingPlan, net_options: Mapping[str, Any], tick: Tick,
-    ) -> "NPTLearner":  # fmt: skip
-        _check_classes(layout)
-        scales = cls.fit_scales(layout, outputs, scale)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            learner = cls(layout, inputs, outputs, scales, _NET | dict(net_options))
-            npt_plan = NPTPlan(steps=plan.steps, hide=NPTPlan.hide if layout.has_features else 0.0)
-            rows, held_out = learner.table.split(npt_plan.held_out)
-            learner._train(npt_plan, rows, held_out, tick)
-            learner.calibrations = learner._calibrate(npt_plan, rows, held_out)
-        return learner
+    def _train(self, plan: TrainingPlan, tick: Tick) -> None:
+        for position, classes in zip(self.layout.input_of_output, self.layout.outputs, strict=True):
+            if position < 0 and classes > CLASSES:  # of inputs the rarest classes share a code
+                raise InputError(f"y has {classes} classes; model='npt' distinguishes {CLASSES}: use model='rows'")
+            if not self.layout.has_targets and classes > CLASSES + 1:  # the last code is any other value
+                raise InputError(
+                    f"column {position} (from 0) has {classes - 1} classes; model='npt' distinguishes {CLASSES}: join "
+                    "rare ones, or use model='rows'"
+                )
+        npt_plan = NPTPlan(steps=plan.steps, hide=NPTPlan.hide if self.layout.has_features else 0.0)
+        rows, held_out = self.table.split(npt_plan.held_out)
+        self._train_network(npt_plan, rows, held_out, tick)
+        self.calibrations = self._calibrate(npt_plan, rows, held_out)
 
-    def _train(self, plan: NPTPlan, rows: Int64[Tensor, "k"], held_out: Int64[Tensor, "v"], tick: Tick) -> None:
+    def _train_network(self, plan: NPTPlan, rows: Int64[Tensor, "k"], held_out: Int64[Tensor, "v"], tick: Tick) -> None:
         net, table = self.net, self.table
         is_feature = torch.tensor([position >= 0 for position in self.layout.input_of_output])
 
@@ -246,20 +240,3 @@ class NPTLearner(TableLearner):
             pieces.append(self._predict_columns(both.query_task(visible, rows), self._columns))
         members = [type(column[0]).concatenate(column, axis=1) for column in zip(*pieces, strict=True)]
         return self._combine(members, [None] * len(members))
-
-    def with_rows(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> "NPTLearner":
-        other = copy.copy(self)
-        other.inputs, other.outputs, other.table = inputs, outputs, self._encode(inputs, outputs)
-        return other
-
-
-def _check_classes(layout: TableLayout) -> None:
-    """Refuse outputs with more classes than NPT has; of inputs the rarest classes share a code."""
-    for position, classes in zip(layout.input_of_output, layout.outputs, strict=True):
-        if position < 0 and classes > CLASSES:
-            raise InputError(f"y has {classes} classes; model='npt' distinguishes {CLASSES}: use model='rows'")
-        if not layout.has_targets and classes > CLASSES + 1:  # the last code is any other value
-            raise InputError(
-                f"column {position} (from 0) has {classes - 1} classes; model='npt' distinguishes {CLASSES}: join rare "
-                "ones, or use model='rows'"
-            )

@@ -23,7 +23,6 @@ from fillin.learners.calibration import Calibration, HeldOut, fit_calibration, u
 from fillin.learners.encoding import EncodedTable, GaussianImputer, HotDeck, InputScale, merge_completions
 from fillin.learners.row_network import RowNetwork, same_rows
 from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture
-from fillin.warp import PiecewiseLinearWarp
 
 _MAX_CELL_LOSS = 20.0  # nats
 _MAX_HELD_OUT_ROWS = 5_000
@@ -72,55 +71,41 @@ class RowLearner(TableLearner):
 
     name = "rows"
 
-    def __init__(
-        self, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"],
-        scales: Sequence[PiecewiseLinearWarp | None], net_options: Mapping[str, Any],
-    ):  # fmt: skip
-        super().__init__(layout, inputs, outputs, scales, net_options)
-        self.input_scale = InputScale.fit(inputs, layout.inputs)
-        self.hot_deck = HotDeck.from_rows(inputs, self.input_scale.std, np.array(layout.inputs) > 0)
+    def _build(self) -> None:
+        self.input_scale = InputScale.fit(self.inputs, self.layout.inputs)
+        self.hot_deck = HotDeck.from_rows(self.inputs, self.input_scale.std, np.array(self.layout.inputs) > 0)
         self.gaussian: GaussianImputer | None = None  # fitted to the table by its encoding
-        self.table = self._encode(inputs, outputs)
+        self.table = self._encode(self.inputs, self.outputs)
         self.gaussian = self.table.gaussian
-        self.gps: list[GaussianProcess | None] = [None] * len(layout.outputs)
+        self.gps: list[GaussianProcess | None] = [None] * len(self.layout.outputs)
         self.net = RowNetwork(self.table.layout, **self.net_options)
 
     @classmethod
     def network_options(cls, members: int) -> dict[str, Any]:
         return {"members": members}
 
-    @classmethod
-    def fit(
-        cls, layout: TableLayout, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"], scale: str, seed: int,
-        plan: TrainingPlan, net_options: Mapping[str, Any], tick: Tick,
-    ) -> "RowLearner":  # fmt: skip
-        scales = cls.fit_scales(layout, outputs, scale)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            learner = cls(layout, inputs, outputs, scales, net_options)
-            members = net_options["members"]
-            split = Split.draw(layout.labelled(outputs), members, plan.held_out)
+    def _train(self, plan: TrainingPlan, tick: Tick) -> None:
+        members, weights = self.net_options["members"], self.layout.output_weights
+        split = Split.draw(self.layout.labelled(self.outputs), members, plan.held_out)
 
-            def loss(progress: float) -> Tensor:
-                query, memory = split.sample(plan.batch), split.sample(plan.memory)
-                return -learner._log_likelihood(query, memory, plan.hide, layout.output_weights(progress)).sum()
+        def loss(progress: float) -> Tensor:
+            query, memory = split.sample(plan.batch), split.sample(plan.memory)
+            return -self._log_likelihood(query, memory, plan.hide, weights(progress)).sum()
 
-            def score(step: int) -> Float[Tensor, "m"]:
-                """The log-likelihood of held-out rows, with the same cells masked each time."""
-                with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                    torch.manual_seed(0)
-                    query, memory = split.held_out[:, : 4 * plan.batch], split.train[:, : plan.memory]
-                    return learner._log_likelihood(query, memory, plan.hide, layout.output_weights(1.0), tempered=True)
+        def score(step: int) -> Float[Tensor, "m"]:
+            """The log-likelihood of held-out rows, with the same cells masked each time."""
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                torch.manual_seed(0)
+                query, memory = split.held_out[:, : 4 * plan.batch], split.train[:, : plan.memory]
+                return self._log_likelihood(query, memory, plan.hide, weights(1.0), tempered=True)
 
-            plan.train(learner.net, loss, score, tick, 10.0 * members, members)
-            features, targets = learner.table.features, learner.table.gp_targets
-            gps = [target and GaussianProcess.fit(features, target, plan.steps) for target in targets]
-            learner.calibrations = learner._calibrate(plan, split, [gp and gp.predict_left_out(features) for gp in gps])
-            learner.hot_deck = replace(learner.hot_deck, max_missing=learner._fit_max_missing(split))
-            learner.gps = [  # a process without a share is not evaluated
-                gp if calibration.gp_share else None for gp, calibration in zip(gps, learner.calibrations, strict=True)
-            ]
-        return learner
+        plan.train(self.net, loss, score, tick, 10.0 * members, members)
+        features = self.table.features
+        gps = [target and GaussianProcess.fit(features, target, plan.steps) for target in self.table.gp_targets]
+        self.calibrations = self._calibrate(plan, split, [gp and gp.predict_left_out(features) for gp in gps])
+        self.hot_deck = replace(self.hot_deck, max_missing=self._fit_max_missing(split))
+        shares = [calibration.gp_share for calibration in self.calibrations]
+        self.gps = [gp if share else None for gp, share in zip(gps, shares, strict=True)]  # others are not evaluated
 
     def _encode(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> EncodedTable:
         classes = tuple(min(k, MAX_CLASSES) for k in self.layout.outputs)
@@ -256,8 +241,7 @@ class RowLearner(TableLearner):
         return [type(column[0]).concatenate(column, axis=1) for column in zip(*pieces, strict=True)]
 
     def with_rows(self, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> "RowLearner":
-        other = copy.copy(self)
-        other.inputs, other.outputs, other.table = inputs, outputs, self._encode(inputs, outputs)
+        other = super().with_rows(inputs, outputs)
         other._condition_gps([gp and gp.hyperparameters for gp in self.gps])
         return other
 
