@@ -7,9 +7,9 @@ import pytest
 import xarray as xr
 from support.fields_with_gaps import waves
 
-from fillin.filling.grid.datasets import dataset_variable
 from fillin.filling.grid.figure import draw_grid
 from fillin.filling.grid.layout import make_layout
+from fillin.filling.grid.sources import dataset_variable
 
 
 @pytest.mark.parametrize("over", [["time"], ["time", "lat"]])

@@ -11,10 +11,10 @@ from support.helpers import ExactProcess, Mean
 
 import fillin
 from fillin.errors import InputError
-from fillin.filling.grid.axes import coordinate_axis
-from fillin.filling.grid.datasets import dataset_variable
 from fillin.filling.grid.holdout import holdout_fields
 from fillin.filling.grid.layout import TILE_CONTEXT_CELLS, make_layout, roughness
+from fillin.filling.grid.sources import dataset_variable
+from fillin.filling.grid.variable import coordinate_axis
 from fillin.filling.holdout import PATTERNS, score_holdout
 from fillin.inference.context import Context
 

@@ -9,7 +9,7 @@ from support.fields_with_gaps import PARTS, waves
 
 import fillin
 from fillin.errors import FillinError
-from fillin.filling.grid.arrays import FilledArray
+from fillin.filling.grid.sources import FilledArray
 
 pytest_plugins = ["support.field_command"]
 
@@ -131,7 +131,11 @@ def test_an_array_that_holds_objects_is_never_loaded(tmp_path, command):
 
 
 BAD = {
-    "several": ({"a": waves(4, 5), "b": waves(4, 5)}, [], "a, b have missing cells; name one with --var"),
+    "several": (
+        {"a": waves(4, 5), "b": waves(4, 5)},
+        [],
+        r"2 arrays with missing cells \(a, b\); name one with --var",
+    ),
     "no such array": ({"a": waves(4, 5), "b": waves(4, 5)}, ["--var", "c"], "unknown array of data.npz 'c'"),
     "text": ({"a": np.array(["x", "y"])}, ["--var", "a"], "variable 'a' has text"),
     "complex": ({"a": np.array([1j, 2])}, ["--var", "a"], "has complex128; only numbers"),

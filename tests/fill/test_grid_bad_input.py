@@ -14,9 +14,9 @@ from support.fields_with_gaps import read, sea, stored
 
 import fillin
 from fillin.errors import FillinError, InputError
-from fillin.filling.grid.datasets import dataset_variable
+from fillin.filling.grid.fill import fill_grid
 from fillin.filling.grid.layout import make_layout
-from fillin.filling.grid.run import fill_grid
+from fillin.filling.grid.sources import dataset_variable
 
 pytest_plugins = ["support.field_command"]
 

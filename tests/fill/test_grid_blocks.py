@@ -9,7 +9,7 @@ from support.fields_with_gaps import PARTS, read, sea, stored, waves
 from support.helpers import Mean
 
 import fillin
-from fillin.filling.grid.run import halo_cells
+from fillin.filling.grid.fill import halo_cells
 
 pytest_plugins = ["support.field_command"]
 

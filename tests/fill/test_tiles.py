@@ -8,8 +8,8 @@ from support.fields_with_gaps import waves
 from support.helpers import Mean
 
 import fillin
-from fillin.filling.grid.axes import index_axis
-from fillin.filling.grid.block import FieldSettings, blend
+from fillin.filling.grid.layout import FieldSettings, blend
+from fillin.filling.grid.variable import index_axis
 from fillin.inference.context import Context
 from fillin.predictive import GaussianMixture
 from fillin.warp import BoundsWarp

@@ -21,9 +21,8 @@ from numpy import ndarray
 from fillin.data import Curves, TaskLayout, bayes_limit, curves
 from fillin.data.function_prior import gaussian_part
 from fillin.evaluate import evaluate
-from fillin.filling.grid.axes import Axis
 from fillin.filling.grid.layout import TILE_CONTEXT_CELLS, make_layout
-from fillin.filling.grid.variable import Mask, Variable
+from fillin.filling.grid.variable import Axis, Mask, Variable
 from fillin.inference.context import Context
 from fillin.metrics import crps
 from fillin.models import Process, load

@@ -7,8 +7,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from fillin.filling.grid.axes import Axis
-from fillin.filling.grid.layout import GridLayout, compute
+from fillin.filling.grid.layout import GridLayout
+from fillin.filling.grid.variable import Axis
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -62,11 +62,11 @@ def _read_slice(
     drawn = [dim for dim in variable.dims if dim not in cut]
     strides = {dim: slice(None, None, -(-variable.shape[variable.dims.index(dim)] // _MAX_CELLS)) for dim in drawn}
     at = {**cut, **strides}
-    observed = compute(variable.values[tuple(at[dim] for dim in variable.dims)], variable)
+    observed = variable.compute(variable.values[tuple(at[dim] for dim in variable.dims)])
     swap = [dim for dim in layout.original_dims if dim in drawn] != drawn
     mean, deviation = (np.asarray(part[tuple(at[dim] for dim in layout.original_dims)]) for part in (filled, std))
     title = ", ".join(variable.axes[dim].label(row) for dim, row in cut.items())
-    return title, np.asarray(observed), mean.T if swap else mean, deviation.T if swap else deviation
+    return title, observed, mean.T if swap else mean, deviation.T if swap else deviation
 
 
 def _coordinates(axis: Axis) -> ndarray:

@@ -8,8 +8,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
-from fillin.filling.grid.block import FieldSettings
-from fillin.filling.grid.layout import GridLayout, compute
+from fillin.filling.grid.layout import FieldSettings, GridLayout
 from fillin.filling.holdout import MIN_OBSERVED, PATTERNS, HoldoutData, choose_points
 from fillin.predictive import GaussianMixture
 from fillin.runtime import Tick
@@ -85,7 +84,7 @@ def holdout_fields(layout: GridLayout) -> list[FieldHoldout]:
     fields = []
     for flat in np.unique(np.linspace(0, n_fields - 1, _MAX_FIELDS).round().astype(int)):
         index = tuple(map(int, np.unravel_index(flat, lead))) if lead else ()
-        values = np.asarray(compute(layout.variable.values[index + window], layout.variable), dtype=float)
+        values = layout.variable.compute(layout.variable.values[index + window]).astype(float)
         at = np.argwhere(np.isfinite(values))
         if len(at) >= MIN_OBSERVED:
             fields.append(FieldHoldout(layout.settings, at + start, values[tuple(at.T)]))

@@ -1,9 +1,14 @@
-"""Layout of a grid to fill: the dimensions of a field, the cells to fill, units of distance, tiles and blocks."""
+"""Layout of a grid to fill: the dimensions of a field, the cells to fill, units of distance, tiles and blocks.
+
+Tiles that overlap up to their centres belong to the whole field, and each is predicted from the observed cells nearest
+to its centre. The split of a field into blocks changes nothing, as long as a block sees these cells.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -11,18 +16,99 @@ from numpy import ndarray
 
 from fillin.errors import InputError, argument, render
 from fillin.filling.diagnostics import Note
-from fillin.filling.grid.axes import Axis, set_periods
-from fillin.filling.grid.block import FieldSettings
-from fillin.filling.grid.variable import Mask, Variable, check_chunks, choose_dims
-from fillin.inference.context import MAX_QUERIES
+from fillin.filling.grid.variable import Axis, Mask, Variable, choose_dims, set_periods
+from fillin.inference.context import MAX_QUERIES, Context
+from fillin.inference.tiles import Tile, split_into_tiles
+from fillin.predictive import GaussianMixture
+from fillin.runtime import Tick
 from fillin.warp import Bounds, BoundsWarp
 
+if TYPE_CHECKING:
+    from fillin.models import Process
+
 TILE_CONTEXT_CELLS = {1: 512, 2: 128, 3: 384}  # by dimensions; more cells dilute the near ones
-MAX_FIELD_CELLS = 4_000_000  # of a field filled in one block
-MAX_CELLS_IN_MEMORY = 64_000_000  # of a variable
-_COARSE_CELLS = 48  # along each axis, that represent a field which a block does not see whole
+_EXCLUSIVE = 0.1  # of the way from a centre to the next, on either side, a tile predicts alone
+_MAX_FIELD_CELLS = 4_000_000  # of a field filled in one block
 _SAMPLE_SLICES, _SAMPLE_CELLS = 8, 256  # along each axis, that the roughness is measured on
 _MAX_ANISOTROPY = 4.0  # ratio of the weights of two axes, cell for cell
+
+
+@dataclass(frozen=True)
+class FieldSettings:
+    """Settings that all blocks of a variable share.
+
+    `unit` is the distance along each axis that counts as one, `tile` the number of cells of a tile along each axis
+    (about: a whole number of equal tiles fits), `n_context` the number of observed cells that a tile is predicted from.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    unit: tuple[float, ...]
+    tile: tuple[int, ...]
+    n_context: int
+    warp: BoundsWarp
+    level: float
+
+    @cached_property
+    def tile_counts(self) -> list[int]:
+        return [max(1, round(len(axis.x) / size)) for axis, size in zip(self.axes, self.tile, strict=True)]
+
+    def tiles(self, cells: Int[ndarray, "n d"]) -> list[Tile]:
+        """Return the tiles that have a share in any of the cells; the shares of a cell add up to one."""
+        lengths = np.array([len(axis.x) for axis in self.axes])
+        position = (cells + 0.5) * np.array(self.tile_counts) / lengths - 0.5
+        periodic = [bool(axis.period) for axis in self.axes]
+        return list(split_into_tiles(position, _EXCLUSIVE, self.tile_counts, periodic))
+
+    def centre(self, tile: Tile) -> Float[ndarray, "d"]:
+        axes = zip(self.axes, self.tile_counts, tile.number, strict=True)
+        return np.array([
+            np.interp((i + 0.5) * len(axis.x) / count - 0.5, np.arange(len(axis.x)), axis.x) for axis, count, i in axes
+        ])  # fmt: skip
+
+    def locations(self, cells: Int[ndarray, "n d"]) -> Float[ndarray, "n d"]:
+        return np.stack([axis.x[cells[:, i]] for i, axis in enumerate(self.axes)], 1)
+
+    def context(self, model: "Process", cells: Int[ndarray, "n d"], y: Float[ndarray, "n"]) -> Context:
+        """Return the context of observed cells."""
+        x, z, unit = self.locations(cells), self.warp.forward(y)[:, None], np.array(self.unit)
+        period = np.array([axis.period for axis in self.axes])
+        return Context(model, x, z, max_points=self.n_context, scale=unit, period=period if period.any() else None)
+
+    def predict(self, context: Context, cells: Int[ndarray, "n d"], tick: Tick = lambda done: None) -> GaussianMixture:
+        """Predict cells, tile by tile unless all of them see the whole context."""
+        x = self.locations(cells)
+        if not len(cells) or (context.tree is None and context.period is None):
+            return context.predict(x, tick=tick)[:, 0].transformed(self.warp)
+
+        def predict_tile(tile: Tile) -> GaussianMixture:
+            return context.predict(x[tile.rows], groups=[(np.arange(len(tile.rows)), self.centre(tile))])[:, 0]
+
+        return blend(self.tiles(cells), predict_tile, len(cells), tick).transformed(self.warp)
+
+
+def blend(
+    tiles: list[Tile], predict: Callable[[Tile], GaussianMixture], n: int, tick: Tick = lambda done: None
+) -> GaussianMixture:
+    """Blend the predictions of all tiles at n cells; a cell is done with the last tile that has a share in it."""
+    last = np.zeros(n, dtype=int)
+    for number, tile in enumerate(tiles):
+        last[tile.rows] = number
+    n_done = np.bincount(last, minlength=len(tiles))
+    corners = max(int(tile.corner.max()) for tile in tiles) + 1
+    share, parts = np.zeros((n, corners)), None
+    for tile, number in zip(tiles, n_done, strict=True):
+        mixture = predict(tile)
+        arrays = np.stack([mixture.weights, mixture.means, mixture.stds])  # [3 m k]
+        if parts is None:
+            parts = np.zeros((3, n, corners, arrays.shape[-1]))
+        share[tile.rows, tile.corner] = tile.share
+        parts[:, tile.rows, tile.corner] = arrays
+        tick(int(number))
+    assert parts is not None
+    first = parts[:, np.arange(n), share.argmax(1)]  # a tile without a share gets a copy of one that has a share
+    parts = np.where((share > 0)[..., None], parts, first[:, :, None])
+    return GaussianMixture.blend([GaussianMixture(*parts[:, :, corner]) for corner in range(corners)], share.T)
 
 
 @dataclass(frozen=True)
@@ -35,7 +121,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class GridLayout:
-    """A variable with the dimensions of a field last, the cells to fill, and how to fill them.
+    """A variable with the dimensions of a field last, the cells to fill, and the settings to fill them with.
 
     A variable holds one field for each index of its slice dimensions. `blocks` is None where field after field is
     filled in memory.
@@ -61,9 +147,8 @@ class GridLayout:
 
     @property
     def summary(self) -> str:
-        size = dict(zip(self.variable.dims, self.variable.shape, strict=True))
-        extent = " × ".join(f"{dim} ({size[dim]:,})" for dim in self.field_dims)
-        n_fields = math.prod(self.variable.shape[: len(self.slice_dims)])
+        extent = " × ".join(f"{dim} ({self.variable.sizes[dim]:,})" for dim in self.field_dims)
+        n_fields = self.cells_to_fill.size
         slices = f", each {' and '.join(self.slice_dims)} separately ({n_fields:,} fields)" if self.slice_dims else ""
         return (
             f"{self.variable.source}: a field {self.variable.name or 'of numbers'} over {extent}{slices}; to fill: "
@@ -87,15 +172,26 @@ def make_layout(
     variable.check()
     if halo is not None and halo < 0:
         raise InputError("{halo} must be a number of cells, got {value}", halo=argument("halo"), value=halo)
-    field_dims = choose_dims(variable, over)
-    original_dims = variable.dims
-    variable = variable.transpose([dim for dim in original_dims if dim not in field_dims] + list(field_dims))
-    lead = len(original_dims) - len(field_dims)
-    axes, period_notes = set_periods([variable.axes[dim] for dim in field_dims], periods or {})
-    notes = [Note(text) for text in period_notes]
-    sizes = None if chunks is None else check_chunks(chunks, variable)
-    n_missing, always_missing = _count_missing(variable, lead)
-    fillable = np.ones((1,) * len(original_dims), dtype=bool)
+    variable.check_dims("chunks", list(chunks or {}))
+    for dim, size in (chunks or {}).items():
+        if not isinstance(size, int) or size < 1:
+            raise InputError(
+                "{chunks}: '{dim}' needs a number of cells of at least 1, got {size!r}",
+                chunks=argument("chunks"), dim=dim, size=size,
+            )  # fmt: skip
+    original_dims, field_dims = variable.dims, choose_dims(variable, over)
+    dims = *(dim for dim in original_dims if dim not in field_dims), *field_dims
+    values = variable.values.transpose([original_dims.index(dim) for dim in dims])
+    variable = replace(variable, dims=dims, values=values)
+    lead = len(dims) - len(field_dims)
+    axes = set_periods([variable.axes[dim] for dim in field_dims], periods or {})
+    detected = [axis.name for axis in axes if axis.period and axis.name not in (periods or {})]
+    notes = [Note(f"{name} covers 360 degrees: treated as periodic") for name in detected]
+    missing = np.isnan(values)
+    counts = variable.compute(missing.sum(axis=tuple(range(lead))) if lead else missing.astype(int))
+    always_missing = counts == math.prod(variable.shape[:lead])
+    n_missing = int(counts.sum())
+    fillable = np.ones((1,) * len(dims), dtype=bool)
     if mask is not None:
         fillable = mask.broadcast(variable)
     elif lead and not fill_always_missing and always_missing.any():
@@ -103,38 +199,12 @@ def make_layout(
         text = "{n:,} cells of the field are missing in every slice, as land is, and stay missing ({option} fills them)"
         fields = {"n": int(always_missing.sum()), "option": argument("fill_always_missing")}
         notes.append(Note(render(text, **fields)))
-    if n_missing == math.prod(variable.shape):
+    if always_missing.all():
         raise InputError(f"{variable.label} is missing everywhere: there is no observed cell to fill it from")
     settings, observed_share = _choose_tiles(variable, axes, fillable, lead, bounds, level)
-    blocks = _choose_blocks(variable, settings, observed_share, lead, sizes, halo)
-    to_fill = _count_to_fill(variable, fillable, lead)
+    blocks = _choose_blocks(variable, settings, observed_share, lead, chunks, halo)
+    to_fill = variable.compute((missing & fillable).sum(axis=tuple(range(lead, len(dims)))))
     return GridLayout(variable, original_dims, field_dims, fillable, settings, blocks, n_missing, to_fill, notes)
-
-
-def _count_missing(variable: Variable, lead: int) -> tuple[int, Bool[ndarray, "..."]]:
-    """Return the number of missing cells, and which cells of a field are missing in every slice, in one pass."""
-    if variable.values.dtype.kind != "f":
-        return 0, np.zeros(variable.shape[lead:], dtype=bool)
-    missing = np.isnan(variable.values)
-    counts = compute(missing.sum(axis=tuple(range(lead))) if lead else missing.astype(int), variable)
-    return int(counts.sum()), counts == math.prod(variable.shape[:lead])
-
-
-def _count_to_fill(variable: Variable, fillable: ndarray, lead: int) -> Int[ndarray, "..."]:
-    if variable.values.dtype.kind != "f":
-        return np.zeros(variable.shape[:lead], dtype=int)
-    field_axes = tuple(range(lead, len(variable.dims)))
-    return np.asarray(compute((np.isnan(variable.values) & fillable).sum(axis=field_axes), variable))
-
-
-def compute(values: Any, variable: Variable) -> Any:
-    """Compute a dask array, with an error that names the variable where it cannot be read."""
-    if not hasattr(values, "compute"):
-        return values
-    try:
-        return values.compute()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"{variable.label} cannot be read: {error}; the file may be damaged") from error
 
 
 def _choose_tiles(
@@ -147,12 +217,12 @@ def _choose_tiles(
     shape = variable.shape[lead:]
     slices = tuple(slice(None, None, -(-n // _SAMPLE_SLICES)) for n in variable.shape[:lead])
     strided = slices + tuple(slice(None, None, -(-n // _SAMPLE_CELLS)) for n in shape)
-    sample = np.asarray(compute(variable.values[strided], variable), dtype=float)
+    sample = variable.compute(variable.values[strided]).astype(float)
     land = np.isnan(sample) & ~np.broadcast_to(fillable, variable.shape)[strided]
     observed = sample[np.isfinite(sample)]
     share = max(len(observed) / max(sample.size - int(land.sum()), 1), 1e-3)
     middle = slices + tuple(slice(max(0, (n - _SAMPLE_CELLS) // 2), (n + _SAMPLE_CELLS) // 2) for n in shape)
-    rough = roughness(np.asarray(compute(variable.values[middle], variable), dtype=float), lead)
+    rough = roughness(variable.compute(variable.values[middle]).astype(float), lead)
     unit = np.array([axis.step for axis in axes]) / rough
     d = len(axes)
     n_context = TILE_CONTEXT_CELLS[d]
@@ -190,36 +260,26 @@ def _choose_blocks(
     chunks: dict[str, int] | None,
     halo: int | None,
 ) -> Blocks | None:
-    """Return None where the variable fits in memory and no chunks are requested."""
-    shape = variable.shape
-    if chunks is None and not variable.lazy and math.prod(shape[lead:]) <= MAX_FIELD_CELLS:
-        return None
-    halos = (halo,) * (len(shape) - lead) if halo is not None else _default_halo(settings, share)
-    sizes = list(shape)
-    for i, dim in enumerate(variable.dims):
-        if chunks and dim in chunks:
-            sizes[i] = min(shape[i], chunks[dim])
-        elif i < lead:
-            sizes[i] = 1
-    if chunks is None and math.prod(shape[lead:]) > MAX_FIELD_CELLS:
-        side = MAX_FIELD_CELLS ** (1 / (len(shape) - lead))
-        for i in range(lead, len(shape)):
-            sizes[i] = min(shape[i], max(int(side), 4 * halos[i - lead]))
-    return Blocks(tuple(sizes), halos)
+    """Return None where the variable fits in memory and no chunks are requested.
 
-
-def _default_halo(settings: FieldSettings, share: float) -> tuple[int, ...]:
-    """Return a tile and one and a half times the radius of a ball with the context of a tile, in cells.
-
-    The half is a margin, since missing cells are not spread evenly.
+    The default halo is a tile and 1.5 times the radius of a ball with the context of a tile: missing cells are not
+    spread evenly.
     """
-    steps = np.array([axis.step for axis in settings.axes]) / np.array(settings.unit)  # of a cell, in units of distance
-    d = len(steps)
-    unit_ball = {1: 2.0, 2: math.pi, 3: 4 * math.pi / 3}[d]
-    radius = (settings.n_context / share * float(np.prod(steps)) / unit_ball) ** (1 / d)
-    return tuple(int(np.ceil(1.5 * radius / step + tile)) for step, tile in zip(steps, settings.tile, strict=True))
-
-
-def coarse_cells(shape: Sequence[int]) -> tuple[slice, ...]:
-    """Return the index of a few evenly spaced cells of a field."""
-    return tuple(slice(None, None, -(-n // _COARSE_CELLS)) for n in shape)
+    shape, field_dims = variable.shape, variable.dims[lead:]
+    large = math.prod(shape[lead:]) > _MAX_FIELD_CELLS
+    if chunks is None and not variable.lazy and not large:
+        return None
+    d = len(field_dims)
+    if halo is not None:
+        halos = (halo,) * d
+    else:
+        steps = np.array([axis.step for axis in settings.axes]) / np.array(settings.unit)  # of a cell, in units
+        unit_ball = {1: 2.0, 2: math.pi, 3: 4 * math.pi / 3}[d]
+        radius = (settings.n_context / share * float(np.prod(steps)) / unit_ball) ** (1 / d)
+        halos = tuple(int(np.ceil(1.5 * radius / step + n)) for step, n in zip(steps, settings.tile, strict=True))
+    default = {dim: 1 if i < lead else n for i, (dim, n) in enumerate(variable.sizes.items())}
+    if chunks is None and large:
+        side = int(_MAX_FIELD_CELLS ** (1 / d))
+        default |= {dim: max(side, 4 * n) for dim, n in zip(field_dims, halos, strict=True)}
+    sizes = default | (chunks or {})
+    return Blocks(tuple(min(n, sizes[dim]) for dim, n in variable.sizes.items()), halos)

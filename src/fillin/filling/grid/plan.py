@@ -1,27 +1,29 @@
 """Filling of gridded fields and arrays: each field from the observed cells around every missing one."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fillin.errors import InputError, Message
 from fillin.filling.diagnostics import Note
-from fillin.filling.grid.variable import GridSource
+from fillin.filling.grid.figure import draw_grid
+from fillin.filling.grid.fill import BLOCK_KEY, fill_grid
+from fillin.filling.grid.holdout import FieldHoldout, holdout_fields
+from fillin.filling.grid.layout import GridLayout, make_layout
+from fillin.filling.grid.sources import GridSource, open_source
 from fillin.filling.plan import FillOptions, PretrainedPlan, Source, bounds_by_column
 from fillin.filling.prediction import NumericPrediction, Outputs, Prediction
 from fillin.filling.report import describe_bounds, describe_model
-from fillin.runtime import Tick, require, threads
+from fillin.runtime import Tick, threads
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from fillin.filling.grid.holdout import FieldHoldout
-    from fillin.filling.grid.layout import GridLayout
     from fillin.models import Process
 
 
@@ -50,20 +52,31 @@ class GridPlan(PretrainedPlan):
     source: Source
     options: GridOptions
     grid: GridSource
-    layout: "GridLayout | None"
+    layout: GridLayout | None
 
     @classmethod
     def read(cls, source: Source, options: GridOptions) -> "GridPlan":
-        require("scipy")
         chunks = None if options.chunks is None else _by_dimension("chunks", options.chunks, 200)
-        grid = _open(source.data, options.var, chunks)
+        grid = open_source(source.data, options.var, chunks)
         if grid.variable is None:
             return cls(source, options, grid, None)
+        name, over = grid.variable.name, options.over
         try:
-            return cls(source, options, grid, _make_layout(grid, options, chunks))
+            layout = make_layout(
+                grid.variable,
+                over=over if over is None else [over] if isinstance(over, str) else [str(dim) for dim in over],
+                mask=None if options.mask is None else grid.read_mask(options.mask),
+                fill_always_missing=options.fill_always_missing,
+                periods={} if options.period is None else _by_dimension("period", options.period, 360),
+                chunks=chunks,
+                halo=options.halo,
+                bounds=bounds_by_column([name], options.bounds).get(name),
+                level=options.level,
+            )
         except Exception:
             grid.close()
             raise
+        return cls(source, options, grid, layout)
 
     @property
     def suffix(self) -> str:
@@ -87,7 +100,7 @@ class GridPlan(PretrainedPlan):
         return "no other cell is missing" if unfillable else "nothing is missing"
 
     @property
-    def _layout(self) -> "GridLayout":
+    def _layout(self) -> GridLayout:
         assert self.layout is not None
         return self.layout
 
@@ -97,8 +110,6 @@ class GridPlan(PretrainedPlan):
 
     def run(self, model: "Process | None", progress: Tick = lambda done: None) -> Prediction:
         """Predict the missing cells; a prediction in blocks is lazy, and computed when it is written."""
-        from fillin.filling.grid.run import fill_grid
-
         if self.layout is None:
             return {}
         return {self._layout.variable.name: NumericPrediction(..., *fill_grid(self._layout, model, progress))}
@@ -111,15 +122,11 @@ class GridPlan(PretrainedPlan):
         return {name: self.grid.write(outputs, filled, self.options.level)}
 
     def figure(self, prediction: Prediction) -> "Figure":
-        from fillin.filling.grid.figure import draw_grid
-
         (filled,) = prediction.values()
         return draw_grid(self._layout, filled.mean, filled.std)
 
     @cached_property
-    def holdout_data(self) -> "list[FieldHoldout]":
-        from fillin.filling.grid.holdout import holdout_fields
-
+    def holdout_data(self) -> list[FieldHoldout]:
         return holdout_fields(self._layout)
 
     def assumptions(self) -> list[str]:
@@ -154,9 +161,8 @@ class GridPlan(PretrainedPlan):
         import dask
         from dask.callbacks import Callback
 
-        from fillin.filling.grid.run import BLOCK_KEY, count_blocks
-
-        cells_per_block = max(1, self.n_missing // count_blocks(self._layout))
+        extents = zip(self._layout.variable.shape, self._layout.blocks.sizes, strict=True)
+        cells_per_block = max(1, self.n_missing // math.prod(-(-n // size) for n, size in extents))
 
         class Progress(Callback):
             def _posttask(self, key, result, dsk, state, worker_id):
@@ -168,34 +174,6 @@ class GridPlan(PretrainedPlan):
 
     def close(self) -> None:
         self.grid.close()
-
-
-def _open(data: Any, var: str | None, chunks: dict[str, int] | None) -> GridSource:
-    if isinstance(data, np.ndarray) or (isinstance(data, Path) and data.suffix.lower() in (".npy", ".npz")):
-        from fillin.filling.grid.arrays import ArraySource
-
-        return ArraySource.open(data, var)
-    from fillin.filling.grid.datasets import DatasetSource
-
-    return DatasetSource.open(data, var, chunks)
-
-
-def _make_layout(grid: GridSource, options: GridOptions, chunks: dict[str, int] | None) -> "GridLayout":
-    from fillin.filling.grid.layout import make_layout
-
-    assert grid.variable is not None
-    over = options.over
-    return make_layout(
-        grid.variable,
-        over=over if over is None else [over] if isinstance(over, str) else [str(dim) for dim in over],
-        mask=None if options.mask is None else grid.read_mask(options.mask),
-        fill_always_missing=options.fill_always_missing,
-        periods={} if options.period is None else _by_dimension("period", options.period, 360),
-        chunks=chunks,
-        halo=options.halo,
-        bounds=bounds_by_column([grid.variable.name], options.bounds).get(grid.variable.name),
-        level=options.level,
-    )
 
 
 def _by_dimension(name: str, value: Any, example: int) -> dict[str, Any]:
