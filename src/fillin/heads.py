@@ -175,7 +175,7 @@ class _JointHead(nn.Module):
         self.spread = nn.Linear(dim, dim_y * (rank + 1))
 
     def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
-        normal = self.normal(*self.parts(features, spread, keep))
+        normal = self.normal(*self.parts(features, spread, keep))  # type: ignore[operator]  # of the subclass
         return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
     def parts(self, features: Features, spread: Features | None, keep: Keep | None):

@@ -226,7 +226,11 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
         if hasattr(module, "backend"):
             module.backend = "reference"  # type: ignore[assignment]
     if isinstance(model, Filler):  # without checks of the errors
-        model._errors = lambda error_c, context, units: torch.where(context.observed, error_c, 0) / units.scale
+
+        def read_errors(error_c: Any, context: Any, units: Any) -> Tensor:
+            return torch.where(context.observed, error_c, 0) / units.scale
+
+        model._errors = read_errors
     if isinstance(model.head, LowRankHead | CholeskyHead):
         model.head = _MarginalHead(model.head)
     if isinstance(model, LatentProcess):

@@ -82,7 +82,7 @@ def per_entry(mask: Tensor | None, y: Float[Tensor, "b n dy"]) -> Bool[Tensor, "
 
 def check_values(yt, xt: Tensor, mask_t: Tensor | None, dim_y: int) -> None:
     """Raise an error unless yt fits the targets and is finite wherever it is requested."""
-    shape = (*xt.shape[:2], dim_y)
+    shape = (xt.shape[0], xt.shape[1], dim_y)
     if isinstance(yt, Tensor) and yt.is_floating_point() and tuple(yt.shape) != shape:
         raise InputError(f"yt has shape {tuple(yt.shape)}, expected {shape} to fit xt and dim_y={dim_y}")
     _check_tensor("yt", yt, "b nt dim_y", xt.dtype, "xt")

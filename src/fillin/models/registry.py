@@ -132,7 +132,7 @@ def _check_option(name: str, option: str, value) -> None:
     """Raise an error where a number is outside the range of the option."""
     if option == "backend":
         choose("backend", value, ["auto", *BACKENDS])
-    if value is None and option in _OPTIONAL:
+    if option in _OPTIONAL and value is None:
         return
     whole, number = type(value) is int, isinstance(value, int | float)  # `whole` excludes True
     for options, valid, expected in (
