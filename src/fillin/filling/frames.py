@@ -7,15 +7,7 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError
-from fillin.filling.prediction import (
-    SUFFIXES,
-    ClassPrediction,
-    ColumnPrediction,
-    NumericPrediction,
-    Prediction,
-    complete_column,
-    format_number,
-)  # fmt: skip
+from fillin.filling.prediction import SUFFIXES, ClassPrediction, ColumnPrediction, Prediction, format_number
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
 from fillin.tabular.readers import NativeFrame, is_period
@@ -26,17 +18,12 @@ if TYPE_CHECKING:
 
 
 def extend_frame(frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", prediction: Prediction) -> Any:
-    """The frame with the new rows, and the columns of the prediction."""
+    """Return the frame with the new rows, and the columns of the prediction."""
     nw, data = require("narwhals"), frame.data
     if len(new.x):
         data = nw.concat([_widen_x(data, roles, new), _new_rows(data, roles, new)], how="diagonal")
-    data = data.with_columns(
-        to_series(f"{column.name}_{suffix}", values, data)
-        for column in roles.y
-        for suffix, values in zip(
-            SUFFIXES, complete_column(column, prediction.get(column.name), len(new.x)), strict=True
-        )
-    )
+    added = (added_columns(data, column, prediction.get(column.name), len(new.x)) for column in roles.y)
+    data = data.with_columns(series for columns in added for series in columns)
     data = data[new.order(frame.table.n_rows)] if len(new.x) else data
     native = frame.restore(data)
     # an index that only numbers the rows has no number for new ones
@@ -47,7 +34,7 @@ def extend_frame(frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", predi
 
 
 def to_series(name: str, values: ndarray, like: Any) -> Any:
-    """A column of numbers, null where NaN, for a frame of the same library."""
+    """Return a column of numbers, null where NaN, for a frame of the same library."""
     nw = require("narwhals")
     series = nw.new_series(name, values, nw.Float64, backend=like.implementation)
     if like.implementation.is_pandas_like() or not np.isnan(values).any():
@@ -57,7 +44,7 @@ def to_series(name: str, values: ndarray, like: Any) -> Any:
 
 
 def _widen_x(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
-    """The frame with an x column that can hold the new locations: halves among integers, hours among days."""
+    """Return the frame with an x column that can hold the new locations: halves among integers, hours among days."""
     nw, dtype = require("narwhals"), data.schema[roles.x.name]
     if dtype.is_integer() and (new.x % 1 != 0).any() and not roles.x.origin:
         return data.with_columns(nw.col(roles.x.name).cast(nw.Float64))
@@ -67,7 +54,7 @@ def _widen_x(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
 
 
 def _new_rows(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
-    """The new rows: their location and group only."""
+    """Return the new rows: their location and group only."""
     nw, dtype = require("narwhals"), _widen_x(data, roles, new).schema[roles.x.name]
     clock, backend = roles.x.clock, data.implementation
     first = np.array([group.rows[0] for group in roles.groups])[new.group]
@@ -84,7 +71,7 @@ def _new_rows(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
 
 
 def to_dates(name: str, moments: ndarray, dtype: Any, like: Any) -> Any:
-    """A column of dates of a dtype, for a frame of the same library; `moments` are UTC where it has a zone."""
+    """Return a column of dates of a dtype, for a frame of the same library; `moments` are UTC where it has a zone."""
     series = require("narwhals").new_series(name, moments, backend=like.implementation)
     zone = getattr(dtype, "time_zone", None)
     series = series if zone is None else series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
@@ -92,7 +79,7 @@ def to_dates(name: str, moments: ndarray, dtype: Any, like: Any) -> Any:
 
 
 def _to_periods(like: Any, ticks: ndarray) -> Any:
-    """The periods of the column's dtype that begin at `ticks`."""
+    """Return the periods of the column's dtype that begin at `ticks`."""
     pandas, dtype, begin = require("pandas"), like.to_native().dtype, ticks.astype("datetime64[us]")
     periods = pandas.PeriodIndex(begin, dtype=dtype)
     if (np.asarray(periods.to_timestamp(), dtype="datetime64[us]") != begin).any():
@@ -100,26 +87,28 @@ def _to_periods(like: Any, ticks: ndarray) -> Any:
     return require("narwhals").from_native(pandas.Series(periods, name=like.name), series_only=True)
 
 
-def added_cells(column: TypedColumn, prediction: ColumnPrediction, comma: bool = False) -> list[list[str]]:
-    """Return the cells that are added to each row for a column; observed values as they were written."""
+def added_cells(
+    column: TypedColumn, prediction: ColumnPrediction | None, comma: bool = False, n_new: int = 0
+) -> list[list[str]]:
+    """Return the cells that are added to each row for a column, new rows last; observed values as they were written."""
     texts = [str(cell).strip() for cell in column.cells()]
     if isinstance(prediction, ClassPrediction):
         rows = [[text, "1"] for text in texts]
         for row, label, probability in zip(prediction.rows, prediction.labels, prediction.probability, strict=True):
             rows[row] = [str(label), format_number(float(probability), 0.0, comma)]
         return rows
-    rows = [[text, "0", text, text] for text in texts]
-    dates = (
-        [_format_dates(column, part) for part in (prediction.mean, prediction.low, prediction.high)]
-        if column.kind == DATE
-        else None
-    )
+    missing = [*column.missing, *[True] * n_new]
+    rows = [[""] * 4 if missing[row] else [texts[row], "0", texts[row], texts[row]] for row in range(len(missing))]
+    if prediction is None:
+        return rows
+    is_date, (mean, std, low, high) = column.kind == DATE, prediction.interval
+    dates = [_format_dates(column, days) for days in (mean, low, high)] if is_date else []
     for i, row in enumerate(prediction.rows):
-        std = float(prediction.std[i])
-        show = lambda part: format_number(float(part[i]), std if std == std else 0.0, comma)  # noqa: B023, E731
-        if dates is not None:
-            rows[row] = [dates[0][i], show(prediction.std), dates[1][i], dates[2][i]]
-        elif std != std:  # the only observed value
+        constant = bool(np.isnan(std[i]))  # the only observed value of its column
+        show = lambda part: format_number(float(part[i]), 0.0 if constant else float(std[i]), comma)  # noqa: B023, E731
+        if is_date:
+            rows[row] = [dates[0][i], show(std), dates[1][i], dates[2][i]]
+        elif constant:
             rows[row] = [texts[int((~column.missing).argmax())], "", "", ""]
         else:
             rows[row] = [show(part) for part in prediction.interval]
@@ -139,32 +128,34 @@ def _format_dates(column: TypedColumn, days: ndarray) -> list[str]:
     return ["" if day != day else text for day, text in zip(days, texts, strict=True)]
 
 
-def added_columns(data: Any, column: TypedColumn, prediction: ColumnPrediction) -> Iterator[Any]:
+def added_columns(data: Any, column: TypedColumn, prediction: ColumnPrediction | None, n_new: int = 0) -> Iterator[Any]:
+    """Yield the columns that are added for a column, the `n_new` new rows last.
+
+    An observed value is its own interval, with standard deviation 0. All are NaN where nothing could be predicted.
+    """
     if isinstance(prediction, ClassPrediction):
         probability = np.ones(len(column.missing))
         probability[prediction.rows] = prediction.probability
         yield _labels(data, column, prediction)
         yield to_series(f"{column.name}_probability", probability, data)
         return
-    value = column.features
-    parts = {name: value.copy() for name in ("mean", "low", "high")} | {"std": np.zeros(len(value))}
-    for name, part in parts.items():
-        part[prediction.rows] = getattr(prediction, name)
-    for ending, name in (("filled", "mean"), ("std", "std"), ("low", "low"), ("high", "high")):
-        if column.kind == DATE and ending != "std":
-            yield _dates(data, column, f"{column.name}_{ending}", prediction, getattr(prediction, name))
+    value = np.concatenate([column.values, np.full(n_new, np.nan)])
+    parts = value, np.where(np.isnan(value), np.nan, 0.0), value.copy(), value.copy()
+    for i, (suffix, part) in enumerate(zip(SUFFIXES, parts, strict=True)):
+        if prediction is not None:
+            part[prediction.rows] = prediction.interval[i]
+        if column.kind == DATE and prediction is not None and suffix != "std":
+            yield _dates(data, column, f"{column.name}_{suffix}", prediction.rows, prediction.interval[i])
         else:
-            yield to_series(f"{column.name}_{ending}", parts[name], data)
+            yield to_series(f"{column.name}_{suffix}", part, data)
 
 
 def _labels(data: Any, column: TypedColumn, prediction: ClassPrediction) -> Any:
     """Return the labels as values of the type of the column."""
     nw, source = require("narwhals"), data[column.name]
     values = source.to_list()
-    cells = column.cells()
-    native = {
-        str(cell).strip(): v for cell, v, missing in zip(cells, values, column.missing, strict=True) if not missing
-    }
+    cells = zip(column.cells(), values, column.missing, strict=True)
+    native = {str(cell).strip(): value for cell, value, missing in cells if not missing}
     for row, label in zip(prediction.rows, prediction.labels, strict=True):
         values[row] = native[label]
     dtype = source.dtype if source.dtype in (nw.String, nw.Boolean) else None
@@ -173,16 +164,16 @@ def _labels(data: Any, column: TypedColumn, prediction: ClassPrediction) -> Any:
     return nw.new_series(f"{column.name}_filled", values, dtype, backend=data.implementation)
 
 
-def _dates(data: Any, column: TypedColumn, name: str, prediction: NumericPrediction, days: ndarray) -> Any:
+def _dates(data: Any, column: TypedColumn, name: str, rows: ndarray, days: ndarray) -> Any:
     """Return dates of the type of the column, which may be text."""
     nw, source = require("narwhals"), data[column.name]
     if source.dtype not in (nw.Datetime, nw.Date):
         texts: list[str | None] = [str(cell).strip() for cell in column.cells()]
-        for row, text in zip(prediction.rows, _format_dates(column, days), strict=True):
+        for row, text in zip(rows, _format_dates(column, days), strict=True):
             texts[row] = text or None
         return nw.new_series(name, texts, nw.String, backend=data.implementation)
     moments = column.values.copy()
-    moments[prediction.rows] = _to_ticks(column, days)
+    moments[rows] = _to_ticks(column, days)
     times = moments.astype("datetime64[us]")
-    times[prediction.rows[np.isnan(days)]] = np.datetime64("nat")
+    times[rows[np.isnan(days)]] = np.datetime64("nat")
     return to_dates(name, times, source.dtype, data)

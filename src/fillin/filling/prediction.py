@@ -13,7 +13,6 @@ from numpy import ndarray
 
 from fillin.errors import InputError
 from fillin.io import write_file, write_folder
-from fillin.tabular.table import TypedColumn
 
 SUFFIXES = ("filled", "std", "low", "high")  # of the columns, variables or arrays added for one filled with numbers
 
@@ -64,21 +63,6 @@ class ClassPrediction:
 
 ColumnPrediction = NumericPrediction | ClassPrediction
 Prediction = dict[str, Any]  # a ColumnPrediction by the name of each filled column
-
-
-def complete_column(
-    column: TypedColumn, prediction: NumericPrediction | None, new: int
-) -> tuple[Float[ndarray, "n"], ...]:
-    """Return value, standard deviation and interval of all rows, the `new` ones last.
-
-    An observed value is its own interval, with standard deviation 0. All are NaN where nothing could be predicted.
-    """
-    value = np.concatenate([column.values, np.full(new, np.nan)])
-    parts = value, np.where(np.isnan(value), np.nan, 0.0), value.copy(), value.copy()
-    if prediction is not None:
-        for part, values in zip(parts, prediction.interval, strict=True):
-            part[prediction.rows] = values
-    return parts
 
 
 def format_number(value: float, std: float, comma: bool = False) -> str:
@@ -138,7 +122,8 @@ class Outputs:
                 raise InputError(f"-o {path} is the input, which is never overwritten; name another file")
             if source.is_dir() and source.resolve() in path.resolve().parents:
                 raise InputError(f"-o {path} lies inside the input, which is never changed; name another folder")
-        if path.is_dir() and not (path == self.data and _is_zarr(path) and sources[0].is_dir()):
+        is_zarr = any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zmetadata"))
+        if path.is_dir() and not (path == self.data and is_zarr and sources[0].is_dir()):  # Zarr may replace Zarr
             raise InputError(f"{path} is a folder; name a file with -o")
         if path.exists() and not self.force:
             raise InputError(f"{path} exists; replace it with --force or name another file with -o")
@@ -158,8 +143,3 @@ class Outputs:
             ) from error
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror or error}; name another place with -o") from error
-
-
-def _is_zarr(path: Path) -> bool:
-    """Test for a Zarr folder, which another one may replace."""
-    return path.is_dir() and any((path / name).exists() for name in ("zarr.json", ".zgroup", ".zmetadata"))

@@ -20,7 +20,7 @@ from fillin.filling.plan import (
     bounds_by_column,
     check_bounds,
 )
-from fillin.filling.prediction import SUFFIXES, NumericPrediction, Prediction, complete_column, format_number
+from fillin.filling.prediction import SUFFIXES, NumericPrediction, Prediction
 from fillin.filling.report import describe_bounds, describe_model
 from fillin.filling.series.infer_roles import NewRows, SeriesRoles, infer_roles
 from fillin.runtime import Tick, require
@@ -187,30 +187,17 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
         return extend_frame(frame, self.roles, self.new, prediction)
 
     def csv_rows(self, file: CsvFile, prediction: Prediction) -> Iterator[str]:
-        roles, new = self.roles, self.new
-        rows = roles.table.n_rows
-        numbers = [complete_column(column, prediction.get(column.name), len(new.x)) for column in roles.y]
-        observed = [
-            [None if missing else cell.strip() for cell, missing in zip(column.cells(), column.missing, strict=True)]
-            for column in roles.y
-        ]
+        from fillin.filling.frames import added_cells
+
+        roles, new, n_rows, records = self.roles, self.new, self.roles.table.n_rows, list(file.records)
         groups = {name: list(roles.table.column(name).cells()) for name in roles.by}
-        new_records = []  # x and group, all other cells empty
-        for location, number in zip(roles.format_x(new.x), new.group, strict=True):
+        for location, number in zip(roles.format_x(new.x), new.group, strict=True):  # all other cells are empty
             first = roles.groups[number].rows[0]
-            cells_by_name = {roles.x.name: location, **{name: texts[first] for name, texts in groups.items()}}
-            cells = [file.quoted(cells_by_name.get(name, "")) for name in roles.table.columns]
-            new_records.append(file.separator.join(cells))
-        for row in new.order(rows):
-            cells: list[str] = []
-            for column, texts, parts in zip(roles.y, observed, numbers, strict=True):
-                text = texts[row] if row < rows else None
-                if text is not None:
-                    cells += [text, "0", text, text]
-                else:
-                    std = float(parts[1][row])
-                    cells += [format_number(float(part[row]), std, column.decimal_comma) for part in parts]
-            yield file.row(file.records[row] if row < rows else new_records[row - rows], cells)
+            cells = {roles.x.name: location, **{name: texts[first] for name, texts in groups.items()}}
+            records.append(file.separator.join(file.quoted(cells.get(name, "")) for name in roles.table.columns))
+        added = [added_cells(c, prediction.get(c.name), c.decimal_comma, len(new.x)) for c in roles.y]
+        for row in new.order(n_rows):
+            yield file.row(records[row], [cell for column in added for cell in column[row]])
 
     def figure(self, prediction: Mapping[str, NumericPrediction]) -> "Figure":
         from fillin.filling.series.figure import draw_series
