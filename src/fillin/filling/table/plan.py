@@ -13,12 +13,13 @@ from fillin.filling.diagnostics import (
     check_no_units_row,
     is_row_id,
     list_names,
+    make_note,
     note_codes,
     note_formatted_numbers,
     note_missing_words,
     note_no_index,
     note_sentinels,
-)
+)  # fmt: skip
 from fillin.filling.plan import FillOptions, Source, TabularPlan, as_names, bounds_by_column, check_bounds
 from fillin.filling.prediction import SUFFIXES, Prediction
 from fillin.filling.series.infer_roles import check_new_columns
@@ -73,11 +74,6 @@ class TablePlan(TabularPlan):
         return _plan_table(source, options)
 
     @property
-    def index(self) -> Collection[str]:
-        """Columns that were the index of a pandas frame, which only name the rows."""
-        return getattr(self.source.tabular, "index", ())
-
-    @property
     def level(self) -> float:
         return self.options.level
 
@@ -91,7 +87,8 @@ class TablePlan(TabularPlan):
 
     @property
     def summary(self) -> str:
-        columns = [column for column in self.table.columns.values() if column.name not in self.index]
+        index = getattr(self.source.tabular, "index", ())  # of a pandas frame, which only names the rows
+        columns = [column for column in self.table.columns.values() if column.name not in index]
         kinds = Counter(column.kind for column in columns if not column.missing.all())
         counts = [_counted(kinds[kind], kind) for kind in (NUMBER, CLASS, DATE) if kinds[kind]]
         missing = [int(column.missing.sum()) for column in columns if column.missing.any()]
@@ -232,7 +229,7 @@ def _plan_table(source: Source, options: TableOptions) -> TablePlan:
 def _select_features(
     table: TypedTable, named: list[TypedColumn], declared: Collection[str], index: Collection[str], notes: list[Note]
 ) -> tuple[list[TypedColumn], list[TypedColumn]]:
-    """Columns that serve as features, and those that do not; columns with a declared kind serve always."""
+    """Return the columns that serve as features, and those that do not; columns of a declared kind always do."""
     features, dropped, empty = [], [], []
     for column in table.columns.values():
         why = ""
@@ -246,14 +243,14 @@ def _select_features(
             pass
         elif column.numbers_rows or is_row_id(column):
             why = "only numbers the rows" if column.numbers_rows else "only identifies the rows"
-            text = "{name} {why}: not used ({numbers} uses it)"
-            notes.append(Note(render(text, name=column.name, why=why, numbers=option("numbers", [column.name]))))
-        elif _has_names(column):
-            why = f"has {column.n_distinct:,} distinct words in {int((~column.missing).sum()):,} rows"
+            uses = option("numbers", [column.name])
+            notes.append(make_note("{name} {why}: not used ({option} uses it)", name=column.name, why=why, option=uses))
+        elif column.kind == CLASS and column.n_distinct > max(_MIN_NAMES, (n_observed := (~column.missing).sum()) / 2):
+            why = f"has {column.n_distinct:,} distinct words in {n_observed:,} rows"  # and predicts nothing of others
             gaps = ", and its missing values are left" if column.missing.any() else ""
             text = "{name} {why}: read as names, not used{gaps} ({classes} uses it)"
-            fields = {"name": column.name, "why": why, "gaps": gaps, "classes": option("classes", [column.name])}
-            notes.append(Note(render(text, **fields), doubtful=bool(gaps)))
+            classes = option("classes", [column.name])
+            notes.append(make_note(text, bool(gaps), name=column.name, why=why, gaps=gaps, classes=classes))
         if why and column in named and column.missing.any():
             raise InputError(f"{table.name}: column '{column.name}' {why}; it cannot be filled, leave it out")
         (dropped if why else features).append(column)
@@ -276,7 +273,7 @@ def _check_values(table: TypedTable, column: TypedColumn) -> None:
 def _column_bounds(
     table: TypedTable, bounds: "Bounds | Mapping[str, Bounds] | None", fills: list[TypedColumn]
 ) -> "dict[str, Bounds]":
-    """The bounds of each number column that is filled or named; observed values must lie within."""
+    """Return the bounds of each number column that is filled or named; observed values must lie within."""
     if bounds is None:
         return {}
     named = [name for name in bounds if name] if isinstance(bounds, Mapping) else []
@@ -308,13 +305,8 @@ def _check_target(table: TypedTable, target: TypedColumn, features: list[TypedCo
         )  # fmt: skip
 
 
-def _has_names(column: TypedColumn) -> bool:
-    """Whether the words rarely repeat, as names do, and so predict nothing of other rows."""
-    observed = int((~column.missing).sum())
-    return column.kind == CLASS and column.n_distinct > _MIN_NAMES and 2 * column.n_distinct > observed
-
-
 def added_suffixes(column: TypedColumn) -> tuple[str, ...]:
+    """Return the suffixes of the columns that are added for a column."""
     return ("filled", "probability") if column.kind == CLASS else SUFFIXES
 
 
