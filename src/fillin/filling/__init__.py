@@ -1,8 +1,138 @@
-"""Filling of missing values in series, tables, fields and images.
+"""Filling of missing values in series, tables, fields and images: `fillin.fill`.
 
 The package is not called `fill`, because `fillin.fill` is the public function.
 """
 
-from fillin.filling.api import fill
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["fill"]
+from fillin.filling.diagnostics import warn_doubtful
+from fillin.filling.plan import make_plan
+
+if TYPE_CHECKING:
+    from fillin.models import Process
+    from fillin.warp import Bounds
+
+
+def fill(
+    data: Any,
+    *,
+    x: str | None = None,
+    y: str | Sequence[str] | None = None,
+    by: str | Sequence[str] | None = None,
+    at: Any = None,
+    every: str | float | None = None,
+    until: Any = None,
+    bounds: "Bounds | Mapping[str, Bounds] | None" = None,
+    y_err: str | None = None,
+    period: "str | float | Mapping[str | int, float] | None" = None,
+    level: float = 0.95,
+    kind: str | None = None,
+    na: Collection[Any] = (),
+    var: str | None = None,
+    over: "str | Sequence[str | int] | None" = None,
+    mask: Any = None,
+    fill_always_missing: bool = False,
+    chunks: "Mapping[str | int, int] | None" = None,
+    halo: int | None = None,
+    model: "str | Process | None" = None,
+    target: str | None = None,
+    classes: str | Sequence[str] | None = None,
+    numbers: str | Sequence[str] | None = None,
+    seed: int = 0,
+) -> Any:
+    """Predict missing values of a series, a table, a field or an array, with their uncertainty.
+
+    A frame is a *series* if a column orders its rows: times, or numbers that only rise or only fall. A pretrained model
+    then fills each column from its own observed values. Any other frame is a *table*: networks are trained on it, and
+    fill each missing cell from the other cells of its row and from similar rows. A *field* (NumPy, xarray) is filled by
+    a pretrained model from the observed cells around each missing one.
+
+    Parameters
+    ----------
+    data : DataFrame, Table, ndarray, Dataset or DataArray
+        A frame of pandas, polars or Arrow, an array of NumPy, or an object of xarray. NaN and null are missing.
+    x : str, optional
+        Series: the column of times or numbers that locates each row. A pandas index is a column too, unless it is
+        unnamed and holds integers. By default it is detected.
+    y : str or sequence of str, optional
+        Columns to fill. By default all that have missing values.
+    by : str or sequence of str, optional
+        Series: columns whose values tell several series apart.
+    at : DataFrame or array-like, optional
+        Series: locations of rows to add.
+    every : str or float, optional
+        Series: step of rows to add, such as 0.5, "1h" or "1mo".
+    until : str or float, optional
+        Series: location of the last row to add with `every`, which may lie beyond the end. By default the last one.
+    bounds : (float, float) or dict of str to (float, float), optional
+        Lower and upper bound of the values, None for no bound; one pair, or a pair for each column.
+    y_err : str, optional
+        Series: column with the standard deviations of the errors of y.
+    period : float, str or dict of str to float, optional
+        Series: period of a periodic x. Fields: the period of each periodic dimension, such as {"lon": 360}.
+    level : float, default 0.95
+        Coverage of the prediction intervals, between 0 and 1.
+    kind : {"series", "table"}, optional
+        Kind of a frame. By default it is detected.
+    na : collection, default ()
+        Further values that stand for missing ones.
+    var : str, optional
+        Fields: variable to fill. By default the only one that has missing cells.
+    over : str, sequence of str or sequence of int, optional
+        Fields: one to three dimensions of a field. By default latitude and longitude, or the last two. Along the other
+        dimensions, such as time, each slice is filled separately.
+    mask : array-like or str, optional
+        Fields: array, variable or file that is 0 where missing cells stay missing.
+    fill_always_missing : bool, default False
+        Fields: fill cells that are missing in every slice, which otherwise count as land.
+    chunks : dict of str to int, optional
+        Fields: block size along dimensions. The result is then lazy, as it is for dask arrays.
+    halo : int, optional
+        Fields: number of cells that a block sees beyond its own. By default as many as it needs.
+    model : str or Process, optional
+        Series and fields: name of pretrained weights, folder of a model, or the model. By default the pretrained one
+        for the number of dimensions.
+    target : str, optional
+        Tables: the only column to fill; networks are then trained to predict it alone.
+    classes : str or sequence of str, optional
+        Tables: columns whose numbers are codes of classes.
+    numbers : str or sequence of str, optional
+        Tables: columns whose text or categories are numbers.
+    seed : int, default 0
+        Tables: seed of the networks.
+
+    Returns
+    -------
+    DataFrame, Table, Dataset or FilledArray
+        A frame of the same kind with, for each filled column NAME of numbers or dates, NAME_filled, NAME_std (0 where
+        observed, of dates in days), NAME_low and NAME_high; for classes NAME_filled and NAME_probability. The `attrs`
+        of a pandas frame tell how it was read. For a field, a Dataset with these variables. For an array, the arrays
+        `filled`, `std`, `low` and `high`. Data without missing values come back as they are.
+
+    Raises
+    ------
+    InputError
+        If an option does not fit the data, or the data cannot be read. The message names the location and a remedy.
+    InputTypeError
+        If `data` is of another type.
+
+    Warns
+    -----
+    FillinWarning
+        If another reading of the data is as likely, such as -999 as a missing value.
+
+    Examples
+    --------
+    >>> import fillin, pandas as pd
+    >>> model = fillin.create("filler", size="small", layers=1)
+    >>> frame = pd.DataFrame({"day": [1, 2, 3, 4], "level": [1.0, None, 3.0, 4.0]})
+    >>> list(fillin.fill(frame, model=model).columns)
+    ['day', 'level', 'level_filled', 'level_std', 'level_low', 'level_high']
+    >>> forecast = fillin.fill(frame, every=1, until=6, bounds=(0, None), model=model)
+    >>> forecast["day"].tolist()
+    [1, 2, 3, 4, 5, 6]
+    """
+    plan = make_plan(data, {name: value for name, value in locals().items() if name != "data"})
+    warn_doubtful(plan.notes)
+    return plan.result(plan.run(plan.load_model() if plan.n_missing else None))

@@ -25,11 +25,16 @@ th:first-child, td:first-child { text-align: left; } code { background: #f3f3f3;
 
 def render_report(plan: "FillPlan", figure: "Figure", scores: Sequence[Any], command: Sequence[str]) -> str:
     """Return the report as HTML."""
+    from fillin.plots import style
+
+    with io.BytesIO() as buffer, style():
+        figure.savefig(buffer, format="png")
+        png = base64.b64encode(buffer.getvalue()).decode()
     parts = [
         f"<h1>Missing values of {escape(plan.source.name)}, filled</h1>",
         f"<p>{escape(plan.summary)}.</p>",
         *(f"<p>Note: {escape(note.shell)}.</p>" for note in plan.notes),
-        f'<img alt="observed and filled values, with their uncertainty" src="data:image/png;base64,{_png(figure)}">',
+        f'<img alt="observed and filled values, with their uncertainty" src="data:image/png;base64,{png}">',
         "<h2>Hold-out scores</h2>",
         *(_render_table([score.cells() for score in group]) for _, group in groupby(scores, type)),
         f"<p>{escape(plan.explain_holdout(scores))}</p>",
@@ -47,14 +52,6 @@ def _render_table(rows: list[dict[str, str]]) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row.values()) + "</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _png(figure: "Figure") -> str:
-    from fillin.plots import style
-
-    with io.BytesIO() as buffer, style():
-        figure.savefig(buffer, format="png")
-        return base64.b64encode(buffer.getvalue()).decode()
 
 
 def describe_model(model: str, level: float, prior: str) -> list[str]:

@@ -24,7 +24,9 @@ def draw_series(
     """Draw a panel for each column and group with most predictions, with the quartiles and the interval of `level`."""
     from fillin.plots import panels, style
 
-    chosen = _choose_panels(roles, series, prediction)
+    number_of = {group.name: number for number, group in enumerate(roles.groups)}
+    longest = sorted(series, key=lambda s: -len(s.at))[:_MAX_PANELS]
+    chosen = [(s.column, number_of[s.group]) for s in series if s in longest and s.column in prediction]
     with style():
         figure, axes = panels(len(chosen), 1, width=9.0, height=2.6 if len(chosen) > 1 else 3.4)
         for axis, (column, number) in zip(axes[:, 0], chosen, strict=True):
@@ -39,15 +41,6 @@ def draw_series(
     return figure
 
 
-def _choose_panels(
-    roles: SeriesRoles, series: list[Series], prediction: Mapping[str, NumericPrediction]
-) -> list[tuple[str, int]]:
-    """Return (column, group number) of the series with most predictions, in their order."""
-    number = {group.name: i for i, group in enumerate(roles.groups)}
-    longest = sorted(series, key=lambda s: -len(s.at))[:_MAX_PANELS]
-    return [(s.column, number[s.group]) for s in series if s in longest and s.column in prediction]
-
-
 def _draw_panel(
     axis: "Axes", roles: SeriesRoles, new: NewRows, name: str, number: int, prediction: NumericPrediction, level: float
 ) -> None:
@@ -55,7 +48,8 @@ def _draw_panel(
 
     n_rows = roles.table.n_rows
     column, group = roles.table.column(name), roles.groups[number]
-    x = _x_values(roles, new.x)
+    x = np.concatenate([roles.x.values, new.x])
+    x = x.astype("datetime64[us]") if roles.x.clock is not None else x  # of all rows, new ones last
     observed = group.rows[~column.missing[group.rows]]
     in_group = np.zeros(n_rows + len(new.x), dtype=bool)
     in_group[group.rows] = True
@@ -75,13 +69,13 @@ def _draw_panel(
     axis.plot(
         x[drawn], column.values[drawn], "o", color=INK, markersize=size, markeredgewidth=0, zorder=5, label="observed"
     )
-    _set_limits(axis, column.values[observed], prediction, predicted)
-
-
-def _x_values(roles: SeriesRoles, new: ndarray) -> ndarray:
-    """Return the x of all rows, new ones last, as matplotlib draws them."""
-    values = np.concatenate([roles.x.values, new])
-    return values.astype("datetime64[us]") if roles.x.clock is not None else values
+    # all observed values and most intervals: a few very wide ones must not flatten the rest
+    values = column.values[observed]
+    ends = np.concatenate([prediction.low[predicted], prediction.high[predicted]])
+    low, high = np.quantile(ends, [0.02, 0.98]) if len(ends) else (values.min(), values.max())
+    low, high = min(low, values.min()), max(high, values.max())
+    if low < high:
+        axis.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))
 
 
 def _gap_lines(
@@ -118,12 +112,3 @@ def _longest_gaps(missing: ndarray) -> ndarray:
     drawn = np.cumsum(length[longest]) <= _MAX_POINTS
     drawn[0] = True
     return missing & np.isin(run, longest[drawn])
-
-
-def _set_limits(axis: "Axes", observed: ndarray, prediction: NumericPrediction, predicted: ndarray) -> None:
-    """Show all observed values and most intervals: a few very wide ones must not flatten the rest."""
-    ends = np.concatenate([prediction.low[predicted], prediction.high[predicted]])
-    low, high = np.quantile(ends, [0.02, 0.98]) if len(ends) else (observed.min(), observed.max())
-    low, high = min(low, observed.min()), max(high, observed.max())
-    if low < high:
-        axis.set_ylim(low - 0.06 * (high - low), high + 0.06 * (high - low))

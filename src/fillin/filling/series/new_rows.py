@@ -37,16 +37,13 @@ def make_new_rows(roles: SeriesRoles, options: "SeriesOptions") -> NewRows:
 
 
 def rows_by_step(roles: SeriesRoles, every: str, until: str | None = None) -> NewRows:
-    """Rows at first, first + every … of each group up to `until` (default: its last), where the table has none."""
+    """Return rows at first, first + every … up to `until` (default: the last) of each group, where it has none."""
     clock = roles.x.clock
     if clock is not None:
         last = None if until is None else clock.parse(str(until), argument("until"))
         _check_until(roles, until, last)
-
-        def walk_dates(first, end) -> ndarray:
-            return clock.steps(int(first), int(end) if last is None else last, every, argument("every"))
-
-        return _collect(roles, walk_dates, 0)
+        option_name, choose_end = argument("every"), lambda end: int(end if last is None else last)
+        return _collect(roles, lambda first, end: clock.steps(int(first), choose_end(end), every, option_name))
     expected = render("a step of the x column, which has numbers: {example}", example=option("every", 0.5))
     step = _parse_number(every, "every", expected)
     stop = None if until is None else _parse_number(until, "until", "a number, as in the x column", roles.x.origin)
@@ -61,11 +58,8 @@ def rows_by_step(roles: SeriesRoles, every: str, until: str | None = None) -> Ne
                 "{every}: {value} gives {count} rows; choose larger steps",
                 every=argument("every"), value=every, count=f"{count:,.0f}" if count < 1e15 else f"{count:g}",
             )  # fmt: skip
-        return (
-            first + step * np.arange(max(0, int(count + _SAME_LOCATION)) + 1)
-            if count > -_SAME_LOCATION
-            else np.empty(0)
-        )
+        n_steps = max(0, int(count + _SAME_LOCATION)) + 1 if count > -_SAME_LOCATION else 0
+        return first + step * np.arange(n_steps)
 
     return _collect(roles, walk, _SAME_LOCATION * step)
 
@@ -80,7 +74,7 @@ def _check_until(roles: SeriesRoles, until: str | None, end: float | None) -> No
 
 
 def rows_from_table(roles: SeriesRoles, at: TypedTable) -> NewRows:
-    """Rows at the locations of another table: its column named as x (or its only one), in the groups that it names."""
+    """Return rows at the locations of another table: its column named as x (or its only one), in the groups that it names."""
     name = roles.x.name if len(at.columns) > 1 or roles.x.name in at.columns else next(iter(at.columns))
     column = at.column(name)
     check_valid(at, column)
@@ -95,7 +89,7 @@ def rows_from_table(roles: SeriesRoles, at: TypedTable) -> NewRows:
     if roles.x.clock is not None and column.clock is not None:
         values = roles.x.clock.convert(column.clock, values, f"{at.name}, column '{name}'")
     if not roles.by or not all(by in at.columns for by in roles.by):
-        return _collect(roles, lambda first, end: values, 0)
+        return _collect(roles, lambda first, end: values)
     keys = [", ".join(key) for key in zip(*(at.column(by).cells() for by in roles.by), strict=True)]
     names = {group.name for group in roles.groups}
     for row, key in enumerate(keys):
@@ -103,18 +97,21 @@ def rows_from_table(roles: SeriesRoles, at: TypedTable) -> NewRows:
             message = "{table} has no group '{group}'; remove the row, or add observations of the group"
             raise at.error_at(row, roles.by[0], message, table=roles.table.name, group=key)
     of_group = {group: values[[key == group for key in keys]] for group in names}
-    return _collect(roles, lambda first, end: values, 0, lambda group: of_group[group.name])
+    return _collect(roles, lambda first, end: values, of_group=lambda group: of_group[group.name])
 
 
 def _collect(
-    roles: SeriesRoles, walk: Callable, tolerance: float, of_group: Callable[[RowGroup], ndarray] | None = None
+    roles: SeriesRoles, walk: Callable, tolerance: float = 0.0, of_group: Callable[[RowGroup], ndarray] | None = None
 ) -> NewRows:
-    """The locations of each group that the table does not have, and their positions among its rows."""
+    """Return the locations of each group that the table does not have, and their positions among its rows."""
     x, groups, positions = [], [], []
     for number, group in enumerate(roles.groups):
         present = roles.x.values[group.rows]
         added = np.unique(of_group(group) if of_group else walk(present.min(), present.max())).astype(present.dtype)
-        added = added[_distance(added, np.sort(present)) > tolerance]
+        ordered = np.sort(present)
+        after = np.searchsorted(ordered, added)
+        above, below = ordered[np.minimum(after, len(ordered) - 1)], ordered[np.maximum(after - 1, 0)]
+        added = added[np.minimum(np.abs(above - added), np.abs(below - added)) > tolerance]
         x.append(added)
         groups.append(np.full(len(added), number))
         positions.append(_positions(added, present, group.rows, roles.table.n_rows))
@@ -123,15 +120,8 @@ def _collect(
     return NewRows(np.concatenate(x), np.concatenate(groups), np.concatenate(positions))
 
 
-def _distance(added: ndarray, present: ndarray) -> ndarray:
-    """The distance to the nearest of the sorted locations `present`."""
-    after = np.searchsorted(present, added)
-    above, below = present[np.minimum(after, len(present) - 1)], present[np.maximum(after - 1, 0)]
-    return np.minimum(np.abs(above - added), np.abs(below - added))
-
-
 def _positions(added: ndarray, present: ndarray, rows: ndarray, n_rows: int) -> Float[ndarray, "m"]:
-    """In order where the rows of the group are one sorted block, else after all rows."""
+    """Return positions in order where the rows of the group are one sorted block, else after all rows."""
     if rows[-1] - rows[0] != len(rows) - 1:
         return np.full(len(added), float(n_rows))
     step = np.diff(present)
