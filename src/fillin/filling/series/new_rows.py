@@ -74,7 +74,7 @@ def _check_until(roles: SeriesRoles, until: str | None, end: float | None) -> No
 
 
 def rows_from_table(roles: SeriesRoles, at: TypedTable) -> NewRows:
-    """Return rows at the locations of another table: its column named as x (or its only one), in the groups it names."""
+    """Return rows at the locations of another table: its column named as x, or its only one, in the groups it has."""
     name = roles.x.name if len(at.columns) > 1 or roles.x.name in at.columns else next(iter(at.columns))
     column = at.column(name)
     check_valid(at, column)
