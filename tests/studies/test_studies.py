@@ -9,7 +9,7 @@ import pytest
 from fillin.cli import main
 from fillin.errors import InputError
 from fillin.models import list_options
-from fillin.train import dump_recipe, runs
+from fillin.train import dump_recipe, log
 from fillin.train.log import read_log
 from fillin_studies import (  # fmt: skip
     STUDIES,
@@ -54,7 +54,7 @@ def miniature(name: str, most: int | None = None) -> Study:
 def swift(monkeypatch):
     """Measures on two batches, limits by few settings, inference at two sizes, no learning curve of each cell (runs
     that draw theirs are tested elsewhere)."""
-    monkeypatch.setattr(runs, "_draw", lambda run: None)
+    monkeypatch.setattr(log, "draw_learning_curve", lambda *arguments, **options: None)
     real = curves.evaluate
     monkeypatch.setattr(curves, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
     monkeypatch.setattr(
