@@ -128,7 +128,19 @@ class ImageStudy(TrainingStudy):
             "images", "model", "log-likelihood", "RMSE", "RMSE at observed pixels",
             f"change when shifted by {SHIFT_PIXELS} pixels", "ms a step", "steps",
         )  # fmt: skip
-        return StudyReport(_summarise(sets, means), columns, rows, figures, _tabulate_kinds(first))
+        more = [
+            "## By observed part",
+            "",
+            "Log-likelihood per pixel ± standard error over images, and the share of pixels inside the 95 % interval.",
+            "",
+            f"|  | {' | '.join(cell.variant for cell in first)} |",
+            f"| --- |{' ---: |' * len(first)}",
+        ]
+        for title in OBSERVED:
+            scores = [cell.result["kinds"][title] for cell in first]
+            texts = [f"{s['log_likelihood']:.3f} ± {s['error']:.3f}, {s['covered']:.0%}" for s in scores]
+            more.append(f"| {title} | {' | '.join(map(with_minus, texts))} |")
+        return StudyReport(_summarise(sets, means), columns, rows, figures, more)
 
 
 def _summarise(sets: Sequence[str], means: dict[str, dict[str, float]]) -> list[str]:
@@ -151,23 +163,6 @@ def _summarise(sets: Sequence[str], means: dict[str, dict[str, float]]) -> list[
                 + (f"; the largest changes of the others: {', '.join(others)}." if others else ".")
             )
     return findings
-
-
-def _tabulate_kinds(first: Sequence[StudyCell]) -> list[str]:
-    """Tabulate log-likelihood and coverage by kind of task."""
-    lines = [
-        "## By observed part",
-        "",
-        "Log-likelihood per pixel ± standard error over images, and the share of pixels inside the 95 % interval.",
-        "",
-        f"|  | {' | '.join(cell.variant for cell in first)} |",
-        f"| --- |{' ---: |' * len(first)}",
-    ]
-    for title in OBSERVED:
-        scores = [cell.result["kinds"][title] for cell in first]
-        texts = [f"{s['log_likelihood']:.3f} ± {s['error']:.3f}, {s['covered']:.0%}" for s in scores]
-        lines.append(f"| {title} | {' | '.join(map(with_minus, texts))} |")
-    return lines
 
 
 def _draw_image_set(name: str, cells: Mapping[str, StudyCell], folder: Path) -> dict[str, str]:

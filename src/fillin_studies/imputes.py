@@ -43,19 +43,19 @@ def baseline(make: Callable[[Any, int], Any]) -> Impute:
     return impute
 
 
-def make_forests(sklearn_impute: Any, seed: int) -> Any:
-    """Impute each column by a random forest on the others, in turns (Stekhoven & Bühlmann 2012)."""
-    forest = require("sklearn.ensemble").RandomForestRegressor(n_jobs=1, random_state=seed)
-    return sklearn_impute.IterativeImputer(forest, max_iter=5, random_state=seed)
-
-
 METHODS: dict[str, Impute] = {
     OURS: lambda observed, seed: fillin.TableImputer(random_state=seed).fit(observed).fill(observed),
     "mean": baseline(lambda sklearn_impute, _: sklearn_impute.SimpleImputer()),
     "k-NN": baseline(lambda sklearn_impute, _: sklearn_impute.KNNImputer()),
     "iterative": baseline(lambda sklearn_impute, seed: sklearn_impute.IterativeImputer(random_state=seed)),
-    "iterative, forests": baseline(make_forests),
-}
+    # each column by a random forest on the others, in turns (Stekhoven & Bühlmann 2012)
+    "iterative, forests": baseline(
+        lambda sklearn_impute, seed: sklearn_impute.IterativeImputer(
+            require("sklearn.ensemble").RandomForestRegressor(n_jobs=1, random_state=seed), max_iter=5,
+            random_state=seed,
+        )
+    ),
+}  # fmt: skip
 
 
 def draw_mask(shape: tuple[int, int], number: int) -> Bool[ndarray, "n d"]:

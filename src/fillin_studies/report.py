@@ -67,23 +67,21 @@ def _describe_training(run: StudyRun, cells: Sequence[StudyCell]) -> str:
 
 def format_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """Format a Markdown table: floats with three decimals, integers with commas, None as a dash."""
+
+    def format_value(value: Any) -> str:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return "–" if value is None else str(value)
+        return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+
     head = "| " + " | ".join(columns) + " |"
     rule = "|" + "---|" + "---:|" * (len(columns) - 1)
-    return [head, rule, *("| " + " | ".join(map(_format_value, row)) + " |" for row in rows)]
+    return [head, rule, *("| " + " | ".join(map(format_value, row)) + " |" for row in rows)]
 
 
 def format_sections(sections: Mapping[str, Sequence[str]]) -> list[str]:
     """Put the lines of each section under its heading, and an empty line between two sections."""
     lines = [line for heading, section in sections.items() for line in (f"## {heading}", "", *section, "")]
     return lines[:-1]
-
-
-def _format_value(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return str(value)
-    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
 def format_row(

@@ -133,6 +133,7 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _span(arguments: argparse.Namespace) -> None:
+    from fillin.attention.kernel import load_library
     from fillin.errors import choose
     from fillin_studies.bench import span
     from fillin_studies.bench.targets import count_span_ticks, describe_parts, measure_span
@@ -150,7 +151,9 @@ def _span(arguments: argparse.Namespace) -> None:
         parts_content.update(describe_parts(results))
         return results["table"]
 
-    budget = {"lanes": span.kernel_lanes(), "batch": 1, "rounds": rounds, "turn": plan.turn}
+    library = load_library()
+    lanes = None if library is None else library.fillin_lanes()  # numbers in a vector of the kernel that is measured
+    budget = {"lanes": lanes, "batch": 1, "rounds": rounds, "turn": plan.turn}
     content = _report(arguments, "span", measure, count_span_ticks(plan, parts), budget, parts_content)
     if arguments.out and (content["growth"] or content["rows"]):
         from fillin_studies.bench.results_pages import draw_span

@@ -10,7 +10,6 @@ import torch
 
 from fillin import measure
 from fillin.attention import MLP, DotProduct, attend
-from fillin.attention.kernel import load_library
 from fillin.attention.kernel.ops import sort_points
 from fillin.measure import BIAS, CANDIDATES, FUSED, HARD, HEADS, NATIVE, REFERENCE, AttentionInputs, Cost
 from fillin.runtime import Tick
@@ -190,9 +189,3 @@ def measure_large(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> l
         about = {"dim": dim, "context": context, "targets": targets, "neighbours": plan.neighbours}
         rows.append({**about, **{name: report_cost(cost) for name, cost in costs.items()}})
     return rows
-
-
-def kernel_lanes() -> int | None:
-    """Return the numbers in a vector of the kernel that is measured; None where it is not built."""
-    library = load_library()
-    return None if library is None else library.fillin_lanes()

@@ -206,7 +206,15 @@ def summarise(data: str, variants: dict[VariantKey, VariantResults]) -> list[str
             f"{', '.join(variant.format_accuracy() for variant in ordered)}."
         )
     if cut := variants.get((2, CUT)):
-        findings.append(_summarise_spans(data, cut))
+        sigmas = cut.sigmas or []
+        layers = ", ".join(f"{s:.2f} ({100 * share:.0f} %)" for s, share in zip(sigmas, cut.shares, strict=True))
+        wider = all(a <= b for a, b in pairwise(sigmas))
+        findings.append(
+            f"{data}: with a cut in 2-D, σ went from {INIT} to, layer by layer, {layers} of an image, in brackets the "
+            f"share of pairs that are computed; windows of later layers are {'wider' if wider else 'not wider'} than "
+            "those of earlier ones throughout. Of the pairs of all layers "
+            f"{100 * cut.mean('pairs'):.0f} % are computed."
+        )
         findings += [
             f"{data}: at {row['side']} × {row['side']} pixels the learned windows keep "
             f"{', '.join(f'{100 * share:.0f}' for share in row['shares'])} % of pairs, layer by layer; relative to the "
@@ -244,18 +252,6 @@ def _summarise_tests(data: str, tests: list[AccuracyTest]) -> list[str]:
             f"{len(significant)}{': ' if results else ''}{results}."
         )
     return findings
-
-
-def _summarise_spans(data: str, variant: VariantResults) -> str:
-    sigmas, shares = variant.sigmas or [], variant.shares
-    layers = ", ".join(f"{s:.2f} ({100 * share:.0f} %)" for s, share in zip(sigmas, shares, strict=True))
-    wider = all(a <= b for a, b in pairwise(sigmas))
-    return (
-        f"{data}: with a cut in 2-D, σ went from {INIT} to, layer by layer, {layers} of an image, in brackets the "
-        f"share of pairs that are computed; windows of later layers are {'wider' if wider else 'not wider'} than "
-        "those of earlier ones throughout. Of the pairs of all layers "
-        f"{100 * variant.mean('pairs'):.0f} % are computed."
-    )
 
 
 def _format_ratios(costs: dict[str, Any], implementation: str) -> str:

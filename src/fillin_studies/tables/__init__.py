@@ -4,7 +4,6 @@ A cell is a data set × a method × a split. Splits are the same for every metho
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,6 +29,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
 }
 RANKED = {"regression": (RMSE, LIKELIHOOD), "classification": _CLASS_METRICS[:3], "few labels": _CLASS_METRICS[:3]}
 UCI_FIVE = ("airfoil", "autompg", "concrete", "housing", "yacht")  # whose ranks other papers report
+HONEST_COVERAGE = (0.92, 0.97)  # acceptable share of values inside 95 % intervals
 
 
 class MeanError(NamedTuple):
@@ -74,6 +74,9 @@ class MethodResults:
     def mean(self, data: str, method: str, metric: Metric) -> MeanError:
         return MeanError.of(cell[metric.key] for cell in self.sets[data][method].values())
 
+    def means(self, method: str, metric: Metric) -> dict[str, float]:
+        return {data: self.mean(data, method, metric).value for data in self.sets}
+
     def best(self, data: str, metric: Metric, methods: Sequence[str]) -> str:
         """Return the method with the best mean over splits; of equals fillin, else the first."""
         sign = -1 if metric.higher_is_better else 1
@@ -103,22 +106,6 @@ class MethodResults:
             means = {name: self.mean(data, name, metric) for name in names if name in methods}
             rows.append([data, *format_means(metric, names, means)])
         return ["", *names], rows
-
-
-HONEST_COVERAGE = (0.92, 0.97)  # acceptable share of values inside 95 % intervals
-
-
-def _tabulate_ranks(boards: dict[str, MethodResults]) -> tuple[list[str], list[list[str]]]:
-    """Return average ranks: a row for each method, a column for each group and metric."""
-    ranks = {
-        f"{name}: {metric.title}": results.ranks(metric)
-        for name, results in boards.items()
-        for metric in RANKED[results.group]
-    }
-    names = [name for name in FEW_LABEL_METHODS if any(name in column for column in ranks.values())]
-    columns = [format_means(Metric("", title, 2, False), names, column) for title, column in ranks.items()]
-    rows = [[name, *(column[number] for column in columns)] for number, name in enumerate(names)]
-    return ["average rank", *ranks], rows
 
 
 def _describe_methods(measured: Sequence[dict[str, Any]]) -> list[str]:
@@ -151,35 +138,31 @@ def summarise(boards: dict[str, MethodResults]) -> list[str]:
     for name, results in boards.items():
         if OURS not in results.methods:
             continue
-        means = partial(_means_by_set, results)
         findings += [f"{name}, {metric.title}: {_describe_rank(results, metric)}" for metric in RANKED[results.group]]
         if name == "regression":
             low, high = HONEST_COVERAGE
-            outside = [f"{data} {mean:.1%}" for data, mean in means(OURS, COVERED).items() if not low <= mean <= high]
+            shares = results.means(OURS, COVERED)
+            outside = [f"{data} {share:.1%}" for data, share in shares.items() if not low <= share <= high]
             findings.append(
                 f"The 95 % intervals of {OURS} contain 92–97 % of the values on {len(results.sets) - len(outside)} of "
                 + _count_sets(results)
                 + (f"; not on {', '.join(outside)}." if outside else ".")
             )
         if LABELLED_ONLY in results.methods:
-            without = means(LABELLED_ONLY, ACCURACY)
+            without = results.means(LABELLED_ONLY, ACCURACY)
             parts = [
                 f"{data} {mean:.3f} with unlabelled rows, {without[data]:.3f} without them"
-                for data, mean in means(OURS, ACCURACY).items()
+                for data, mean in results.means(OURS, ACCURACY).items()
             ]
             findings.append(f"accuracy gained from unlabelled rows: {'; '.join(parts)}.")
         if name == results.group:
-            longest = {method: max(means(method, SECONDS).values()) for method in results.methods}
+            longest = {method: max(results.means(method, SECONDS).values()) for method in results.methods}
             ours = longest.pop(OURS)
             longest.pop(LABELLED_ONLY, None)
             slowest = max(longest, key=longest.__getitem__, default=None)
             beside = f"; the slowest other, {slowest}, {longest[slowest]:.1f}" if slowest else ""
             findings.append(f"{name}, time: {OURS} takes up to {ours:.1f} seconds a split{beside}.")
     return [capitalise(line) for line in findings]
-
-
-def _means_by_set(results: MethodResults, method: str, metric: Metric) -> dict[str, float]:
-    return {data: results.mean(data, method, metric).value for data in results.sets}
 
 
 def _count_sets(results: MethodResults) -> str:
@@ -297,4 +280,8 @@ class TableStudy(MethodStudy):
             f"{sum(cell['seconds'] for cell in measured) / 60:.0f} minutes in all, each on one thread, "
             "cross-validation apart. ± is the standard error over splits, of ranks over sets."
         )
-        return StudyReport(findings, *_tabulate_ranks(boards), figures, more, procedure)
+        ranks = {f"{name}: {metric.title}": r.ranks(metric) for name, r in boards.items() for metric in RANKED[r.group]}
+        names = [name for name in FEW_LABEL_METHODS if any(name in column for column in ranks.values())]
+        columns = [format_means(Metric("", title, 2, False), names, column) for title, column in ranks.items()]
+        rows = [list(row) for row in zip(names, *columns, strict=True)]
+        return StudyReport(findings, ["average rank", *ranks], rows, figures, more, procedure)

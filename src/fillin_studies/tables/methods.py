@@ -59,16 +59,6 @@ def _make_normal(mean: Float[ndarray, "m"], std: Float[ndarray, "m"], split: Tab
     return GaussianMixture(np.ones((len(mean), 1)), mean[:, None], std[:, None])
 
 
-def predict_classes(model: Any, split: TableSplit) -> tuple[Categorical, float]:
-    """Fit and predict classes, with probability 0 for a class that the training rows lack; and the processor time."""
-    start = time.process_time()
-    predicted = model.fit(split.X, split.y).predict_proba(split.X_test)
-    seconds = time.process_time() - start
-    probabilities = np.zeros((len(predicted), split.n_classes))
-    probabilities[:, model.classes_.astype(int)] = predicted
-    return Categorical(probabilities), seconds
-
-
 def score_numbers(prediction: GaussianMixture, truth: Float[ndarray, "m"]) -> dict[str, float]:
     """Return means over rows."""
     cdf = prediction.cdf(truth)
@@ -124,8 +114,12 @@ class TableMethod:
         with require("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an optimiser at its last step, or a hyperparameter at its bound
             if split.n_classes:
-                classes, seconds = predict_classes(self.classifier(seed), split)
-                return {**score_classes(classes, split.y_test), "seconds": seconds}
+                start, model = time.process_time(), self.classifier(seed)
+                predicted = model.fit(split.X, split.y).predict_proba(split.X_test)
+                seconds = time.process_time() - start
+                probabilities = np.zeros((len(predicted), split.n_classes))  # 0 where training rows lack a class
+                probabilities[:, model.classes_.astype(int)] = predicted
+                return {**score_classes(Categorical(probabilities), split.y_test), "seconds": seconds}
             numbers, seconds = self.predict(self.regressor(seed), split)
             return {**score_numbers(numbers, split.y_test), "seconds": seconds}
 
