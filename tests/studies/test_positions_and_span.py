@@ -99,7 +99,7 @@ def test_positions_tell_pixels_apart():
         assert 0.5 < loud[0] / loud[1] < 2
         waves = torch.sin(network.sines[0].start_bias)
         assert distance(waves[1::2], torch.ones(16)) < 1e-6  # all cosines agree where Δ = 0
-    with pytest.raises(InputError, match="side is a whole number of pixels"):
+    with pytest.raises(InputError, match="side must be a whole number of pixels"):
         fillin.create("classifier", 1, 2, side=0)
 
 
