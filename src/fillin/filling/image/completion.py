@@ -6,12 +6,12 @@ other cells deviate from their mean by as many standard deviations as the drawn 
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from numpy import ndarray
 from scipy.ndimage import map_coordinates
 from scipy.special import ndtr
@@ -129,13 +129,26 @@ def draw_images(
     `clip` limits drawn values to the range of colours before others are drawn given these.
     """
     if isinstance(context.model, LatentProcess):
-        return _draw_latents(context, mean.shape, n, seed)
+        model = copy.copy(context.model)  # shares its weights
+        model.samples, model.seed = n, seed  # type: ignore[assignment]
+        cells = np.argwhere(np.ones(mean.shape[:2], bool))
+        with torch.inference_mode():
+            return replace(context, model=model).sample_latents(cells, n).reshape(n, *mean.shape)
     random = np.random.default_rng(seed)
-    height, width, c = mean.shape
-    sites, step = _choose_sites(std.max(2) > 0, context.scale)
+    (height, width, c), missing = mean.shape, std.max(2) > 0
+    step = context.scale  # at least a pixel, or drawn cells would soon outnumber observed ones
+    while missing[::step, ::step].sum() > _MAX_SITES:
+        step += 1
+    sites = step * np.argwhere(missing[::step, ::step])
     deviation = np.zeros((n, *(-(-size // step) for size in (height, width)), c))  # of sites, in standard deviations
     x, y = context.x, np.broadcast_to(context.y, (n, *context.y.shape[1:]))
-    for cells in _coarse_to_fine(sites, step):
+    remaining = np.ones(len(sites), bool)
+    for stride in _STRIDES:
+        chosen = remaining & (sites // step % stride == 0).all(1)
+        remaining &= ~chosen
+        cells = sites[chosen]
+        if not len(cells):
+            continue
         m, s = replace(context, x=x, y=y, noise=False).predict(cells, blended=False)
         drawn = clip(m + s * random.standard_normal(m.shape))
         x, y = np.concatenate([x, context.locations(cells)]), np.concatenate([y, drawn], 1)
@@ -144,38 +157,6 @@ def draw_images(
         tick(len(cells))
     deviation = deviation.clip(-3, 3)
     return mean + std * np.stack([_interpolate(image, step, (height, width)) for image in deviation])
-
-
-def _draw_latents(context: PixelContext, shape: tuple[int, ...], n: int, seed: int) -> Float[ndarray, "n h w c"]:
-    """Return the image of each of n new latent samples."""
-    model = copy.copy(context.model)  # shares its weights
-    model.samples, model.seed = n, seed  # type: ignore[assignment]
-    cells = np.argwhere(np.ones(shape[:2], bool))
-    with torch.inference_mode():
-        return replace(context, model=model).sample_latents(cells, n).reshape(n, *shape)
-
-
-def _choose_sites(missing: Bool[ndarray, "h w"], min_step: int) -> tuple[Int[ndarray, "k 2"], int]:
-    """Return the missing cells on the finest lattice that has at most `_MAX_SITES` of them, and its step.
-
-    The step is at least a pixel, or drawn cells would soon outnumber observed ones.
-    """
-    step = min_step
-    while True:
-        sites = step * np.argwhere(missing[::step, ::step])
-        if len(sites) <= _MAX_SITES:
-            return sites, step
-        step += 1
-
-
-def _coarse_to_fine(sites: Int[ndarray, "k 2"], step: int) -> Iterator[Int[ndarray, "_ 2"]]:
-    """Yield the sites on every eighth lattice line, then the others on every fourth, and so on."""
-    remaining = np.ones(len(sites), bool)
-    for stride in _STRIDES:
-        chosen = remaining & (sites // step % stride == 0).all(1)
-        if chosen.any():
-            yield sites[chosen]
-        remaining &= ~chosen
 
 
 def _interpolate(values: Float[ndarray, "a b c"], step: int, shape: tuple[int, int]) -> Float[ndarray, "h w c"]:

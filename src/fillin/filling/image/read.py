@@ -48,8 +48,11 @@ def read_file(
     if len(given) > 1:
         raise InputError(f"--{given[0]} and --{given[1]} both choose the observed pixels; leave one out")
     if mask is not None:
-        observed = _read_mask(Path(mask), picture.shape[:2]) & ~transparent
-        return observe_mask(picture, observed, False, notes, f"--mask {mask}")
+        white = read_image(Path(mask)).mean(2) > 127
+        if white.shape != picture.shape[:2]:
+            (h, w), (rows, columns) = picture.shape[:2], white.shape
+            raise InputError(f"--mask {mask} is {columns} × {rows}, the image {w} × {h}; they must have the same size")
+        return observe_mask(picture, white & ~transparent, False, notes, f"--mask {mask}")
     if not given:
         if not transparent.any() and scale == 1:
             raise InputError(
@@ -123,15 +126,6 @@ def _choose_pattern(keep: float | None, know: str | None, hide: str | None) -> P
     if not know or not know.strip():
         raise InputError("--know: the pattern is empty; write for example 'grid 4'")
     return Pattern.read(know)
-
-
-def _read_mask(path: Path, shape: tuple[int, int]) -> Bool[ndarray, "h w"]:
-    """Return True where the mask is white."""
-    mask = read_image(path)
-    if mask.shape[:2] != shape:
-        (h, w), (rows, columns) = shape, mask.shape[:2]
-        raise InputError(f"--mask {path} is {columns} × {rows}, the image {w} × {h}; they must have the same size")
-    return mask.mean(2) > 127
 
 
 def _read_transparency(path: Path, shape: tuple[int, int]) -> tuple[Bool[ndarray, "h w"], tuple[str, ...]]:
