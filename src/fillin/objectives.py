@@ -48,9 +48,7 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
     predicted = model(*task.inputs)
     given = predicted.given(task.yt) if isinstance(predicted, Autoregressive) else predicted
     if task.noise_free_t is None or not isinstance(given, ObservedMixture):
-        raise InputError(
-            "observed-and-clean needs a model with head='observed' and data with noise-free values (data.name=broad)"
-        )
+        raise InputError("observed-and-clean needs a model with head='observed' and noise-free data (data.name=broad)")
     total = task.yt.new_zeros(len(task.yt))
     for distribution, value in ((given, task.yt), (given.noise_free, task.noise_free_t)):
         log_prob = distribution.log_prob(value if keep is None else torch.where(keep, value, 0)).clamp_min(-_MAX_COST)
@@ -119,9 +117,8 @@ def importance_weighted(model: Process, task: Task, samples: int = 8) -> Float[T
 
 def _bound(model: Process, task: Task, samples: int, weighted: bool) -> Float[Tensor, "b"]:
     if not isinstance(model, LatentProcess):
-        raise InputError(
-            f"{type(model).__name__} has no latent variable, which a bound needs; train it with log_likelihood"
-        )
+        kind = type(model).__name__
+        raise InputError(f"{kind} has no latent variable, which a bound needs; train it with log_likelihood")
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     bound = model.bound(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t, samples, weighted)
     return bound / _count_targets(task).clamp_min(1)

@@ -9,8 +9,6 @@ from fillin.errors import InputError, choose
 from fillin.models.base import LatentProcess, Process
 from fillin.models.points import per_entry
 
-METHODS = ["auto", "model", "autoregressive"]
-
 
 @torch.no_grad()
 def sample(
@@ -63,7 +61,7 @@ def sample(
     >>> fillin.sample(model, torch.rand(1, 3, 1), torch.rand(1, 3, 1), torch.rand(1, 4, 1), n=2).shape
     torch.Size([2, 1, 4, 1])
     """
-    choose("method", method, METHODS)
+    choose("method", method, ["auto", "model", "autoregressive"])
     choose("order", order, ["random", "given"])
     if n < 1:
         raise InputError(f"sample: n must be at least 1, got {n}")
@@ -132,12 +130,8 @@ def _autoregressive(model, xc, yc, xt, n, mask_c, mask_t, order) -> Float[Tensor
     out = yc.new_zeros(n * b, nt, yc.shape[-1])
     for i in steps.tolist():
         here, valid = xt[:, i : i + 1].repeat(n, 1, 1), mask_t[:, i : i + 1].repeat(n, 1, 1)
-        drawn = _sample_target(model(x, y, here, mask, valid))
+        distribution = model(x, y, here, mask, valid)  # of a single target, where joint and marginal agree
+        drawn = getattr(distribution, "marginals", distribution).sample()
         out[:, i : i + 1] = drawn
         x, y, mask = torch.cat([x, here], 1), torch.cat([y, drawn], 1), torch.cat([mask, valid], 1)
     return out.view(n, b, nt, yc.shape[-1])
-
-
-def _sample_target(distribution) -> Float[Tensor, "b 1 dy"]:
-    marginals = getattr(distribution, "marginals", distribution)  # of a single target, where joint and marginal agree
-    return marginals.sample()

@@ -12,6 +12,8 @@ from fillin.errors import InputError
 _MAX_GRID_POINTS = 1 << 22  # over all tasks
 _MAX_LOGIT_GAP = 30.0  # to the nearest key: e⁻³⁰ ≈ 1e-13
 _MIN_DENSITY = 1e-30
+Locations = Float[Tensor, "b n dx"]
+KeyMask = Bool[Tensor, "b n"] | None
 
 
 class Grid(NamedTuple):
@@ -20,13 +22,7 @@ class Grid(NamedTuple):
     axes: tuple[Float[Tensor, "b _"], ...]
 
     @classmethod
-    def over(
-        cls,
-        x: list[tuple[Float[Tensor, "b n dx"], Bool[Tensor, "b n"] | None]],
-        spacing: float,
-        margin: int,
-        multiple: int,
-    ):
+    def over(cls, x: list[tuple[Locations, KeyMask]], spacing: float, margin: int, multiple: int) -> "Grid":
         """Cover all points of the sets (x, mask) with `margin` grid points beyond them on either side.
 
         Pass locations relative to a point of the data, such as the smallest, so that the grid moves with the data.
@@ -89,7 +85,7 @@ class SetConv(nn.Module):
         self.kernels = nn.ModuleList(_TruncatedGaussian(init) for _ in range(dim_x))
 
     def to_grid(
-        self, grid: Grid, x: Float[Tensor, "b n dx"], v: Float[Tensor, "b n c"], mask: Bool[Tensor, "b n"] | None = None
+        self, grid: Grid, x: Locations, v: Float[Tensor, "b n c"], mask: KeyMask = None
     ) -> Float[Tensor, "b c ..."]:
         if len(grid.axes) == 2:  # Σ_j k₁ (k₂ v_j): the second axis becomes channels of the values
             delta = x[..., None, 1:] - grid.axes[1][:, None, :, None]  # [b n G₂ 1]
@@ -104,9 +100,7 @@ class SetConv(nn.Module):
             return out.unflatten(-1, (-1, grid.axes[1].shape[1])).movedim(2, 1)
         return out.mT
 
-    def to_points(
-        self, grid: Grid, features: Float[Tensor, "b c ..."], x: Float[Tensor, "b n dx"]
-    ) -> Float[Tensor, "b n c"]:
+    def to_points(self, grid: Grid, features: Float[Tensor, "b c ..."], x: Locations) -> Float[Tensor, "b n c"]:
         b, c = features.shape[:2]
         values = features.movedim(1, 2).flatten(2)  # [b G₁ c·G₂] (or [b G₁ c])
         out = self._interpolate(0, values, x[..., :1], grid.axes[0])

@@ -114,9 +114,7 @@ class LatentProcess(Process):
         z = self.posterior(context, encoded).sample(torch.Size([n]))
         return self.head(self.decode_latent(encoded, z, targets)).sample()
 
-    def bound(
-        self, xc, yc, xt, yt, mask_c=None, mask_t=None, samples: int = 1, weighted: bool = False
-    ) -> Float[Tensor, "b"]:
+    def bound(self, xc, yc, xt, yt, mask_c=None, mask_t=None, samples=1, weighted=False) -> Float[Tensor, "b"]:
         """Return a lower bound on ln p(yt | context) with z ~ q(z | context and targets), from torch's random state.
 
         ELBO:                E_q[ln p(yt | z)] − KL(q(z | all) ‖ q(z | context))

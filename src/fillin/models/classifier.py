@@ -53,9 +53,7 @@ class Classifier(nn.Module):
         """Raise an error unless images are floating point and of the axes `shape` followed by colours."""
         if not isinstance(images, Tensor) or not images.is_floating_point():
             kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise InputTypeError(
-                f"{self._name}: images must be floating point, got {kind}; see fillin.data.images.to_colours"
-            )
+            raise InputTypeError(f"{self._name}: images must be floating point, got {kind}; see data.images.to_colours")
         if images.ndim != len(shape.split()) + 1 or images.shape[-1] != self.dim_x:
             raise InputError(
                 f"{self._name}: images must be [{shape} {self.dim_x}], with the colour channels of the model "
@@ -197,11 +195,10 @@ class PixelClassifier(Classifier):
 
 
 def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
-    """The score. The fastest positions turn by a radian a pixel, of which one row has side²; the slowest hardly at all.
+    """Return the score of a pair. Positional waves have at most one radian per pixel; one row has side² pixels.
 
-    Document 004's SIREN lost to its sinusoids in one row, and so did ours. It started without slow waves and with
-    phases at random, so that no pixel is near another; it learnt as fast as what is made of it; and the decay of
-    weights shrank its frequencies, which turns what is far away a little at each step. Its band mends all three.
+    In one row the SIREN of Alfons 2022 is less accurate than sinusoids: it starts without slow waves and with random
+    phases, and weight decay shrinks its frequencies. A fixed band of frequencies corrects this.
     """
     score, along = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims), side ** (3 - dims)
     if isinstance(score, RelativePosition) and isinstance(score.positions, Sinusoid):

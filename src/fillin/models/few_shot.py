@@ -1,14 +1,5 @@
 """In-context image classifiers: predict the labels of query images given a support set of labelled images.
 
-`npt-images`, a non-parametric transformer on images (Kossen et al. 2021): all images attend to the support set.
-
-    h_i = embed(image_i) + label(y_i),  with a separate vector where y_i is missing
-    h ← block(h, h_support)  repeated;  logits_i = W h_i
-
-`matching`, a matching network (Vinyals et al. 2016): one attention from queries to the support set.
-
-    p(y_i = k) = Σ_j w_ij [y_j = k],  w a softmax over the support j of s · cos(embed(image_i), embed(image_j))
-
 Queries do not attend to one another: a prediction depends on its image and on the support set, in any order.
 """
 
@@ -42,9 +33,7 @@ class ConvEncoder(nn.Module):
     torch.Size([5, 32])
     """
 
-    def __init__(
-        self, colours: int, width: int, strides: Sequence[int] = (2, 2, 1), dropout: float = 0.0, join: bool = True
-    ):
+    def __init__(self, colours: int, width: int, strides: Sequence[int] = (2, 2, 1), dropout=0.0, join: bool = True):
         super().__init__()
         if not isinstance(strides, Sequence) or not strides or any(type(s) is not int or s < 1 for s in strides):
             raise InputError(f"strides must be whole numbers of at least 1, one for each convolution, got {strides!r}")
@@ -121,8 +110,12 @@ class InContextClassifier(Classifier):
 
 
 class NPTImages(InContextClassifier):
-    """Attention between images. `embedding` maps an image to a vector: "cnn", convolutions of `strides`, or
-    "patches" of `patch` × `patch` pixels. The classes are fixed.
+    """Non-parametric transformer on images (Kossen et al. 2021): all images attend to the support set.
+
+        h_i = embed(image_i) + label(y_i),  with a separate vector where y_i is missing
+        h ← block(h, h_support)  repeated;  logits_i = W h_i
+
+    `embedding` is "cnn", convolutions of `strides`, or "patches" of `patch` × `patch` pixels. The classes are fixed.
 
     >>> NPTImages(dim_x=1, dim_y=10, layers=1)(torch.rand(2, 7, 8, 8, 1), torch.zeros(2, 5, dtype=torch.long)).shape
     torch.Size([2, 2, 10])
@@ -165,8 +158,8 @@ class NPTImages(InContextClassifier):
 
 
 class MatchingNetwork(InContextClassifier):
-    """Similarity to the support set. Classes have no meaning of their own: permuting them permutes the predictions, and
-    new classes are allowed. The vector of an image keeps the position of its parts.
+    """Matching network (Vinyals et al. 2016): p(y_i = k) = Σ_j w_ij [y_j = k] over the support set, w a softmax
+    over j of s · cos(embed(image_i), embed(image_j)). Permuting classes permutes the predictions; new ones are allowed.
 
     >>> model = MatchingNetwork(dim_y=3)
     >>> model(torch.rand(2, 7, 8, 8, 1), torch.zeros(2, 5, dtype=torch.long)).exp().sum(-1).mean().item()

@@ -42,37 +42,31 @@ class Normalization:
     season: Float[Tensor, "b 1 1"] | None = None  # confidence that there is a period, 0 to 1
 
     @classmethod
-    def of(
-        cls, context: Points, seasons: bool = False, spacing: bool = False, isotropic: bool = False
-    ) -> "Normalization":
+    def of(cls, context: Points, seasons=False, spacing=False, isotropic=False) -> "Normalization":
         """Compute the normalisation of each column of x, or with `isotropic` of all by the diagonal of their box.
 
         With `spacing` locations also get a coordinate in steps between context points, with `seasons` the phase of the
         period. Gradients flow only where x requires them, as in a search for length scales.
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and context.x.requires_grad):
-            return cls._of(context, seasons, spacing, isotropic)
-
-    @classmethod
-    def _of(cls, context: Points, seasons: bool, spacing: bool, isotropic: bool) -> "Normalization":
-        valid = context.valid[..., None]
-        low = _smallest(context.x, valid)
-        width = -_smallest(-(context.x - low), valid)
-        width = torch.linalg.vector_norm(width, dim=-1, keepdim=True).expand_as(width) if isotropic else width
-        width = torch.where(width > 0, width, 1)
-        u = 4 * (context.x - low) / width - 2
-        observed = context.observed & valid
-        n = observed.sum(1, keepdim=True).to(u.dtype)
-        base = _smallest(context.y, observed)
-        y = context.y - base
-        level = _sum(y, observed) / n.clamp_min(1)
-        slope = _slope(u, y - level, observed, n)
-        level = level - _sum(u @ slope, observed) / n.clamp_min(1)
-        rest = torch.where(observed, y - level - u @ slope, 0)
-        scale = _spread(rest, base + level, n)
-        density = observed.any(-1).sum(1).to(u.dtype)[:, None, None] / 10 if spacing else None
-        units = cls(low, width, base, level, slope, scale, density)
-        return units if not seasons else _with_season(units, u, rest / scale, observed)
+            valid = context.valid[..., None]
+            low = _smallest(context.x, valid)
+            width = -_smallest(-(context.x - low), valid)
+            width = torch.linalg.vector_norm(width, dim=-1, keepdim=True).expand_as(width) if isotropic else width
+            width = torch.where(width > 0, width, 1)
+            u = 4 * (context.x - low) / width - 2
+            observed = context.observed & valid
+            n = observed.sum(1, keepdim=True).to(u.dtype)
+            base = _smallest(context.y, observed)
+            y = context.y - base
+            level = _sum(y, observed) / n.clamp_min(1)
+            slope = _slope(u, y - level, observed, n)
+            level = level - _sum(u @ slope, observed) / n.clamp_min(1)
+            rest = torch.where(observed, y - level - u @ slope, 0)
+            scale = _spread(rest, base + level, n)
+            density = observed.any(-1).sum(1).to(u.dtype)[:, None, None] / 10 if spacing else None
+            units = cls(low, width, base, level, slope, scale, density)
+            return units if not seasons else _with_season(units, u, rest / scale, observed)
 
     def location(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n _"]:
         """Return u; with a density also u in tens of steps; with a period also a point on a circle."""
@@ -108,9 +102,7 @@ def _sum(values: Tensor, observed: Tensor) -> Float[Tensor, "b 1 dy"]:
     return torch.where(observed, values, 0).sum(1, keepdim=True)
 
 
-def _slope(
-    u: Tensor, y: Tensor, observed: Bool[Tensor, "b n dy"], n: Float[Tensor, "b 1 dy"]
-) -> Float[Tensor, "b dx dy"]:
+def _slope(u: Tensor, y: Tensor, observed: Tensor, n: Float[Tensor, "b 1 dy"]) -> Float[Tensor, "b dx dy"]:
     """Fit by least squares with a ridge worth four points, which shrinks the slope of few points."""
     weights = observed.to(u.dtype)
     mean = torch.einsum("bnx,bny->bxy", u, weights) / n.clamp_min(1)
@@ -232,7 +224,11 @@ class Filler(AutoregressiveTNP):
 
     def tokens(self, points: Points) -> Tokens:
         error = torch.zeros_like(points.y) if points.error is None else points.error
-        values = replace(points, y=_compress(points.y)).values_and_flags
+        far = points.y.abs().clamp_min(
+            3
+        )  # logarithmic beyond 3 standard deviations: a jump must not dominate the tokens
+        y = torch.where(points.y.abs() > 3, points.y.sign() * (3 + torch.log(far / 3)), points.y)
+        values = replace(points, y=y).values_and_flags
         return self.embed(torch.cat([values, torch.log1p(10 * error)], -1))
 
     def _errors(self, error_c: Tensor | None, context: Points, units: Normalization) -> Float[Tensor, "b nc dy"] | None:
@@ -244,9 +240,3 @@ class Filler(AutoregressiveTNP):
         if not (errors >= 0).all() or not errors.isfinite().all():
             raise InputError("error_c must be standard deviations of at least 0 (0 where unknown)")
         return errors / units.scale
-
-
-def _compress(y: Tensor) -> Tensor:
-    """Keep y up to 3 standard deviations, then grow logarithmically, so that a jump does not dominate the tokens."""
-    far = y.abs().clamp_min(3)
-    return torch.where(y.abs() > 3, y.sign() * (3 + torch.log(far / 3)), y)

@@ -59,9 +59,8 @@ class ColumnStatistics:
 
     def columns(self, first: int) -> "ColumnStatistics":
         """Return the statistics of the columns from `first` on."""
-        return ColumnStatistics(
-            self.mean[..., first:], self.scale[..., first:], self.ordered[:, first:], self.count[:, first:]
-        )
+        mean, scale = self.mean[..., first:], self.scale[..., first:]
+        return ColumnStatistics(mean, scale, self.ordered[:, first:], self.count[:, first:])
 
     @torch.no_grad()
     def rank(self, values: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
@@ -115,9 +114,8 @@ class CellDistribution:
             return Categorical(logits=self.logits[:, :, j, :classes], validate_args=False)
         shares, parts = self.numbers.mixture_distribution, self.numbers.component_distribution
         normal = Normal(parts.mean[:, :, j], parts.stddev[:, :, j], validate_args=False)
-        return MixtureSameFamily(
-            Categorical(logits=shares.logits[:, :, j], validate_args=False), normal, validate_args=False
-        )
+        weights = Categorical(logits=shares.logits[:, :, j], validate_args=False)
+        return MixtureSameFamily(weights, normal, validate_args=False)
 
     def log_prob(self, values: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
         """Return the log density of numbers and the log probability of classes."""
@@ -158,13 +156,9 @@ class NPT(Process):
         super().__init__(dim_x, 1, width, head, **head_options)  # the head predicts single cells
         self.dim_y, self.joined = dim_y, choose("between", between, ["columns", "rows"]) == "rows"
         if self.joined and dim_x is None:
-            raise InputError(
-                "npt: between='rows' needs a fixed number of columns; give dim_x, or use between='columns'"
-            )
+            raise InputError("npt: between='rows' needs a fixed number of columns; give dim_x, or between='columns'")
         if type(pseudo) is not int or pseudo < 0:
-            raise InputError(
-                f"npt: pseudo must be a number of tokens, 0 for attention between all rows, got {pseudo!r}"
-            )
+            raise InputError(f"npt: pseudo must be a number of tokens (0: attention between all rows), got {pseudo!r}")
         row = width * (dim_x + dim_y) if self.joined and dim_x else width
         self.dim_x = dim_x if self.joined else None  # column by column any number is allowed
         self.embed = CellEmbedding(width)
@@ -178,11 +172,8 @@ class NPT(Process):
 
     def fill(self, cells: "TableBatch") -> CellDistribution:
         """Predict each cell, given the observed ones."""
-        largest = int(cells.classes.max())
-        if largest > CLASSES:
-            raise InputError(
-                f"npt: a column has {largest} classes, but at most {CLASSES} are supported; merge rare ones"
-            )
+        if (largest := int(cells.classes.max())) > CLASSES:
+            raise InputError(f"npt: a column has {largest} classes, at most {CLASSES} are supported; merge rare ones")
         units = ColumnStatistics.of(cells)
         h = self.features(cells, units)
         exists = torch.arange(CLASSES, device=h.device) < cells.classes.clamp_min(1)[:, None, :, None]
@@ -223,9 +214,7 @@ class NPT(Process):
     def encode(self, context: Points, targets: Targets) -> "TableBatch":
         """Return the table whose rows are points, context first."""
         points = context.join(targets.without_values(self.dim_y))
-        located = points.valid & context.valid.any(
-            1, keepdim=True
-        )  # without a context locations are relative to nothing
+        located = points.valid & context.valid.any(1, keepdim=True)  # without a context there is no origin
         observed = torch.cat([located[..., None].expand(points.x.shape), points.observed], -1)
         classes = torch.zeros(observed.shape[0], observed.shape[2], dtype=torch.long, device=observed.device)
         from fillin.data.task import TableBatch  # the data that train the models need not load to use them

@@ -57,9 +57,7 @@ def save(model: Process | Classifier, folder: str | os.PathLike) -> Path:
     try:
         config = json.dumps({"format": FORMAT, **model.config}, indent=2)
     except TypeError as error:
-        raise InputError(
-            f"save: {error}; give options by name or number, a score as 'mlp', not as a function"
-        ) from error
+        raise InputError(f"save: {error}; give options by name or number: a score as 'mlp', no function") from error
     try:
         folder.mkdir(parents=True, exist_ok=True)
         weights = {name: tensor.detach().contiguous() for name, tensor in model.state_dict().items()}

@@ -153,9 +153,8 @@ class AutoregressiveTNP(TNP):
         """Return features of p(y_i | context, y_1 … y_{i−1}) for all i."""
         points = context.join(targets.with_values(yt))
         mask = _causal_mask(len(context), targets.x.shape[1], points.x.device)
-        return self.attend_to_points(
-            points, targets, mask if points.keep is None else mask & points.keep[:, None, None, :]
-        )
+        mask = mask if points.keep is None else mask & points.keep[:, None, None, :]
+        return self.attend_to_points(points, targets, mask)
 
     @torch.no_grad()
     def draw(self, context: Points, targets: Targets, n: int) -> Float[Tensor, "n b nt dy"]:

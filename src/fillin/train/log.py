@@ -48,9 +48,7 @@ class Log:
                 if self._tensorboard and (value := getattr(line, name)) is not None:
                     self._tensorboard.add_scalar(name, value, line.step)
         except OSError as error:
-            raise InputError(
-                f"cannot write {self.path}: {error}; free disk space and continue with --resume"
-            ) from error
+            raise InputError(f"cannot write {self.path}: {error}; free disk space, continue with --resume") from error
 
     def close(self) -> None:
         """Close the files; errors of writing were raised before."""

@@ -183,9 +183,8 @@ def build_model(recipe: Recipe, stream: Stream) -> Process | Classifier:
     try:
         return create(recipe["model"]["name"], stream.dim_x, stream.dim_y, recipe["model"]["size"], **options)
     except TypeError as error:
-        raise InputError(
-            f"recipe: {recipe['model']['name']} cannot be built with the options {options}: {error}"
-        ) from error
+        name = recipe["model"]["name"]
+        raise InputError(f"recipe: {name} cannot be built with the options {options}: {error}") from error
 
 
 def start_from(recipe: Recipe, model: Process | Classifier) -> None:
@@ -278,10 +277,8 @@ def _check(recipe: Recipe, where: str) -> Recipe:
         value = (recipe[section] if section else recipe)[name]
         if value is not None and not smallest <= value < math.inf:
             raise InputError(f"{where}: {key} must be at least {smallest}, got {value}")
-    if recipe["seed"] >= 2**30:
-        raise InputError(
-            f"{where}: seed must be below 2³⁰ (larger seeds serve validation and evaluation), got {recipe['seed']}"
-        )
+    if (seed := recipe["seed"]) >= 2**30:
+        raise InputError(f"{where}: seed must be below 2³⁰ (larger ones serve validation and evaluation), got {seed}")
     if (warmup := recipe["schedule"]["warmup"]) >= 1:
         raise InputError(f"{where}: schedule.warmup must be a fraction of the budget below 1, got {warmup}")
     data, objective, model = (recipe[section]["name"] for section in ("data", "objective", "model"))

@@ -49,9 +49,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
         except (BlockingIOError, PermissionError) as error:  # PermissionError: Windows and its network shares
             raise FolderLocked(f"{folder} is being trained by another process; wait for it, or stop it") from error
         except OSError as error:
-            raise InputError(
-                f"{folder} cannot be locked ({error.strerror}); choose a folder on another disk"
-            ) from error
+            raise InputError(f"{folder} cannot be locked ({error.strerror}); choose one on another disk") from error
         yield
 
 
@@ -99,9 +97,7 @@ def open_run(folder: str | os.PathLike, overrides: Sequence[str] = ()) -> Run:
         if changed[section] != recipe[section]:
             raise InputError(f"{folder}: `{section}` cannot change within a run; start a new run instead")
     if changed["optimiser"]["name"] != recipe["optimiser"]["name"]:
-        raise InputError(
-            f"{folder}: `optimiser.name` cannot change within a run, only its numbers; start a new run instead"
-        )
+        raise InputError(f"{folder}: `optimiser.name` cannot change within a run, its numbers can; start a new run")
     return Run(folder, changed)
 
 
@@ -162,9 +158,7 @@ def _begin(run: Run, resume: bool) -> None:
                 "folder `best`, if present, is still a model)"
             )
     elif (run.folder / "recipe.yaml").exists():
-        raise InputError(
-            f"{run.folder} already holds a run; continue it with --resume {run.folder}, or choose another folder"
-        )
+        raise InputError(f"{run.folder} already holds a run; continue it with --resume, or choose another folder")
     try:
         write_text(run.folder / "recipe.yaml", dump_recipe(run.recipe))
     except OSError as error:

@@ -92,6 +92,5 @@ def shorten_error(text: str) -> str:
 def to_flow_yaml(value: Any) -> str:
     """Write a value on one line of YAML."""
     value = list(value) if isinstance(value, tuple) else value
-    return (
-        yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("\n...\n").strip()
-    )
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    return text.removesuffix("\n...\n").strip()
