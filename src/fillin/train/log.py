@@ -38,7 +38,11 @@ class Log:
         except OSError as error:
             raise InputError(f"cannot write {self.path}: {error}") from error
         self._writer = csv.writer(self._file)
-        self._tensorboard = _open_tensorboard(folder / "tensorboard", step)
+        self._tensorboard = None
+        with suppress(ImportError):
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._tensorboard = SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1 if step else None)
 
     def add(self, line: LogLine) -> None:
         try:
@@ -92,14 +96,6 @@ def _row(line: LogLine) -> list[str]:
     numbers = (f"{value:.6g}" for value in line[2:5])
     validation = "" if line.validation is None else f"{line.validation:.6f}"
     return [str(line.step), f"{line.seconds:.3f}", *numbers, validation]
-
-
-def _open_tensorboard(folder: Path, step: int):
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder), purge_step=step + 1 if step else None)
 
 
 def draw_learning_curve(lines: Sequence[LogLine], path: Path, title: str = "") -> Path:

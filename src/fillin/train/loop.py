@@ -25,7 +25,7 @@ from fillin.data import Stream
 from fillin.data.task import Batches
 from fillin.errors import FillinError, InputError
 from fillin.models import save
-from fillin.objectives import OBJECTIVES, Objective
+from fillin.objectives import OBJECTIVES
 from fillin.train import checkpoint
 from fillin.train.log import Log, LogLine
 from fillin.train.muon import Muon
@@ -107,9 +107,7 @@ class TrainingModule(nn.Module):
     `maximised` is the function of `objective` with its options set.
     """
 
-    def __init__(
-        self, model: Any, maximised: Callable[..., Tensor], objective: Objective = OBJECTIVES["log-likelihood"]
-    ):
+    def __init__(self, model: Any, maximised: Callable[..., Tensor], objective=OBJECTIVES["log-likelihood"]):
         super().__init__()
         self.model = model
         self.maximised, self.objective = maximised, objective
@@ -211,6 +209,8 @@ class Loop:
         saved, first = self.state.seconds, self.state.step
         self.module.train()
         fraction = self._spent()
+        # under a budget of time alone validations take at most a tenth of it; several processes must validate together
+        limited = not self.recipe["budget"]["steps"] and self.fabric.world_size == 1
         if not self.last.exists():  # before the first line of the log: a log without a checkpoint means a lost one
             self._save()
         log = closing(self.log) if self.log else nullcontext()
@@ -221,7 +221,8 @@ class Loop:
                 self._step(next(batches), rate)
                 fraction = self._spent()
                 more_due = self._validations_due(fraction) > validated
-                due = fraction >= 1 or (more_due and not self._validation_too_costly())
+                too_costly = limited and self.state.validating > 0.1 * self.state.seconds
+                due = fraction >= 1 or (more_due and not too_costly)
                 if due or self.state.step % self.keep["log"] == 0:
                     self._log(rate, fraction, due)
                     if self.state.seconds - saved >= self.keep["checkpoint"]:
@@ -267,12 +268,6 @@ class Loop:
             self._save()  # so that a killed run knows the score of the best weights
         self.watch(self.state.step, self.state.seconds, fraction, loss, value)
         self.state = self.state._replace(pending=[])
-
-    def _validation_too_costly(self) -> bool:
-        """Limit validations to a tenth of the time under a budget of time alone."""
-        if self.recipe["budget"]["steps"] or self.fabric.world_size > 1:  # all processes must validate together
-            return False
-        return self.state.validating > 0.1 * self.state.seconds
 
     def _save(self) -> None:
         if self.main:

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
@@ -129,7 +129,9 @@ def fit(
         if recipe is None:
             raise InputError("fit needs a recipe: a name, a file or a dict")
         name = "run" if isinstance(recipe, dict) else find_recipe(recipe).stem
-        run = Run(Path(folder or _unused_folder(Path("runs") / name)), read_recipe(recipe, overrides))
+        candidates = (Path("runs") / (f"{name}-{number}" if number > 1 else name) for number in count(1))
+        folder = Path(folder) if folder else next(path for path in candidates if not path.exists())
+        run = Run(folder, read_recipe(recipe, overrides))
     model = build_model(run.recipe, make_stream(run.recipe))  # raises errors before anything is written
     if not resume:
         start_from(run.recipe, model)
@@ -158,7 +160,7 @@ def _begin(run: Run, resume: bool) -> None:
                 "folder `best`, if present, is still a model)"
             )
     elif (run.folder / "recipe.yaml").exists():
-        raise InputError(f"{run.folder} already holds a run; continue it with --resume, or choose another folder")
+        raise InputError(f"{run.folder} already holds a run; continue it with --resume {run.folder}, or use another")
     try:
         write_text(run.folder / "recipe.yaml", dump_recipe(run.recipe))
     except OSError as error:
@@ -179,12 +181,6 @@ def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callabl
             draw_learning_curve(run.lines, run.folder / "learning.png", title=run.recipe["model"]["name"])
     finally:
         torch.set_num_threads(before)
-
-
-def _unused_folder(folder: Path) -> Path:
-    """Return `folder`, or the first of folder-2, folder-3, … that does not exist."""
-    numbered = (folder.with_name(f"{folder.name}-{number}") for number in count(2))
-    return next(path for path in chain([folder], numbered) if not path.exists())
 
 
 def _digest(recipe: Recipe) -> str:
