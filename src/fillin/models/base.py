@@ -21,17 +21,27 @@ class Process(nn.Module, ABC):
     """Neural process: `model(xc, yc, xt)` returns the predictive distribution of yt.
 
     `kind` of the distribution is "marginal", "joint", "latent" or "autoregressive" (see NOTATION.md). An `equivariant`
-    model sees locations relative to the context only. `dim_x` is None where any number of columns is allowed.
+    model sees locations relative to the context only. `dim_x` is None where any number of columns is allowed. A subclass
+    names its options in its constructor and passes the others on; those that remain here are options of the head, which
+    reads `features` (0: `width`) numbers at each target.
     """
 
     kind = "marginal"
     equivariant = False
 
-    def __init__(self, dim_x: int | None, dim_y: int, features: int, head: str = "gaussian", **head_options):
+    def __init__(
+        self,
+        dim_x: int | None = 1,
+        dim_y: int = 1,
+        head: str = "gaussian",
+        width: int = 128,
+        features: int = 0,
+        **options,
+    ):
         super().__init__()
         self.config: dict[str, Any] = {}  # arguments of `create`
-        self.dim_x, self.dim_y = dim_x, dim_y
-        self.head = HEADS[choose("head", head, HEADS)](features, dim_y, **head_options)
+        self.dim_x, self.dim_y, self.width = dim_x, dim_y, width
+        self.head = HEADS[choose("head", head, HEADS)](features or width, dim_y, **options)
         if self.head.joint and self.kind in ("latent", "autoregressive"):
             raise InputError(f"head={head!r} is joint; this model needs a marginal head, for example 'gaussian'")
         if self.kind == "joint" and not self.head.joint:

@@ -64,13 +64,17 @@ class LatentDecoder(nn.Module):
         return self.rest(first if r is None else first + r @ split[0].T)
 
 
+def make_decoder(dim_x: int, width: int, layers: int) -> nn.Sequential:
+    return nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
+
+
 class CNP(Process):
     """r = mean_j MLP([x_j, y_j, flag_j]); features at x = MLP([r, x])."""
 
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, layers: int = 5, **head_options):
-        super().__init__(dim_x, dim_y, width, **head_options)
-        self.encoder = PointEncoder(dim_x, dim_y, width, layers)
-        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
+    def __init__(self, dim_x: int = 1, layers: int = 5, **options):
+        super().__init__(dim_x, **options)
+        self.encoder = PointEncoder(dim_x, self.dim_y, self.width, layers)
+        self.decoder = make_decoder(dim_x, self.width, layers)
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
         return masked_mean(self.encoder(context), context.keep)
@@ -87,8 +91,11 @@ class Encoded(NamedTuple):
 class TwoPathProcess(LatentProcess):
     """Latent process with a deterministic path r and a latent path z: features = MLP([r, z, x])."""
 
-    latent: LatentPath
-    decoder: LatentDecoder
+    def add_latent_path(self, encoder: PointEncoder, dim_z: int | None, dim_r: int, decoder_layers: int) -> None:
+        assert self.dim_x is not None
+        dim_z = dim_z or self.width
+        self.latent = LatentPath(encoder, self.width, dim_z)
+        self.decoder = LatentDecoder(self.dim_x, dim_r + dim_z, self.width, decoder_layers)
 
     def posterior(self, points, encoded):
         return self.latent(points)
@@ -103,21 +110,18 @@ class NP(TwoPathProcess):
     def __init__(
         self,
         dim_x: int = 1,
-        dim_y: int = 1,
-        width: int = 128,
         layers: int = 5,
         dim_z: int | None = None,
         deterministic: bool = True,
         samples: int = 16,
         seed: int = 0,
-        **head_options,
+        **options,
     ):
-        super().__init__(dim_x, dim_y, width, **head_options)
-        dim_z = dim_z or width
+        super().__init__(dim_x, **options)
         self.samples, self.seed = samples, seed
-        self.path = PointEncoder(dim_x, dim_y, width, layers) if deterministic else None
-        self.latent = LatentPath(PointEncoder(dim_x, dim_y, width, layers), width, dim_z)
-        self.decoder = LatentDecoder(dim_x, (width if deterministic else 0) + dim_z, width, layers - 1)
+        make_encoder = partial(PointEncoder, dim_x, self.dim_y, self.width, layers)
+        self.path = make_encoder() if deterministic else None
+        self.add_latent_path(make_encoder(), dim_z, self.width if deterministic else 0, layers - 1)
 
     def encode(self, context: Points, targets: Targets) -> Encoded:
         return Encoded(context, None if self.path is None else masked_mean(self.path(context), context.keep))
@@ -155,27 +159,26 @@ class AttentiveProcess(Process):
     def __init__(
         self,
         dim_x: int = 1,
-        dim_y: int = 1,
-        width: int = 128,
         heads: int = 8,
         layers: int = 5,
         hidden: int | None = None,
         cross: str = "multihead",
         self_attention: int = 1,
-        **head_options,
+        **options,
     ):
-        super().__init__(dim_x, dim_y, width, **head_options)
-        self.make_encoder = partial(PointEncoder, dim_x, dim_y, width, layers - 1, heads, self_attention, hidden)
+        super().__init__(dim_x, **options)
+        sizes = (dim_x, self.dim_y, self.width, layers - 1, heads, self_attention, hidden)
+        self.make_encoder = partial(PointEncoder, *sizes)
         self.path = self.make_encoder()
-        self.cross = CrossAttention(cross, dim_x, width, heads)
+        self.cross = CrossAttention(cross, dim_x, self.width, heads)
 
 
 class CANP(AttentiveProcess):
     """Deterministic path alone: features = MLP([r(x), x])."""
 
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
-        super().__init__(dim_x, dim_y, width, **options)
-        self.decoder = nn.Sequential(mlp(width + dim_x, width, width, _ATTENTIVE_DECODER_LAYERS - 1), nn.ReLU())
+    def __init__(self, dim_x: int = 1, **options):
+        super().__init__(dim_x, **options)
+        self.decoder = make_decoder(dim_x, self.width, _ATTENTIVE_DECODER_LAYERS)
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b nt c"]:
         return self.cross(self.path(context), context, targets)
@@ -187,21 +190,10 @@ class CANP(AttentiveProcess):
 class ANP(AttentiveProcess, TwoPathProcess):
     """Deterministic path by cross-attention and latent path by the mean, with self-attention in both encoders."""
 
-    def __init__(
-        self,
-        dim_x: int = 1,
-        dim_y: int = 1,
-        width: int = 128,
-        dim_z: int | None = None,
-        samples: int = 16,
-        seed: int = 0,
-        **options,
-    ):
-        super().__init__(dim_x, dim_y, width, **options)
-        dim_z = dim_z or width
+    def __init__(self, dim_z: int | None = None, samples: int = 16, seed: int = 0, **options):
+        super().__init__(**options)
         self.samples, self.seed = samples, seed
-        self.latent = LatentPath(self.make_encoder(), width, dim_z)
-        self.decoder = LatentDecoder(dim_x, width + dim_z, width, _ATTENTIVE_DECODER_LAYERS)
+        self.add_latent_path(self.make_encoder(), dim_z, self.width, _ATTENTIVE_DECODER_LAYERS)
 
     def encode(self, context: Points, targets: Targets) -> Encoded:
         return Encoded(context, self.cross(self.path(context), context, targets))

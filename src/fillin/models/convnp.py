@@ -60,31 +60,30 @@ class ConvProcess(Process):
     def __init__(
         self,
         dim_x: int = 1,
-        dim_y: int = 1,
         width: int = 128,
         network: str = "unet",
         depth: int = 3,
         kernel: int = 5,
         points_per_unit: float = 16.0,
         length: float = 1.0,
-        **head_options,
+        **options,
     ):
         if dim_x not in (1, 2):
             raise InputError(f"convolutional models take 1 or 2 input dimensions, got dim_x={dim_x}; use a te-* model")
-        super().__init__(dim_x, dim_y, width // 2, **head_options)
+        super().__init__(dim_x, width=width, features=width // 2, **options)
         self.spacing = 1 / points_per_unit
-        self.length = length * self.spacing
-        self.on_grid = GridEncoder(SetConv(dim_x, init=self.length))
+        self.make_setconv = partial(SetConv, dim_x, init=length * self.spacing)
+        self.on_grid = GridEncoder(self.make_setconv())
         self.make_network = partial(make_network, network, dim_x, width=width // 2, depth=depth, kernel=kernel)
 
 
 class ConvCNP(ConvProcess):
     """SetConv → CNN or U-Net → SetConv."""
 
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
-        super().__init__(dim_x, dim_y, width, **options)
-        self.network = self.make_network(2 * dim_y, width // 2)
-        self.off_grid = SetConv(dim_x, init=self.length)
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.network = self.make_network(2 * self.dim_y, self.width // 2)
+        self.off_grid = self.make_setconv()
 
     def encode(self, context: Points, targets: Targets) -> tuple[Grid, Map]:
         grid = make_grid(context, targets, self.spacing, self.off_grid, self.network)
@@ -103,15 +102,12 @@ class ConvEncoded(NamedTuple):
 class ConvNP(ConvProcess, LatentProcess):
     """ConvCNP with a latent function: a convolutional posterior over z on the grid, then a second network."""
 
-    def __init__(
-        self, dim_x: int = 1, dim_y: int = 1, width: int = 128, dim_z: int = 8, samples: int = 16, seed: int = 0,
-        **options,
-    ):  # fmt: skip
-        super().__init__(dim_x, dim_y, width, **options)
+    def __init__(self, dim_z: int = 8, samples: int = 16, seed: int = 0, **options):
+        super().__init__(**options)
         self.samples, self.seed = samples, seed
-        self.into_latent = self.make_network(2 * dim_y, 2 * dim_z)
-        self.from_latent = self.make_network(dim_z, width // 2)
-        self.off_grid = SetConv(dim_x, init=self.length)
+        self.into_latent = self.make_network(2 * self.dim_y, 2 * dim_z)
+        self.from_latent = self.make_network(dim_z, self.width // 2)
+        self.off_grid = self.make_setconv()
 
     def encode(self, context: Points, targets: Targets) -> ConvEncoded:
         networks = self.into_latent, self.from_latent

@@ -197,7 +197,8 @@ class Filler(AutoregressiveTNP):
     ):  # fmt: skip
         one_dimensional = dim_x == 1 and not radial
         self.seasons, self.spacing = seasons and one_dimensional, spacing and one_dimensional
-        super().__init__(dim_x + 2 * self.seasons + self.spacing, dim_y, width, head=head, radial=radial, **options)
+        columns = dim_x + 2 * self.seasons + self.spacing
+        super().__init__(dim_x=columns, dim_y=dim_y, width=width, head=head, radial=radial, **options)
         self.dim_x = None if radial else dim_x
         self.embed = mlp(3 * dim_y, width, width)
 

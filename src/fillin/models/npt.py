@@ -153,7 +153,7 @@ class NPT(Process):
         hidden: int | None = None, between: str = "columns", pseudo: int = 0, head: str = "mixture", **head_options,
     ):  # fmt: skip
         choose("head of npt", head, ["mixture"])
-        super().__init__(dim_x, 1, width, head, **head_options)  # the head predicts single cells
+        super().__init__(dim_x, 1, head, width, **head_options)  # the head predicts single cells
         self.dim_y, self.joined = dim_y, choose("between", between, ["columns", "rows"]) == "rows"
         if self.joined and dim_x is None:
             raise InputError("npt: between='rows' needs a fixed number of columns; give dim_x, or between='columns'")

@@ -33,11 +33,11 @@ class LatentLayers(NamedTuple):
 class PseudoProcess(TransformerProcess):
     """Base of the three models: pseudo-tokens, and targets that attend to them."""
 
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, pseudo_tokens: int = 32, **options):
-        super().__init__(dim_x, dim_y, width, **options)
+    def __init__(self, dim_x: int = 1, pseudo_tokens: int = 32, **options):
+        super().__init__(dim_x, **options)
         locations = None if not self.equivariant else "attention" if options.get("radial") else "mean"
-        self.pseudo = PseudoTokens(pseudo_tokens, width, locations, dim_x)
-        self.readers = nn.ModuleList(self.make_block(width, cross=True) for _ in range(self.layers))
+        self.pseudo = PseudoTokens(pseudo_tokens, self.width, locations, dim_x)
+        self.readers = nn.ModuleList(self.make_block(self.width, cross=True) for _ in range(self.layers))
 
     def alive(self, context: Points) -> Bool[Tensor, "b M"] | None:
         """Return the mask of latents: in an equivariant model none without a context that defines their locations."""
@@ -53,9 +53,9 @@ class PseudoProcess(TransformerProcess):
 
 
 class LBANP(PseudoProcess):
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
-        super().__init__(dim_x, dim_y, width, **options)
-        self.blocks = nn.ModuleList(LatentBottleneck(width, self.make_block) for _ in range(self.layers))
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.blocks = nn.ModuleList(LatentBottleneck(self.width, self.make_block) for _ in range(self.layers))
 
     def encode(self, context: Points, targets: Targets) -> LatentLayers:
         tokens, stages = self.tokens(context), []
@@ -67,10 +67,10 @@ class LBANP(PseudoProcess):
 
 
 class ISTNP(PseudoProcess):
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
-        super().__init__(dim_x, dim_y, width, **options)
-        self.blocks = nn.ModuleList(ISAB(width, self.make_block) for _ in range(self.layers - 1))
-        self.gather = self.make_block(width, cross=True)  # the last layer skips context tokens, which are not read
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.blocks = nn.ModuleList(ISAB(self.width, self.make_block) for _ in range(self.layers - 1))
+        self.gather = self.make_block(self.width, cross=True)  # the last layer skips context tokens, which are not read
 
     def encode(self, context: Points, targets: Targets) -> LatentLayers:
         tokens, stages, xc = self.tokens(context), [], self.where(context.x)
@@ -99,10 +99,10 @@ class CMANP(PseudoProcess):
     chunk defines the locations of the latents, so there it is the same for a given first chunk.)
     """
 
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
-        super().__init__(dim_x, dim_y, width, **options)
+    def __init__(self, **options):
+        super().__init__(**options)
         number = len(self.pseudo.tokens)
-        self.blocks = nn.ModuleList(CMAB(number, width, self.make_block) for _ in range(self.layers))
+        self.blocks = nn.ModuleList(CMAB(number, self.width, self.make_block) for _ in range(self.layers))
 
     def encode(self, context: Points, targets: Targets) -> LatentLayers:
         return self._update_latents(self._add_points(self._empty_state(context.x), context))

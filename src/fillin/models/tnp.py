@@ -52,11 +52,11 @@ class TransformerProcess(Process):
         radial: bool = False,
         offsets: bool | None = None,
         backend: str = "auto",
-        **head_options,
+        **options,
     ):
         if radial and not equivariant:
             raise InputError("radial=True needs a translation-equivariant model: use te-*")
-        super().__init__(None if radial else dim_x, dim_y, width, **head_options)
+        super().__init__(None if radial else dim_x, dim_y, width=width, **options)
         if offsets is None:  # on, except for the control scores, which must not distinguish targets
             offsets = str(score).lower() not in CONTROL_SCORES
         self.equivariant, self.layers = equivariant, layers
@@ -92,9 +92,9 @@ def _make_block(
 class TNP(TransformerProcess):
     """All tokens attend to the context tokens, layer by layer; the head reads target tokens (TNP-D, TE-TNP)."""
 
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, **options):
-        super().__init__(dim_x, dim_y, width, **options)
-        self.blocks = nn.ModuleList(self.make_block(width) for _ in range(self.layers))
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.blocks = nn.ModuleList(self.make_block(self.width) for _ in range(self.layers))
 
     def encode(self, context: Points, targets: Targets) -> Points:
         return context
@@ -119,9 +119,9 @@ class JointTNP(TNP):
 
     kind = "joint"
 
-    def __init__(self, dim_x: int = 1, dim_y: int = 1, width: int = 128, head: str = "lowrank", **options):
-        super().__init__(dim_x, dim_y, width, head=head, **options)
-        self.between = self.make_block(width)
+    def __init__(self, head: str = "lowrank", **options):
+        super().__init__(head=head, **options)
+        self.between = self.make_block(self.width)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> JointGaussian:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
