@@ -21,7 +21,7 @@ class Process(nn.Module, ABC):
     """Neural process: `model(xc, yc, xt)` returns the predictive distribution of yt.
 
     `kind` of the distribution is "marginal", "joint", "latent" or "autoregressive" (see NOTATION.md). An `equivariant`
-    model sees locations relative to the context only. `dim_x` is None where any number of columns is allowed. A subclass
+    model sees locations relative to the context only. `dim_x` is None where any number is allowed. A subclass
     names its options in its constructor and passes the others on; those that remain here are options of the head, which
     reads `features` (0: `width`) numbers at each target.
     """
