@@ -178,6 +178,9 @@ class _JointHead(nn.Module):
         normal = self.normal(*self.parts(features, spread, keep))  # type: ignore[operator]  # of the subclass
         return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
+    def normal(self, mean: Tensor, std: Tensor, factor: Tensor) -> Distribution:
+        raise NotImplementedError
+
     def parts(self, features: Features, spread: Features | None, keep: Keep | None):
         """Return mean [b n], std [b n] and features [b n r] of the n = nt·dy entries; masked ones are independent."""
         mean = self.mean(features).flatten(-2)
@@ -212,14 +215,14 @@ class _LowRank(LowRankMultivariateNormal):
 class LowRankHead(_JointHead):
     """Normal(μ, diag(σ²) + H Hᵀ): permutation equivariant, with cost linear in the number of targets."""
 
-    def normal(self, mean, std, factor) -> Distribution:
+    def normal(self, mean: Tensor, std: Tensor, factor: Tensor) -> Distribution:
         return _LowRank(mean, factor, std.square(), validate_args=False)
 
 
 class CholeskyHead(_JointHead):
     """Normal(μ, L Lᵀ) with L = diag(σ) + strictly lower part of H Hᵀ. Depends on the order of the targets."""
 
-    def normal(self, mean, std, factor) -> Distribution:
+    def normal(self, mean: Tensor, std: Tensor, factor: Tensor) -> Distribution:
         lower = (factor @ factor.mT).tril(-1) + torch.diag_embed(std)
         return MultivariateNormal(mean, scale_tril=lower, validate_args=False)
 

@@ -124,7 +124,7 @@ def make_objective(recipe: Recipe) -> Callable[..., Tensor]:
 
 def make_optimiser(recipe: Recipe, model: nn.Module) -> Optimizer:
     settings = recipe["optimiser"]
-    kinds = {"muon": Muon, "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+    kinds: dict[str, Any] = {"muon": Muon, "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
     options = {"muon": {}, "sgd": {"momentum": 0.9, "fused": True}}.get(settings["name"], {"fused": True})
     return kinds[settings["name"]](model.parameters(), settings["rate"], weight_decay=settings["decay"], **options)
 
