@@ -22,7 +22,7 @@ class Grid(NamedTuple):
     axes: tuple[Float[Tensor, "b _"], ...]
 
     @classmethod
-    def over(cls, x: list[tuple[Locations, KeyMask]], spacing: float, margin: int, multiple: int) -> "Grid":
+    def over(cls, x: list[tuple[Locations, KeyMask]], spacing: float, margin: int, multiple: int):
         """Cover all points of the sets (x, mask) with `margin` grid points beyond them on either side.
 
         Pass locations relative to a point of the data, such as the smallest, so that the grid moves with the data.
