@@ -25,15 +25,15 @@ pytest_plugins = ["support.field_command"]
 def test_all_is_kept_and_four_variables_are_added(name, tmp_path, command):
     data, path, out = sea(), tmp_path / name, tmp_path / name.replace(".", ".filled.")
     stored(data, path)
-    said, _ = command(path)
-    assert "a field sst over lat (12) × lon (16), each time separately (3 fields)" in said
-    assert "12 cells of the field are missing in every slice, as land is, and stay missing" in said
-    assert f"wrote {out}" in said
+    printed, _ = command(path)
+    assert "a field sst over lat (12) × lon (16), each time separately (3 fields)" in printed
+    assert "12 cells of the field are missing in every slice, as land is, and stay missing" in printed
+    assert f"wrote {out}" in printed
     before, after = read(path), read(out)
     xr.testing.assert_identical(after[list(before.data_vars)], before)
     assert set(after.data_vars) - set(before.data_vars) == {f"sst_{part}" for part in PARTS}
     assert after["sst"].encoding["_FillValue"] == before["sst"].encoding["_FillValue"]
-    known, land = before["sst"].notnull(), before["sst"].isnull().all("time")
+    observed, land = before["sst"].notnull(), before["sst"].isnull().all("time")
     filled, std, low, high = (after[f"sst_{part}"] for part in PARTS)
     for part in (filled, std, low, high):
         assert part.dims == before["sst"].dims
@@ -41,9 +41,9 @@ def test_all_is_kept_and_four_variables_are_added(name, tmp_path, command):
         assert part.attrs["units"] == "degC"
         assert (part.isnull() == land).all()
     for part in (filled, low, high):
-        assert (part == before["sst"]).where(known, True).all()
-    assert ((std == 0) == known).where(~land, True).all()
-    assert (low < high).where(~known & ~land, True).all()
+        assert (part == before["sst"]).where(observed, True).all()
+    assert ((std == 0) == observed).where(~land, True).all()
+    assert (low < high).where(~observed & ~land, True).all()
     assert std.attrs["long_name"] == "sea temperature, standard deviation"
     assert low.attrs["long_name"] == "sea temperature, lower end of the 95 % band"
     assert high.attrs["long_name"] == "sea temperature, upper end of the 95 % band"
@@ -75,13 +75,13 @@ def test_zarr_of_either_format(tmp_path, command):
         assert "sst_std" in read(out)
 
 
-def test_land_is_what_a_mask_says_or_nothing(tmp_path, command):
+def test_land_follows_the_mask_or_is_filled(tmp_path, command):
     data, path = sea(), tmp_path / "sea.nc"
     stored(data, path)
     command(path, "--mask", "ocean")
     filled = read(tmp_path / "sea.filled.nc")["sst_filled"]
-    wanted = data["ocean"].astype(bool) | data["sst"].notnull()
-    assert (filled.notnull() == wanted).all()
+    expected = data["ocean"].astype(bool) | data["sst"].notnull()
+    assert (filled.notnull() == expected).all()
     stored(data["ocean"].to_dataset(), tmp_path / "mask.nc")
     command(path, "--mask", str(tmp_path / "mask.nc"), "-o", str(tmp_path / "two.nc"))
     xr.testing.assert_identical(read(tmp_path / "two.nc")["sst_filled"], filled)
@@ -90,8 +90,8 @@ def test_land_is_what_a_mask_says_or_nothing(tmp_path, command):
 
 
 def test_without_slices_everything_is_filled(model):
-    found = fillin.fill(sea().isel(time=0), model=model)
-    assert found["sst_filled"].notnull().all()
+    result = fillin.fill(sea().isel(time=0), model=model)
+    assert result["sst_filled"].notnull().all()
 
 
 def test_slices_are_filled_each_on_its_own_whatever_the_order_of_dimensions(model):
@@ -99,14 +99,14 @@ def test_slices_are_filled_each_on_its_own_whatever_the_order_of_dimensions(mode
         lat=10, lon=13
     )  # so small that all of it is one context: distances, which all slices share, do not matter
     whole = fillin.fill(data, model=model)
-    one = fillin.fill(data.isel(time=[1]), var="sst", model=model, fill_always_missing=True)
+    alone = fillin.fill(data.isel(time=[1]), var="sst", model=model, fill_always_missing=True)
     close = {"rtol": 1e-5, "atol": 1e-5}
     land = data["sst"].isnull().all("time")
-    xr.testing.assert_allclose(one["sst_filled"].where(~land), whole["sst_filled"].isel(time=[1]), **close)
+    xr.testing.assert_allclose(alone["sst_filled"].where(~land), whole["sst_filled"].isel(time=[1]), **close)
     turned = fillin.fill(data.transpose("lon", "time", "lat"), over=["lat", "lon"], model=model)
     assert turned["sst_filled"].dims == ("lon", "time", "lat")
     data = sea()
-    whole, back = (fillin.fill(one, model=model)["sst_filled"] for one in (data, data.isel(time=[2, 1, 0])))
+    whole, back = (fillin.fill(field, model=model)["sst_filled"] for field in (data, data.isel(time=[2, 1, 0])))
     xr.testing.assert_allclose(back.sortby("time"), whole, **close)
 
 
@@ -121,14 +121,14 @@ def test_descending_coordinates_and_their_units_do_not_matter(model):
 
 
 class Plane(ExactProcess):
-    """A Gaussian process of two dimensions that remembers what it was asked."""
+    """A Gaussian process of two dimensions that records its inputs."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.dim_x, self.asked = 2, []
+        self.dim_x, self.calls = 2, []
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None):
-        self.asked.append((xc[0].numpy(), xt[0].numpy()))
+        self.calls.append((xc[0].numpy(), xt[0].numpy()))
         return super().forward(xc, yc, xt)
 
 
@@ -138,10 +138,10 @@ def test_neighbours_are_few_and_around():
     seen = []
     forward = spy.forward
     spy.forward = lambda xc, yc, xt, mask_c=None, mask_t=None: (seen.append((xc, xt)), forward(xc, yc, xt))[1]
-    found = fillin.fill(data, model=spy)
-    assert np.isfinite(found.filled).all()
+    result = fillin.fill(data, model=spy)
+    assert np.isfinite(result.filled).all()
     truth = waves(10, 300, share=0)
-    assert np.abs(found.filled - truth).max() < 1
+    assert np.abs(result.filled - truth).max() < 1
     for xc, xt in seen:
         assert xc.shape[1] <= TILE_CONTEXT_CELLS[2]
         reach = (xc[0].amax(0) - xc[0].amin(0)).numpy()
@@ -159,7 +159,7 @@ def test_distances_follow_how_fast_values_change():
     assert (roughness(np.full((5, 5), np.nan), 0) == 1).all()
 
 
-def test_longitude_goes_round_where_it_covers_the_circle(tmp_path, command):
+def test_longitude_is_periodic_where_it_covers_the_circle(tmp_path, command):
     lon = np.arange(0, 360, 10.0)
     y = np.cos(np.radians(lon)) + np.linspace(0, 1, 8)[:, None]
     y[2:5, [0, 1, 20, 35]] = np.nan
@@ -177,12 +177,12 @@ def test_longitude_goes_round_where_it_covers_the_circle(tmp_path, command):
     assert "lon covers 360 degrees: treated as periodic" in command(tmp_path / "round.nc")[0]
 
 
-def test_what_goes_round_is_seen_where_it_is_nearest():
+def test_a_periodic_observation_is_seen_where_it_is_nearest():
     spy = Plane()
     x = np.array([[10.0, 0], [350, 0], [180, 1]])
-    known = Context(spy, x, np.ones((3, 1)), scale=np.array([1.0, 1.0]), period=np.array([360.0, 0]))
-    known.predict(np.array([[355.0, 0]]), groups=[(np.array([0]), np.array([355.0, 0]))])
-    xc, xt = spy.asked[-1]
+    context = Context(spy, x, np.ones((3, 1)), scale=np.array([1.0, 1.0]), period=np.array([360.0, 0]))
+    context.predict(np.array([[355.0, 0]]), groups=[(np.array([0]), np.array([355.0, 0]))])
+    xc, xt = spy.calls[-1]
     assert (xc[:, 0] - xt[0, 0]).round().tolist() == [15, -5, -175]
 
 
@@ -190,13 +190,13 @@ def test_one_dimension_is_a_curve(model):
     times = pd.date_range("2024-01-01", periods=30)
     data = xr.DataArray(waves(2, 30), dims=("station", "time"), coords={"station": ["a", "b"], "time": times}, name="v")
     small = fillin.create("filler", size="small", layers=1, width=16, heads=2, hidden=16).eval()
-    found = fillin.fill(data, model=small, fill_always_missing=True)
-    assert found["v_filled"].notnull().all()
+    result = fillin.fill(data, model=small, fill_always_missing=True)
+    assert result["v_filled"].notnull().all()
     with pytest.raises(InputError, match="needs 1 and 1"):
         fillin.fill(data, model=model)
 
 
-def test_bands_stay_within_bounds(model):
+def test_intervals_stay_within_bounds(model):
     data = sea().isel(time=0)
     data["sst"] = data["sst"] - data["sst"].min()
     free, bound = (
@@ -209,7 +209,7 @@ def test_bands_stay_within_bounds(model):
         fillin.fill(data, model=model, bounds=(3, None))
 
 
-def test_a_page_and_pictures(tmp_path, command):
+def test_a_report_and_figures(tmp_path, command):
     stored(sea(), tmp_path / "sea.nc")
     command(tmp_path / "sea.nc", "--report")
     assert (tmp_path / "sea.filled.png").read_bytes().startswith(b"\x89PNG")
@@ -225,7 +225,7 @@ def test_a_page_and_pictures(tmp_path, command):
         assert word in page
 
 
-def test_the_verdict_on_an_exact_process():
+def test_holdout_scores_of_an_exact_process():
     random = np.random.default_rng(0)
     y, x = (v.ravel() for v in np.meshgrid(np.arange(14), np.arange(14), indexing="ij"))
     square = (y[:, None] - y) ** 2 + (x[:, None] - x) ** 2
@@ -233,7 +233,7 @@ def test_the_verdict_on_an_exact_process():
     field = drawn.T.reshape(3, 14, 14)
     field[:, 3, 4] = np.nan
 
-    class Told(Plane):
+    class ScaledProcess(Plane):
         def forward(self, xc, yc, xt, mask_c=None, mask_t=None):
             scale = 1 / float(np.nanmax(np.abs(field)))
             self.exact = ExactProcess(3.0, scale, 0.1 * scale).exact
@@ -241,7 +241,7 @@ def test_the_verdict_on_an_exact_process():
 
     data = xr.Dataset({"v": (("t", "y", "x"), field)})
     layout = make_layout(dataset_variable(data, "v", "here"), over=["y", "x"], fill_always_missing=True)
-    scores = score_holdout(holdout_fields(layout), Told())
+    scores = score_holdout(holdout_fields(layout), ScaledProcess())
     assert [score.name for score in scores] == list(PATTERNS)
     for score in scores:
         assert score.skill > 0.1
@@ -256,7 +256,7 @@ def test_calendars_of_models(model):
     assert axis.x.tolist() == [0, 1, 2]
 
 
-def test_groups_are_told_of(tmp_path, command):
+def test_groups_are_noted(tmp_path, command):
     path = tmp_path / "sea.nc"
     stored(sea(), path)
     xr.Dataset({"a": 1}).to_netcdf(path, mode="a", group="deep")

@@ -1,4 +1,4 @@
-"""Arrays of NumPy: places are the numbers of rows and columns."""
+"""Arrays of NumPy: locations are the numbers of rows and columns."""
 
 import os
 import re
@@ -27,41 +27,41 @@ def test_four_arrays_come_out(ending, tmp_path, command):
         np.save(path, values)
     else:
         np.savez(path, y=values, other=np.arange(3), whole=np.ones(4))
-    said, _ = command(path, "--picture")
-    assert "over 0 (9) × 1 (14)" in said
+    printed, _ = command(path, "--picture")
+    assert "over 0 (9) × 1 (14)" in printed
     assert sorted(os.listdir(tmp_path)) == sorted([path.name, "data.filled.npz", "data.filled.png"])
     with np.load(tmp_path / "data.filled.npz") as file:
         assert file.files == PARTS
-        found = {part: file[part] for part in PARTS}
-    known = ~np.isnan(values)
-    for part in found.values():
+        result = {part: file[part] for part in PARTS}
+    observed = ~np.isnan(values)
+    for part in result.values():
         assert part.shape == values.shape
         assert part.dtype == np.float32
         assert np.isfinite(part).all()
     for part in ("filled", "low", "high"):
-        assert (found[part][known] == values[known]).all()
-    assert ((found["std"] == 0) == known).all()
+        assert (result[part][observed] == values[observed]).all()
+    assert ((result["std"] == 0) == observed).all()
 
 
 def test_python_gives_the_same_and_leaves_the_array_alone(tmp_path, command, model):
     values = waves(9, 14)
     before = values.copy()
-    found = fillin.fill(values, model=model)
-    assert isinstance(found, FilledArray)
+    result = fillin.fill(values, model=model)
+    assert isinstance(result, FilledArray)
     np.testing.assert_array_equal(values, before)
     np.save(tmp_path / "a.npy", values)
     command(tmp_path / "a.npy")
     with np.load(tmp_path / "a.filled.npz") as file:
         for part in PARTS:
-            np.testing.assert_allclose(file[part], getattr(found, part), rtol=1e-5)
+            np.testing.assert_allclose(file[part], getattr(result, part), rtol=1e-5)
 
 
-def test_three_dimensions_are_slices_unless_told_otherwise(model):
+def test_three_dimensions_are_slices_unless_requested_otherwise(model):
     values = waves(3, 8, 9, share=0.2)
     values[:, 0, 0] = np.nan
-    found = fillin.fill(values, model=model)
+    result = fillin.fill(values, model=model)
     always = np.isnan(values).all(0)
-    assert (np.isnan(found.filled) == always).all()
+    assert (np.isnan(result.filled) == always).all()
     assert always[0, 0]
     whole = fillin.fill(values, model=model, fill_always_missing=True)
     assert np.isfinite(whole.filled).all()
@@ -75,8 +75,8 @@ def test_a_mask_and_a_masked_array(model, tmp_path, command):
     values = waves(9, 14)
     free = np.ones((9, 14), dtype=int)
     free[:4] = 0
-    found = fillin.fill(values, model=model, mask=free)
-    assert (np.isnan(found.filled) == (np.isnan(values) & (free == 0))).all()
+    result = fillin.fill(values, model=model, mask=free)
+    assert (np.isnan(result.filled) == (np.isnan(values) & (free == 0))).all()
     hidden = np.ma.masked_invalid(values)
     np.testing.assert_array_equal(fillin.fill(hidden, model=model).filled, fillin.fill(values, model=model).filled)
     whole = np.ma.masked_equal(np.arange(20).reshape(4, 5), 7)
@@ -85,7 +85,7 @@ def test_a_mask_and_a_masked_array(model, tmp_path, command):
     np.save(tmp_path / "mask.npy", free)
     command(tmp_path / "a.npy", "--mask", str(tmp_path / "mask.npy"))
     with np.load(tmp_path / "a.filled.npz") as file:
-        np.testing.assert_array_equal(np.isnan(file["filled"]), np.isnan(found.filled))
+        np.testing.assert_array_equal(np.isnan(file["filled"]), np.isnan(result.filled))
 
 
 def test_one_dimension(tmp_path, command, curve_folder):
@@ -100,11 +100,11 @@ def test_one_dimension(tmp_path, command, curve_folder):
 def test_a_constant_and_extremes(values, model):
     values = values.copy()
     values[1, 1] = np.nan
-    found = fillin.fill(values, model=model)
-    assert all(np.isfinite(part).all() for part in found)
+    result = fillin.fill(values, model=model)
+    assert all(np.isfinite(part).all() for part in result)
 
 
-def test_one_known_cell_is_enough(model):
+def test_one_observed_cell_is_enough(model):
     values = np.full((3, 4), np.nan)
     values[1, 2] = 5
     assert np.isfinite(fillin.fill(values, model=model).filled).all()
@@ -112,8 +112,8 @@ def test_one_known_cell_is_enough(model):
 
 def test_nothing_missing(tmp_path, command, model):
     whole = np.ones((3, 4))
-    found = fillin.fill(whole, model=model)
-    assert (found.std == 0).all()
+    result = fillin.fill(whole, model=model)
+    assert (result.std == 0).all()
     np.save(tmp_path / "a.npy", np.arange(12).reshape(3, 4))
     assert "nothing is missing" in command(tmp_path / "a.npy")[0]
     assert os.listdir(tmp_path) == ["a.npy"]

@@ -111,7 +111,7 @@ def test_files_that_are_none(tmp_path, command):
     assert "--over does not apply to a series" in command(tmp_path / "t.csv", "--over", "t", code=2)[1]
 
 
-def test_a_damaged_file_is_told_with_its_variable(tmp_path, command):
+def test_a_damaged_file_is_reported_with_its_variable(tmp_path, command):
     path = tmp_path / "sea.zarr"
     stored(sea(), path)
     for part in (path / "sst" / "c").rglob("*"):
@@ -213,7 +213,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("case", WORDS)
-def test_errors_speak_to_who_calls(case, model):
+def test_errors_spell_options_as_the_caller_does(case, model):
     options, python, shell = WORDS[case]
     with pytest.raises(FillinError) as caught:
         fillin.fill(sea().assign(w=("lat", np.array(list("abcdefghijkl")))), **{"var": "sst", **options}, model=model)

@@ -17,7 +17,7 @@ pytest_plugins = ["support.field_command"]
 @pytest.mark.parametrize("round_", [False, True])
 @pytest.mark.parametrize("size", [13, 25])
 def test_blocks_change_nothing_where_they_see_enough(round_, size):
-    """Far more known cells than one context takes, in blocks that cut tiles in two."""
+    """Far more observed cells than one context takes, in blocks that cut tiles in two."""
     data = xr.DataArray(waves(36, 44), dims=("y", "x"), coords={"y": np.arange(36.0), "x": np.arange(44.0)}, name="v")
     data[8:14, 20:27] = np.nan
     period = {"x": 44.0} if round_ else None
@@ -29,7 +29,7 @@ def test_blocks_change_nothing_where_they_see_enough(round_, size):
         np.testing.assert_allclose(blocks[f"v_{part}"].values, whole[f"v_{part}"].values, rtol=1e-6)
     by_itself = fillin.fill(data, model=Mean(), period=period, chunks={"y": size, "x": size})
     off = np.abs(by_itself["v_filled"].values - whole["v_filled"].values)
-    assert off.max() < 1e-3, "the default halo covers what a place needs"
+    assert off.max() < 1e-3, "the default halo covers what a location needs"
 
 
 def test_a_halo_that_is_too_small_shows_only_near_seams():
@@ -45,17 +45,17 @@ def test_a_halo_that_is_too_small_shows_only_near_seams():
 def test_a_gap_wider_than_a_block_is_filled_from_afar():
     values = waves(100, 20, share=0.1)
     values[20:, :] = np.nan
-    found = fillin.fill(values, model=Mean(), chunks={0: 25, 1: 20}, halo=2)
-    assert np.isfinite(found.filled).all()
+    result = fillin.fill(values, model=Mean(), chunks={0: 25, 1: 20}, halo=2)
+    assert np.isfinite(result.filled).all()
 
 
 def test_lazy_stays_lazy_and_is_the_same(model):
     data = sea()
-    wanted = fillin.fill(data, model=model)
+    expected = fillin.fill(data, model=model)
     lazy = fillin.fill(data.chunk({"time": 1, "lat": 5}), model=model)
     assert all(isinstance(lazy[f"sst_{part}"].data, da.Array) for part in PARTS)
     with dask.config.set(scheduler="synchronous"):
-        xr.testing.assert_allclose(lazy.compute(), wanted, rtol=1e-4)
+        xr.testing.assert_allclose(lazy.compute(), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
@@ -63,7 +63,7 @@ def test_blocks_of_files(name, tmp_path, command):
     path = tmp_path / name
     stored(sea(times=2, lat=18, lon=20), path)
     command(path, "-o", str(tmp_path / ("one" + path.suffix)))
-    said, _ = command(
+    printed, _ = command(
         path,
         "--chunks",
         "lat=7,lon=9",
@@ -71,18 +71,18 @@ def test_blocks_of_files(name, tmp_path, command):
         str(tmp_path / ("two" + path.suffix)),
         *(["--picture"] if name == "sea.nc" else []),
     )
-    assert ("two.png" in said) == (name == "sea.nc")
+    assert ("two.png" in printed) == (name == "sea.nc")
     one, two = read(tmp_path / ("one" + path.suffix)), read(tmp_path / ("two" + path.suffix))
     xr.testing.assert_allclose(two, one, rtol=1e-3)
 
 
 def test_three_dimensions_at_once():
     data = xr.DataArray(waves(6, 9, 10), dims=("t", "y", "x"), name="v")
-    found = fillin.fill(data, over=["t", "y", "x"], model=Mean(3))
-    assert found["v_filled"].notnull().all()
-    assert np.abs(found["v_filled"] - waves(6, 9, 10, share=0)).max() < 2
+    result = fillin.fill(data, over=["t", "y", "x"], model=Mean(3))
+    assert result["v_filled"].notnull().all()
+    assert np.abs(result["v_filled"] - waves(6, 9, 10, share=0)).max() < 2
     blocks = fillin.fill(data, over=["t", "y", "x"], model=Mean(3), chunks={"x": 4}, halo=10)
-    np.testing.assert_allclose(blocks["v_filled"].values, found["v_filled"].values, rtol=1e-6)
+    np.testing.assert_allclose(blocks["v_filled"].values, result["v_filled"].values, rtol=1e-6)
 
 
 def test_cells_of_a_block_and_its_halo():
@@ -98,10 +98,10 @@ def test_any_cluster_of_dask(tmp_path, folder):
 
     data = sea(times=2)
     small = fillin.load(folder)
-    wanted = fillin.fill(data, model=small)
+    expected = fillin.fill(data, model=small)
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
         Client(cluster),
     ):
-        found = fillin.fill(data, model=small, chunks={"lat": 6}).compute()
-        xr.testing.assert_allclose(found, wanted, rtol=1e-4)
+        result = fillin.fill(data, model=small, chunks={"lat": 6}).compute()
+        xr.testing.assert_allclose(result, expected, rtol=1e-4)

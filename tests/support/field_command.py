@@ -23,15 +23,15 @@ def folder(model, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def command(folder, capsys):
-    """command(path, *words): what was said, and what was said to be wrong."""
+    """command(path, *words): the output, and the errors."""
 
     def run(path: Path, *words: str, code: int = 0) -> tuple[str, str]:
         picture = [] if "--picture" in words or "--report" in words else ["--no-picture"]
         kept = [word for word in words if word != "--picture"]
         with_model = [] if "--model" in words else ["--model", str(folder)]
-        found = main(["fill", str(path), *with_model, *picture, *kept])
+        exit_code = main(["fill", str(path), *with_model, *picture, *kept])
         captured = capsys.readouterr()
-        assert found == code, captured.out + captured.err
+        assert exit_code == code, captured.out + captured.err
         assert "Traceback" not in captured.err
         return captured.out, captured.err
 

@@ -9,8 +9,8 @@ PARTS = ["filled", "std", "low", "high"]
 def waves(*shape: int, share: float = 0.3, seed: int = 0) -> np.ndarray:
     """A smooth array, a share of it missing."""
     random = np.random.default_rng(seed)
-    places = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
-    y = 10 + sum(np.sin(x / (3 + i) + i) for i, x in enumerate(places))
+    coordinates = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
+    y = 10 + sum(np.sin(x / (3 + i) + i) for i, x in enumerate(coordinates))
     return np.where(random.random(shape) < share, np.nan, y)
 
 

@@ -25,9 +25,12 @@ def draw_grid(layout: GridLayout, filled: Any, std: Any) -> "Figure":
     """
     from fillin.plots import panels, style
 
-    fields = [_read_slice(layout, index, filled, std) for index in _choose_fields(layout)]
+    counts = layout.cells_to_fill
+    largest = np.argsort(-counts.ravel(), kind="stable")[: min(_MAX_FIELDS, np.count_nonzero(counts))]
+    fields = [_read_slice(layout, np.unravel_index(k, counts.shape), filled, std) for k in np.sort(largest)]
     curve = len(layout.field_dims) == 1
-    stacked = not curve and _is_wide(layout)  # a wide strip takes the whole width
+    sizes = [len(axis.x) for axis in layout.settings.axes]
+    stacked = not curve and sizes[-1] > 4 * sizes[-2]  # a wide strip takes the whole width
     with style():
         rows, columns = (3 * len(fields), 1) if stacked else (len(fields), 1 if curve else 3)
         figure, axes = panels(rows, columns, width=9.0 if not curve else 8.0, height=1.7 if stacked else 2.6)
@@ -37,31 +40,20 @@ def draw_grid(layout: GridLayout, filled: Any, std: Any) -> "Figure":
                 _draw_curve(panel[0], layout, title, *parts)
             else:
                 _draw_maps(figure, panel, layout, title, *parts)
-        left_out = int((layout.cells_to_fill > 0).sum()) - len(fields)
+        left_out = np.count_nonzero(counts) - len(fields)
         if left_out > 0:
             figure.supxlabel(f"and {left_out:,} more", fontsize=8)
     return figure
 
 
-def _choose_fields(layout: GridLayout) -> list[tuple[int, ...]]:
-    counts = layout.cells_to_fill.ravel()
-    largest = np.argsort(-counts, kind="stable")[:_MAX_FIELDS]
-    largest = np.sort(largest[counts[largest] > 0])
-    shape = layout.cells_to_fill.shape
-    return [tuple(int(i) for i in np.unravel_index(k, shape)) if layout.slice_dims else () for k in largest]
-
-
-def _read_slice(
-    layout: GridLayout, index: tuple[int, ...], filled: Any, std: Any
-) -> tuple[str, ndarray, ndarray, ndarray]:
+def _read_slice(layout: GridLayout, index: Any, filled: Any, std: Any) -> tuple[str, ndarray, ndarray, ndarray]:
     """Return title, observed values, filled values and standard deviation along the last dimensions of a field."""
     variable = layout.variable
-    cut = dict(zip(layout.slice_dims, index, strict=True))
+    cut: dict[str, Any] = dict(zip(layout.slice_dims, map(int, index), strict=True))
     if len(layout.field_dims) == 3:
         cut[layout.field_dims[0]] = len(layout.settings.axes[0].x) // 2
     drawn = [dim for dim in variable.dims if dim not in cut]
-    strides = {dim: slice(None, None, -(-variable.shape[variable.dims.index(dim)] // _MAX_CELLS)) for dim in drawn}
-    at = {**cut, **strides}
+    at = cut | {dim: slice(None, None, -(-variable.sizes[dim] // _MAX_CELLS)) for dim in drawn}
     observed = variable.compute(variable.values[tuple(at[dim] for dim in variable.dims)])
     swap = [dim for dim in layout.original_dims if dim in drawn] != drawn
     mean, deviation = (np.asarray(part[tuple(at[dim] for dim in layout.original_dims)]) for part in (filled, std))
@@ -79,11 +71,6 @@ def _format_dates(drawn: Any, axis: Axis) -> None:
     first = axis.labels[0]
     if hasattr(first, "calendar"):
         drawn.set_major_formatter(lambda day, _: (first + timedelta(days=float(day))).strftime("%Y-%m-%d"))
-
-
-def _is_wide(layout: GridLayout) -> bool:
-    height, width = (len(axis.x) for axis in layout.settings.axes[-2:])
-    return width > 4 * height
 
 
 def _draw_maps(

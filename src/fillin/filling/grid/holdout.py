@@ -74,16 +74,15 @@ def interpolate(
 
 def holdout_fields(layout: GridLayout) -> list[FieldHoldout]:
     """Return a few evenly spaced fields with enough observed cells; of large fields a window in the middle."""
-    lead = layout.variable.shape[: len(layout.slice_dims)]
-    shape = np.array(layout.variable.shape[len(layout.slice_dims) :])
+    lead = layout.cells_to_fill.shape
+    shape = np.array(layout.variable.shape[len(lead) :])
     share = min(1.0, (_MAX_CELLS / np.prod(shape)) ** (1 / len(shape)))
     side = np.minimum(shape, np.ceil(shape * share).astype(int))
     start = (shape - side) // 2
-    window = tuple(slice(int(a), int(a + n)) for a, n in zip(start, side, strict=True))
-    n_fields = int(np.prod(lead)) if lead else 1
+    window = tuple(map(slice, start.tolist(), (start + side).tolist()))
     fields = []
-    for flat in np.unique(np.linspace(0, n_fields - 1, _MAX_FIELDS).round().astype(int)):
-        index = tuple(map(int, np.unravel_index(flat, lead))) if lead else ()
+    for k in np.unique(np.linspace(0, layout.cells_to_fill.size - 1, _MAX_FIELDS).round().astype(int)):
+        index = tuple(map(int, np.unravel_index(k, lead)))
         values = layout.variable.compute(layout.variable.values[index + window]).astype(float)
         at = np.argwhere(np.isfinite(values))
         if len(at) >= MIN_OBSERVED:

@@ -175,10 +175,8 @@ def make_layout(
     variable.check_dims("chunks", list(chunks or {}))
     for dim, size in (chunks or {}).items():
         if not isinstance(size, int) or size < 1:
-            raise InputError(
-                "{chunks}: '{dim}' needs a number of cells of at least 1, got {size!r}",
-                chunks=argument("chunks"), dim=dim, size=size,
-            )  # fmt: skip
+            text = "{chunks}: '{dim}' needs a number of cells of at least 1, got {size!r}"
+            raise InputError(text, chunks=argument("chunks"), dim=dim, size=size)
     original_dims, field_dims = variable.dims, choose_dims(variable, over)
     dims = *(dim for dim in original_dims if dim not in field_dims), *field_dims
     values = variable.values.transpose([original_dims.index(dim) for dim in dims])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fillin.errors import InputError, Message
+from fillin.errors import InputError, Message, argument
 from fillin.filling.diagnostics import Note
 from fillin.filling.grid.figure import draw_grid
 from fillin.filling.grid.fill import BLOCK_KEY, fill_grid
@@ -112,7 +112,7 @@ class GridPlan(PretrainedPlan):
         """Predict the missing cells; a prediction in blocks is lazy, and computed when it is written."""
         if self.layout is None:
             return {}
-        return {self._layout.variable.name: NumericPrediction(..., *fill_grid(self._layout, model, progress))}
+        return {self.layout.variable.name: NumericPrediction(..., *fill_grid(self.layout, model, progress))}
 
     def result(self, prediction: Prediction) -> Any:
         return self.grid.result(next(iter(prediction.values()), None), self.options.level)
@@ -164,12 +164,11 @@ class GridPlan(PretrainedPlan):
         extents = zip(self._layout.variable.shape, self._layout.blocks.sizes, strict=True)
         cells_per_block = max(1, self.n_missing // math.prod(-(-n // size) for n, size in extents))
 
-        class Progress(Callback):
-            def _posttask(self, key, result, dsk, state, worker_id):
-                if BLOCK_KEY in str(key):
-                    progress(cells_per_block)
+        def count(key: Any, *_: Any) -> None:
+            if BLOCK_KEY in str(key):
+                progress(cells_per_block)
 
-        with threads(1), Progress(), dask.config.set(num_workers=n_threads):
+        with threads(1), Callback(posttask=count), dask.config.set(num_workers=n_threads):
             yield
 
     def close(self) -> None:
@@ -181,7 +180,7 @@ def _by_dimension(name: str, value: Any, example: int) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise InputError(
             "{option} of a field needs a dimension, got {value!r}; write {example}",
-            option=Message(f"--{name}", name), value=value,
+            option=argument(name), value=value,
             example=Message(f"--{name} lon={example}", f"{name}={{'lon': {example}}}"),
         )  # fmt: skip
     return {str(dim): number for dim, number in value.items()}

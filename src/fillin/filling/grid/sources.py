@@ -1,8 +1,4 @@
-"""Files and objects that hold a variable with missing cells, and take its prediction.
-
-NumPy arrays, in memory, alone in a file (.npy) or several (.npz), whose locations are indices; and xarray datasets, in
-memory or as NetCDF files and Zarr folders.
-"""
+"""Sources of grids: NumPy arrays and files of them, xarray datasets, NetCDF files and Zarr folders."""
 
 import json
 import math
@@ -189,10 +185,8 @@ class DatasetSource(GridSource):
             mask = self.data[mask]
         elif isinstance(mask, str):
             if not Path(mask).exists():
-                raise InputError(
-                    "{mask} is neither a variable ({variables}) nor a file",
-                    mask=label, variables=", ".join(map(str, self.data.variables)),
-                )  # fmt: skip
+                text, names = "{mask} is neither a variable ({variables}) nor a file", map(str, self.data.variables)
+                raise InputError(text, mask=label, variables=", ".join(names))
             variables = _open_dataset(Path(mask)).data_vars.values()
             numeric = [variable for variable in variables if variable.ndim and variable.dtype.kind in "biuf"]
             if len(numeric) != 1:
@@ -203,10 +197,8 @@ class DatasetSource(GridSource):
                 ours, theirs = self.data.coords[dim].values, mask.coords[dim].values
                 same = np.allclose if ours.dtype.kind in "fiu" else np.array_equal
                 if ours.shape == theirs.shape and not same(ours, theirs):
-                    raise InputError(
-                        "{mask}: its '{dim}' differs from that of the data; interpolate or sort it first",
-                        mask=label, dim=dim,
-                    )  # fmt: skip
+                    text = "{mask}: its '{dim}' differs from that of the data; interpolate or sort it first"
+                    raise InputError(text, mask=label, dim=dim)
         return Mask(name, tuple(map(str, mask.dims)), compute(mask, label).values)
 
     def result(self, prediction: NumericPrediction | None, level: float) -> Any:

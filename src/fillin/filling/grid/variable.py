@@ -99,10 +99,8 @@ def set_periods(axes: list[Axis], periods: Mapping[str, float]) -> list[Axis]:
             raise InputError("{period}: a period must be more than 0, such as {name}=360", period=given, name=name)
         first, last = extents[name]
         if abs(last - first) > period * (1 + 1e-6):
-            raise InputError(
-                "{period}: the coordinate runs from {first:g} to {last:g}, more than one period",
-                period=given, first=first, last=last,
-            )  # fmt: skip
+            text = "{period}: the coordinate runs from {first:g} to {last:g}, more than one period"
+            raise InputError(text, period=given, first=first, last=last)
     return [replace(axis, period=periods.get(axis.name, 0.0)) for axis in axes]
 
 
@@ -140,15 +138,11 @@ class Variable:
         """Raise an error unless the variable has numbers in at least one cell of at least one dimension."""
         dtype = self.values.dtype
         if dtype.kind not in "fiu":
-            raise InputError(
-                "{label} has {content}; only numbers can be filled: name another with {var}",
-                label=self.label, content=_KINDS.get(dtype.kind, dtype), var=option("var"),
-            )  # fmt: skip
+            text = "{label} has {content}; only numbers can be filled: name another with {var}"
+            raise InputError(text, label=self.label, content=_KINDS.get(dtype.kind, dtype), var=option("var"))
         if not self.dims:
-            raise InputError(
-                "{label} is a single number; a field needs at least one dimension: see {var}",
-                label=self.label, var=option("var"),
-            )  # fmt: skip
+            text = "{label} is a single number; a field needs at least one dimension: see {var}"
+            raise InputError(text, label=self.label, var=option("var"))
         if not all(self.shape):
             raise InputError(f"{self.label} has no cells (its shape is {self.shape}), so nothing is observed")
 
@@ -177,15 +171,11 @@ def choose_dims(variable: Variable, over: Sequence[str] | None) -> tuple[str, ..
     variable.check_dims("over", over)
     for dim in over:
         if not variable.axes[dim].ordered:
-            raise InputError(
-                "{over}: the coordinate of '{dim}' is not numeric, so it has no distances; leave it out",
-                over=argument("over"), dim=dim,
-            )  # fmt: skip
+            text = "{over}: the coordinate of '{dim}' is not numeric, so it has no distances; leave it out"
+            raise InputError(text, over=argument("over"), dim=dim)
     if not 1 <= len(over) <= _MAX_FIELD_DIMS or len(set(over)) < len(over):
-        raise InputError(
-            "{over}: a field spans one, two or three dimensions, got {dims}",
-            over=argument("over"), dims=", ".join(over) or "none",
-        )  # fmt: skip
+        text = "{over}: a field spans one, two or three dimensions, got {dims}"
+        raise InputError(text, over=argument("over"), dims=", ".join(over) or "none")
     return tuple(dim for dim in variable.dims if dim in over)
 
 
@@ -201,10 +191,8 @@ class Mask:
         """Return the mask with all dimensions of the variable, those that it lacks having size 1."""
         values, label, sizes = np.asarray(self.values), mask_label(self.name), variable.sizes
         if values.dtype.kind not in "biuf":
-            raise InputError(
-                "{mask} has {dtype}, not numbers; a mask is 1 where missing cells are filled",
-                mask=label, dtype=values.dtype,
-            )  # fmt: skip
+            text = "{mask} has {dtype}, not numbers; a mask is 1 where missing cells are filled"
+            raise InputError(text, mask=label, dtype=values.dtype)
         for dim, n in zip(self.dims, values.shape, strict=True):
             if sizes.get(dim) != n:
                 raise InputError(
@@ -216,10 +204,8 @@ class Mask:
         shape = [size if dim in self.dims else 1 for dim, size in sizes.items()]
         fillable = (np.nan_to_num(values) != 0).transpose(order).reshape(shape)
         if not fillable.any():
-            raise InputError(
-                "{mask} is 0 everywhere, so nothing would be filled; set it to 1 where cells are to be filled",
-                mask=label,
-            )  # fmt: skip
+            text = "{mask} is 0 everywhere, so nothing would be filled; set it to 1 where cells are to be filled"
+            raise InputError(text, mask=label)
         return fillable
 
 
@@ -231,10 +217,8 @@ def trailing_mask(name: str, values: ndarray, variable: Variable) -> Mask:
     """Return the mask of an array without dimension names: its dimensions are the last of the variable."""
     n, k = values.ndim, len(variable.dims)
     if n > k:
-        raise InputError(
-            "{mask} has {n} dimensions, {variable} has {k}; it must not have more",
-            mask=mask_label(name), n=n, variable=variable.label, k=k,
-        )  # fmt: skip
+        text = "{mask} has {n} dimensions, {variable} has {k}; it must not have more"
+        raise InputError(text, mask=mask_label(name), n=n, variable=variable.label, k=k)
     return Mask(name, variable.dims[k - n :], values)
 
 
