@@ -56,9 +56,9 @@ def _read_slice(layout: GridLayout, index: Any, filled: Any, std: Any) -> tuple[
     at = cut | {dim: slice(None, None, -(-variable.sizes[dim] // _MAX_CELLS)) for dim in drawn}
     observed = variable.compute(variable.values[tuple(at[dim] for dim in variable.dims)])
     swap = [dim for dim in layout.original_dims if dim in drawn] != drawn
-    mean, deviation = (np.asarray(part[tuple(at[dim] for dim in layout.original_dims)]) for part in (filled, std))
+    mean, stds = (np.asarray(part[tuple(at[dim] for dim in layout.original_dims)]) for part in (filled, std))
     title = ", ".join(variable.axes[dim].label(row) for dim, row in cut.items())
-    return title, observed, mean.T if swap else mean, deviation.T if swap else deviation
+    return title, observed, mean.T if swap else mean, stds.T if swap else stds
 
 
 def _coordinates(axis: Axis) -> ndarray:
