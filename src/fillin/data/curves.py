@@ -19,7 +19,7 @@ from torch import Tensor
 from fillin.data.functions import FUNCTIONS, FunctionPrior, GaussianProcessPrior, Hypotheses, MixturePrior, uniform
 from fillin.data.kernels import KERNELS, ProductKernel, SumKernel
 from fillin.data.task import Task, check_count_ranges, check_counts, is_number, is_pair, make_generator, split_mixture
-from fillin.errors import InputError, UnknownName, choose
+from fillin.errors import InputError, choose
 
 Counts = tuple[int, int]  # smallest and largest, both included
 
@@ -60,15 +60,16 @@ class TaskLayout:
 
     def draw(self, batch: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw locations of the context [b nc dx] and of the targets [b nt dx], in float64."""
-        (low, high), max_points = self.context, math.inf if self.points is None else self.points - 1
-        nc = int(torch.randint(low, int(min(high, max_points - self.targets[0])) + 1, (), generator=random))
-        low, high = self.targets
-        nt = int(torch.randint(low, int(min(high, max_points - nc)) + 1, (), generator=random))
-
-        def draw_between(number: int, low: float, high: float) -> Tensor:
-            return self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x)
-
-        return draw_between(nc, *self.range), draw_between(nt, *self.target_range or self.range)
+        max_points = math.inf if self.points is None else self.points - 1
+        max_context = min(self.context[1], max_points - self.targets[0])
+        nc = int(torch.randint(self.context[0], int(max_context) + 1, (), generator=random))
+        max_targets = min(self.targets[1], max_points - nc)
+        nt = int(torch.randint(self.targets[0], int(max_targets) + 1, (), generator=random))
+        xc, xt = (
+            self.shift + low + (high - low) * uniform(random, batch, number, self.dim_x)
+            for number, (low, high) in ((nc, self.range), (nt, self.target_range or self.range))
+        )
+        return xc, xt
 
 
 @dataclass(frozen=True)
@@ -137,8 +138,7 @@ def curves(function: str = "rbf", protocol: str = "tnp", batch: int = 16, seed: 
     """
     settings = defaults(protocol, function)
     for option in options:
-        if option not in settings:
-            raise UnknownName(f"option of {function!r}", option, settings)
+        choose(f"option of {function!r}", option, settings)
     settings |= {k: tuple(v) if isinstance(v, list) else v for k, v in options.items()}
     layout = TaskLayout(**{f.name: settings.pop(f.name) for f in fields(TaskLayout)})
     return Curves(parse_function(function, settings), layout, batch, seed)
@@ -208,6 +208,5 @@ def _average(hypotheses: Hypotheses | None) -> Limit | None:
     if hypotheses is None:
         return None
     weights = hypotheses.evidence.log_softmax(0)
-    targets = max(1, hypotheses.marginal.shape[-1])
     marginal = (weights[..., None] + hypotheses.marginal).logsumexp(0).mean(-1)
-    return Limit(marginal, (weights + hypotheses.joint).logsumexp(0) / targets)
+    return Limit(marginal, (weights + hypotheses.joint).logsumexp(0) / max(1, hypotheses.marginal.shape[-1]))

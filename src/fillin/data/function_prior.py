@@ -1,9 +1,7 @@
 """Broad prior over curves and fields, on which the pretrained fillers are trained.
 
-A task draws its locations (regular, scattered, clustered), its targets among them (anywhere, in blocks, at an end), a
-function (Gaussian processes of many kernels, their sums and products, waves, warped, with changes of regime), and how
-the function is observed (noise of any size, heteroscedastic, with heavy tails and outliers, sometimes with known
-errors). A share of the tasks follows the protocol by which papers compare models.
+A task draws its locations, its targets among them, a function and its observation errors. A share of the tasks follows
+the protocol by which papers compare models.
 """
 
 import math
@@ -151,34 +149,27 @@ def order_context_first(x: Float[Tensor, "b n dx"], nc: int, random: torch.Gener
 
 
 def draw_functions(x: Float[Tensor, "b n dx"], random: torch.Generator) -> Float[Tensor, "b n 1"]:
-    """Draw noise-free functions at x, each with a standard deviation of about 1."""
-    f = standardise(_prior(x.shape[-1]).draw(x, random)[0])
+    """Draw noise-free functions at x, with changes of regime and warped, each with a standard deviation of about 1."""
+    prior = parse_function((FUNCTIONS if x.shape[-1] == 1 else FUNCTIONS_ND) + WAVES, HYPER)
+    f = standardise(prior.draw(x, random)[0])
     changed = uniform(random, len(x)) < 0.1
-    if changed.any():
-        f[changed] = standardise(_change_regime(x[changed], f[changed], random))
-    warped = uniform(random, len(x)) < 0.3
+    if changed.any():  # to another function and another level beyond a random location
+        before, x = f[changed], x[changed]
+        after = standardise(prior.draw(x, random)[0])
+        along = x @ torch.randn(len(x), x.shape[-1], 1, generator=random, dtype=x.dtype)
+        cut = along.gather(1, torch.randint(x.shape[1], (len(x), 1, 1), generator=random))
+        size, level = within(uniform(random, len(x), 1, 1), (0.1, 3.0)), torch.randn(len(x), 1, 1, generator=random)
+        same = uniform(random, len(x), 1, 1) < 0.4  # a change of level alone
+        after = torch.where(same, before, size * after) + 2 * level
+        f[changed] = standardise(torch.where(along < cut, before, after))
+    warped = uniform(random, len(f)) < 0.3
     if warped.any():
         f[warped] = standardise(_warp(f[warped], random))
     return f
 
 
-def _prior(dim_x: int) -> FunctionPrior:
-    return parse_function((FUNCTIONS if dim_x == 1 else FUNCTIONS_ND) + WAVES, HYPER)
-
-
 def standardise(f: Float[Tensor, "b n 1"]) -> Float[Tensor, "b n 1"]:
     return (f - f.mean(1, keepdim=True)) / f.std(1, keepdim=True).clamp_min(1e-6)
-
-
-def _change_regime(x: Tensor, f: Tensor, random: torch.Generator) -> Tensor:
-    """Switch to another function and another level beyond a random location."""
-    other = standardise(_prior(x.shape[-1]).draw(x, random)[0])
-    direction = torch.randn(len(x), x.shape[-1], 1, generator=random, dtype=x.dtype)
-    along = x @ direction
-    cut = along.gather(1, torch.randint(x.shape[1], (len(x), 1, 1), generator=random))
-    size, level = within(uniform(random, len(x), 1, 1), (0.1, 3.0)), torch.randn(len(x), 1, 1, generator=random)
-    same = uniform(random, len(x), 1, 1) < 0.4  # a change of level alone
-    return torch.where(along < cut, f, torch.where(same, f, size * other) + 2 * level)
 
 
 def _warp(f: Tensor, random: torch.Generator) -> Tensor:

@@ -81,10 +81,6 @@ class GaussianProcessPrior(FunctionPrior):
 
     def __post_init__(self):
         check_noise("GaussianProcessPrior", self.noise)
-        if self.logarithmic and isinstance(self.noise, tuple | list) and self.noise[0] == 0:
-            raise InputError(
-                f"GaussianProcessPrior: a log-uniform range of noise must begin above 0, got {self.noise!r}"
-            )
 
     def draw(self, x, random):
         theta = self._from_uniform(uniform(random, len(x), self.n_parameters))
@@ -95,11 +91,10 @@ class GaussianProcessPrior(FunctionPrior):
         return self._evaluate(task, parameters[None])
 
     def hypotheses(self, task, number):
-        def evidence(u: Tensor) -> Tensor:
-            return self._evaluate(context, self._from_uniform(u)).evidence
-
         context = Task(task.xc, task.yc, task.xt[:, :0], task.yt[:, :0])
-        u, density = importance_sample(evidence, number, len(task.xc), self.n_parameters)
+        u, density = importance_sample(
+            lambda u: self._evaluate(context, self._from_uniform(u)).evidence, number, len(task.xc), self.n_parameters
+        )
         hypotheses = self._evaluate(task, self._from_uniform(u))
         return hypotheses._replace(evidence=hypotheses.evidence - density)
 
@@ -127,9 +122,8 @@ class GaussianProcessPrior(FunctionPrior):
 
     def _from_uniform(self, u: Float[Tensor, "*b n"]) -> Float[Tensor, "*b size"]:
         """Map uniforms to θ of the kernel followed by the noise."""
-        theta = self.kernel.from_uniform(u[..., : self.kernel.size])
-        has_range = self.n_parameters > self.kernel.size
-        last = u[..., self.kernel.size :] if has_range else theta.new_zeros(*theta.shape[:-1], 1)
+        theta, last = self.kernel.from_uniform(u[..., : self.kernel.size]), u[..., self.kernel.size :]
+        last = last if last.shape[-1] else theta.new_zeros(*theta.shape[:-1], 1)  # without a range of noise
         return torch.cat([theta, noise_std(self.noise, last, self.logarithmic)], -1)
 
     def _covariance(self, x: Tensor, theta: Tensor) -> Tensor:
@@ -286,9 +280,4 @@ class MixturePrior(FunctionPrior):
         return Hypotheses(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
 
-FUNCTIONS: dict[str, type] = {
-    **KERNELS,
-    "sawtooth": Sawtooth,
-    "square-wave": SquareWave,
-    "predator-prey": PredatorPrey,
-}
+FUNCTIONS: dict[str, type] = {**KERNELS, "sawtooth": Sawtooth, "square-wave": SquareWave, "predator-prey": PredatorPrey}

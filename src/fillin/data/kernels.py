@@ -139,10 +139,8 @@ class PeriodicKernel(BaseKernel):
     period: Range = (0.1, 0.5)
 
     def correlation(self, xa, xb, length, period):
-        total = 0.0
-        for i in range(xa.shape[-1]):
-            total = total + torch.sin(math.pi * (xa[..., :, None, i] - xb[..., None, :, i]) / period).square()
-        return torch.exp(-2 * total / length.square())
+        deltas = (xa[..., :, None, i] - xb[..., None, :, i] for i in range(xa.shape[-1]))
+        return torch.exp(-2 * sum(torch.sin(math.pi * delta / period).square() for delta in deltas) / length.square())
 
 
 @dataclass(frozen=True)

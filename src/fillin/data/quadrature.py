@@ -1,7 +1,7 @@
 """Adaptive importance sampling in the unit cube.
 
-A posterior may be far narrower than its prior: the period of a curve with thirty cycles is known to a thousandth. A
-low-discrepancy sequence misses it, so later rounds draw around the best points of earlier ones.
+A posterior may be far narrower than its prior, so that a low-discrepancy sequence misses it: the period of a curve with
+thirty cycles is known to a thousandth.
 """
 
 import math
@@ -22,11 +22,9 @@ def importance_sample(
 ) -> tuple[Float[Tensor, "s b k"], Float[Tensor, "s b"]]:
     """Draw points u_s in [0, 1]^size for each of `tasks` posteriors ∝ exp(evidence(u)). Returns u_s and ln q(u_s).
 
-    The mean of f(u_s) with weights ∝ exp(evidence(u_s))/q(u_s) estimates the posterior mean of f.
-
-    A quarter of the points are a Sobol sequence. Each round then draws from Gaussians around the best points so far,
-    with their covariance. "Best" is by the posterior tempered so that several points share the weight; rounds close in
-    step by step (population Monte Carlo, Cappé et al. 2004). q is the density of all rounds together (the balance
+    The mean of f(u_s) with weights ∝ exp(evidence(u_s))/q(u_s) estimates the posterior mean of f. A quarter of the
+    points are a Sobol sequence. Each round then draws from Gaussians around the best points so far by a tempered
+    posterior (population Monte Carlo, Cappé et al. 2004). q is the density of all rounds together (the balance
     heuristic of Veach & Guibas 1995).
     """
     per_round = (number - number // 4) // _ROUNDS

@@ -134,11 +134,7 @@ class Stream(Batches, Protocol):
     def dim_y(self) -> int: ...
 
     def validation_stream(self, seed: int) -> "Stream":
-        """Return held-out batches from another seed.
-
-        They are smaller: tasks of one batch share their numbers of points, so more batches of fewer tasks give a
-        better estimate at the same cost.
-        """
+        """Return held-out batches from another seed; small ones where the tasks of a batch share their counts."""
         ...
 
 

@@ -100,10 +100,8 @@ MASKS: dict[str, Callable[..., Mask]] = {
     "grid": grid,
 }
 PATTERNS = (*MASKS, "coarse")  # "coarse 4": means of 4 × 4 pixels at their centres
-EVERY = (
-    "random | 0.5 top | 0.5 bottom | 0.5 left | 0.5 right | 0.5 block | 0.5 hole | 0.25 line | 0.5 coarse 4 | "
-    "0.5 coarse 2"
-)
+EVERY = "random" + "".join(f" | 0.5 {name}" for name in ("top", "bottom", "left", "right", "block", "hole"))
+EVERY += " | 0.25 line | 0.5 coarse 4 | 0.5 coarse 2"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -191,25 +190,20 @@ def read_image(path: Path | BytesIO, name: str | None = None, max_pixels: int = 
             if image.width * image.height > max_pixels:
                 size = f"{image.width} × {image.height}"
                 raise InputError(f"{name} is {size}, more than {max_pixels:,} pixels; scale it down first")
-            return np.array(_to_array(image))
+            if image.mode.startswith("I;16") or image.mode == "I":  # of 16 bits keep the upper 8
+                return (np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)[..., None]
+            mode = "L" if image.mode in ("1", "L", "LA") else "RGB"
+            if image.mode in ("LA", "PA", "RGBA", "P", "La", "RGBa") or "transparency" in image.info:
+                over = image.convert("RGBA")
+                pixels = module.alpha_composite(module.new("RGBA", over.size, "white"), over).convert(mode)
+            else:
+                pixels = image.convert(mode)
+            return np.array(pixels).reshape(image.height, image.width, -1)
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, module.DecompressionBombError, module.DecompressionBombWarning) as error:
         reason = "it is neither" if isinstance(error, module.UnidentifiedImageError) else error
         raise InputError(f"{name} cannot be read as PNG or JPEG: {reason}") from error
-
-
-def _to_array(image: Any) -> UInt8[ndarray, "h w c"]:
-    """Convert to 8 bits per channel, grey or RGB; of 16 bits keep the upper 8."""
-    if image.mode.startswith("I;16") or image.mode == "I":
-        return (np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)[..., None]
-    grey = image.mode in ("1", "L", "LA")
-    if image.mode in ("LA", "PA", "RGBA", "P", "La", "RGBa") or "transparency" in image.info:
-        over = image.convert("RGBA")
-        white = require("PIL.Image").new("RGBA", over.size, "white")
-        image = require("PIL.Image").alpha_composite(white, over)
-    pixels = np.asarray(image.convert("L" if grey else "RGB"))
-    return pixels[..., None] if grey else pixels
 
 
 def read_folder(path: Path) -> tuple[UInt8[ndarray, "n h w c"], Int64[ndarray, "n"] | None]:
