@@ -99,7 +99,7 @@ SOFTMAX_ALLOWED = {
     "fillin.attention.backends.reference": "back end",
     "fillin.attention.backends.streamed": "back end",
     "fillin.data.curves": "posterior weights of hyperparameter settings",
-    "fillin.data.quadrature": "posterior weights of hyperparameter settings",
+    "fillin.data.functions": "posterior weights of hyperparameter settings",
     "fillin.evaluate.classification": "class probabilities",
     "fillin.learners.calibration": "class probabilities",
     "fillin.learners.row_network": "gate over the heads of one row",

@@ -21,19 +21,17 @@ from fillin.data.kernels import KERNELS, ProductKernel, SumKernel
 from fillin.data.task import Task, check_count_ranges, check_counts, is_number, is_pair, make_generator, split_mixture
 from fillin.errors import InputError, choose
 
-Counts = tuple[int, int]  # smallest and largest, both included
-
 
 @dataclass(frozen=True)
 class TaskLayout:
     """Numbers and locations of the points of a task: uniform in [low, high]^dim_x, shifted by `shift`.
 
-    Nc is uniform in `context` and Nt in `targets`, equal for all tasks of a batch. Where `points` is given, Nc + Nt
-    stays below it. `target_range` is a separate range for targets.
+    Nc is uniform in `context` and Nt in `targets` (both ends included), equal for all tasks of a batch. Where `points`
+    is given, Nc + Nt stays below it. `target_range` is a separate range for targets.
     """
 
-    context: Counts = (3, 46)
-    targets: Counts = (3, 46)
+    context: tuple[int, int] = (3, 46)
+    targets: tuple[int, int] = (3, 46)
     points: int | None = 50
     range: tuple[float, float] = (-2.0, 2.0)
     target_range: tuple[float, float] | None = None
@@ -199,7 +197,7 @@ def bayes_limit(stream: Curves, step: int, settings: int = 512) -> Limit | None:
 
         p(yt | yc) = Σ_s w_s p(yt | yc, θ_s),    w_s ∝ p(yc | θ_s)
 
-    with θ_s where the posterior has its mass (`fillin.data.quadrature`). None without a closed form.
+    with θ_s where the posterior has its mass (`importance_sample`). None without a closed form.
     """
     return _average(stream.function.hypotheses(stream.task(step), settings))
 

@@ -28,6 +28,7 @@ FUNCTIONS = (
 FUNCTIONS_ND = (
     "2 rbf | 2 matern-5/2 | 2 matern-3/2 | 1.5 matern-1/2 | 1 rational-quadratic | 2 rbf + rbf | 1 rbf + linear"
 )
+_TNP = PROTOCOLS["tnp"][1]
 PROTOCOL_FUNCTIONS = "2 rbf | 2 matern-5/2 | periodic"
 WAVES = " | 0.5 sawtooth | 0.5 square-wave"
 HYPER: dict[str, Any] = {
@@ -40,8 +41,8 @@ HYPER: dict[str, Any] = {
 class BroadPrior:
     """Stream of tasks with a log-uniform number of `points`, in batches of about `pairs` pairs of points.
 
-    A share `plain` of the tasks has the kernels, locations and noise of the protocol `tnp`. With `columns` a batch has
-    1 to dim_x input columns, some with more weight than others, as training data of radial models.
+    A share `plain` of the tasks follows the protocol `tnp`. With `columns` a batch has 1 to dim_x input columns, some
+    with more weight than others, as training data of radial models.
     """
 
     dim_x: int = 1
@@ -88,27 +89,17 @@ class BroadPrior:
         f = draw_functions(x, random)
         y, error = observe(x, f, self.noise, random)
         if plain.any():
-            f[plain] = _protocol_prior(noise=0.0).draw(x[plain], random)[0]
+            f[plain] = parse_function(PROTOCOL_FUNCTIONS, {**_TNP, "noise": 0.0}).draw(x[plain], random)[0]
             y[plain] = f[plain] + _TNP["noise"] * torch.randn(f[plain].shape, generator=random, dtype=y.dtype)
             error[plain] = 0
         parts = [part.float() for part in (x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])]
         return Task(*parts, error_c=error[:, :nc].float(), noise_free_t=f[:, nc:].float())
 
 
-_TNP = PROTOCOLS["tnp"][1]
-
-
-def _protocol_prior(**options) -> FunctionPrior:
-    return parse_function(PROTOCOL_FUNCTIONS, {**_TNP, **options})
-
-
 def gaussian_part(plain: float = 0.2, noise: Range = (0.003, 1.0)) -> FunctionPrior:
-    """Return the part of this prior with closed-form predictions: Gaussian processes in one dimension, Gaussian noise.
-
-    `fillin.data.bayes_limit` evaluates the best possible likelihood on it.
-    """
+    """Return the part of this prior that has a `bayes_limit`: Gaussian processes in one dimension, Gaussian noise."""
     rest = parse_function(FUNCTIONS, {**HYPER, "scale": (0.3, 1.0), "noise": noise})
-    return MixturePrior((_protocol_prior(), rest), (plain, 1 - plain))
+    return MixturePrior((parse_function(PROTOCOL_FUNCTIONS, _TNP), rest), (plain, 1 - plain))
 
 
 def draw_locations(batch: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:
@@ -117,8 +108,7 @@ def draw_locations(batch: int, n: int, dim_x: int, random: torch.Generator) -> F
         # steps of a renewal process: shape 50 is nearly regular, 0.2 is clustered
         shape = within(uniform(random, batch, 1), (0.2, 50.0), logarithmic=True).expand(-1, n + 1)
         steps = torch._standard_gamma(shape.contiguous(), generator=random).clamp_min(1e-6)
-        regular = uniform(random, batch, 1) < 0.4
-        x = torch.where(regular, 1.0, steps).cumsum(1)
+        x = torch.where(uniform(random, batch, 1) < 0.4, 1.0, steps).cumsum(1)
         return (4 * (x[:, :n] / x[:, n:]) - 2)[..., None]
     x = 4 * uniform(random, batch, n, dim_x) - 2
     side = math.ceil((2 * n) ** (1 / dim_x))  # half of the nodes of a lattice, without repetition
@@ -163,24 +153,21 @@ def draw_functions(x: Float[Tensor, "b n dx"], random: torch.Generator) -> Float
         after = torch.where(same, before, size * after) + 2 * level
         f[changed] = standardise(torch.where(along < cut, before, after))
     warped = uniform(random, len(f)) < 0.3
-    if warped.any():
-        f[warped] = standardise(_warp(f[warped], random))
+    if warped.any():  # to positive, bounded, discrete or censored values
+        g = f[warped]
+        size = within(uniform(random, len(g), 1, 1), (0.3, 2.0))
+        warps = (
+            torch.exp(size * g), torch.sinh(size * g), torch.tanh(size * g), g.abs(), (2 * size * g).round(),
+            (g - size + 1).clamp_min(0) + 1e-3 * g, torch.exp(0.5 * g),
+        )  # fmt: skip
+        choice = torch.randint(len(warps), (len(g), 1, 1), generator=random)
+        g = sum((torch.where(choice == i, warp, 0) for i, warp in enumerate(warps)), torch.zeros_like(g))
+        f[warped] = standardise(g)
     return f
 
 
 def standardise(f: Float[Tensor, "b n 1"]) -> Float[Tensor, "b n 1"]:
     return (f - f.mean(1, keepdim=True)) / f.std(1, keepdim=True).clamp_min(1e-6)
-
-
-def _warp(f: Tensor, random: torch.Generator) -> Tensor:
-    """Apply exp, sinh, tanh, |·|, rounding or a floor: positive, bounded, discrete or censored values."""
-    size = within(uniform(random, len(f), 1, 1), (0.3, 2.0))
-    warps = (
-        torch.exp(size * f), torch.sinh(size * f), torch.tanh(size * f), f.abs(), (2 * size * f).round(),
-        (f - size + 1).clamp_min(0) + 1e-3 * f, torch.exp(0.5 * f),
-    )  # fmt: skip
-    choice = torch.randint(len(warps), (len(f), 1, 1), generator=random)
-    return sum((torch.where(choice == i, warp, 0) for i, warp in enumerate(warps)), torch.zeros_like(f))
 
 
 def observe(
@@ -196,7 +183,7 @@ def observe(
     tails = torch.randn(shape, generator=random, dtype=x.dtype) / chi.clamp_min(1e-3).sqrt()
     outlier = (uniform(random, *shape) < 0.04) & (uniform(random, b, 1, 1) < 0.08)
     tails = torch.where(outlier, 10 * tails, tails)
-    known = uniform(random, b, 1, 1) < 0.15
-    error = torch.where(known, within(uniform(random, *shape), (0.01, 1.0), logarithmic=True), 0)
+    has_errors = uniform(random, b, 1, 1) < 0.15
+    error = torch.where(has_errors, within(uniform(random, *shape), (0.01, 1.0), logarithmic=True), 0)
     y = f + sigma * heteroscedastic * tails + error * torch.randn(shape, generator=random, dtype=x.dtype)
     return y, error

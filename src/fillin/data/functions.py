@@ -1,11 +1,8 @@
-"""Distributions over functions, from which curves are drawn.
-
-A distribution with closed-form predictions also returns `Hypotheses`: the predictive density of the targets and the
-evidence of the context for each setting of the unknown parameters. `fillin.data.bayes_limit` averages over them.
-"""
+"""Distributions over functions, from which curves are drawn; those with closed-form predictions return `Hypotheses`."""
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,14 +11,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.distributions import MultivariateNormal
+from torch.quasirandom import SobolEngine
 
 from fillin.data.kernels import KERNELS, Kernel, Range, RBFKernel, check_range, within
-from fillin.data.quadrature import importance_sample
 from fillin.data.task import Task, is_number
 from fillin.errors import InputError
 from fillin.gp import GPPosterior, conditional
 
 _CHUNK_ENTRIES = 2_000_000  # of covariance matrices at a time: 16 MB
+_SAMPLING_ROUNDS = 8
+_CENTRES = 16  # points around which a round draws
+_MIN_EFFECTIVE_POINTS = 8
 
 
 class Hypotheses(NamedTuple):
@@ -134,11 +134,8 @@ class GaussianProcessPrior(FunctionPrior):
         return gram
 
     def _evaluate(self, task: Task, theta: Float[Tensor, "s b size"]) -> Hypotheses:
-        """Apply algorithm 2.1 of Rasmussen & Williams 2006 for every θ at once.
-
-        One Cholesky factor of the covariance of (context, targets) suffices: its context block whitens yc, its target
-        block is the factor of the posterior covariance of the targets (the Schur complement).
-        """
+        """Apply algorithm 2.1 of Rasmussen & Williams 2006 for every θ at once, with one Cholesky factor: its context
+        block whitens yc, its target block is the factor of the posterior covariance of the targets."""
         x = torch.cat([task.xc, task.xt], 1).double()
         y = torch.cat([task.yc, task.yt], 1).double()
         nc = task.xc.shape[1]
@@ -152,6 +149,70 @@ class GaussianProcessPrior(FunctionPrior):
             marginal = -0.5 * (residual.square() / variance + variance.log() + math.log(2 * math.pi))
             parts.append((density[..., :nc].sum(-1), marginal, density[..., nc:].sum(-1)))
         return Hypotheses(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def importance_sample(
+    evidence: Callable[[Float[Tensor, "s b k"]], Float[Tensor, "s b"]], number: int, tasks: int, size: int
+) -> tuple[Float[Tensor, "s b k"], Float[Tensor, "s b"]]:
+    """Draw points u_s in [0, 1]^size for each of `tasks` posteriors ∝ exp(evidence(u)). Returns u_s and ln q(u_s).
+
+    The mean of f(u_s) with weights ∝ exp(evidence(u_s))/q(u_s) estimates the posterior mean of f. A posterior may be
+    far narrower than its prior: a quarter of the points are a Sobol sequence, then each round draws from Gaussians
+    around the best points so far by a tempered posterior (population Monte Carlo, Cappé et al. 2004). q is the density
+    of all rounds together (the balance heuristic of Veach & Guibas 1995).
+    """
+    per_round = (number - number // 4) // _SAMPLING_ROUNDS
+    first = number - per_round * _SAMPLING_ROUNDS
+    u = SobolEngine(size, scramble=True, seed=0).draw(first, dtype=torch.float64)[:, None].expand(-1, tasks, -1)
+    log_p, log_q = evidence(u), torch.zeros(first, tasks, dtype=torch.float64)
+    random = torch.Generator().manual_seed(0)
+    rounds: list[_Proposal] = []
+    for _ in range(_SAMPLING_ROUNDS if per_round else 0):
+        rounds.append(_Proposal(u, log_p - log_q))
+        drawn = rounds[-1].draw(per_round, random)
+        inside = ((drawn > 0) & (drawn < 1)).all(-1)
+        drawn = drawn.clamp(1e-9, 1 - 1e-9)  # points outside the prior get weight zero
+        log_p = torch.cat([log_p, evidence(drawn).masked_fill(~inside, -math.inf)])
+        u = torch.cat([u, drawn])
+        parts = [torch.full(u.shape[:2], math.log(first), dtype=u.dtype)]
+        parts += [math.log(per_round) + past.log_density(u) for past in rounds]
+        log_q = torch.stack(parts).logsumexp(0) - math.log(first + per_round * len(rounds))
+    return u, torch.where(log_p.isfinite(), log_q, math.inf)
+
+
+class _Proposal:
+    """Mixture of Gaussians around the best points by tempered weights, with the covariance of those points."""
+
+    def __init__(self, u: Tensor, log_weights: Tensor):
+        low, high = torch.zeros(log_weights.shape[1]), torch.ones(log_weights.shape[1])
+        for _ in range(20):  # bisection: the largest power up to 1 with an effective sample size 1/Σw² of enough points
+            middle = (low + high) / 2
+            enough = 1 / (middle * log_weights).log_softmax(0).exp().square().sum(0) >= _MIN_EFFECTIVE_POINTS
+            low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+        weights = (low * log_weights).nan_to_num(nan=-math.inf).log_softmax(0).exp()
+        best = weights.topk(min(_CENTRES, len(u)), dim=0)
+        self.weights = best.values / best.values.sum(0)  # [c b]
+        self.centres = u.gather(0, best.indices[..., None].expand(-1, -1, u.shape[-1]))  # [c b k]
+        off = self.centres - (self.weights[..., None] * self.centres).sum(0)
+        covariance = torch.einsum("cb,cbi,cbj->bij", self.weights, off, off)
+        floor = 1e-12 * torch.eye(u.shape[-1], dtype=u.dtype)
+        self.factor = torch.linalg.cholesky(
+            covariance + 1e-3 * torch.diag_embed(covariance.diagonal(dim1=1, dim2=2)) + floor
+        )
+
+    def draw(self, number: int, random: torch.Generator) -> Tensor:
+        chosen = torch.multinomial(self.weights.T, number, replacement=True, generator=random).T
+        centre = self.centres.gather(0, chosen[..., None].expand(-1, -1, self.centres.shape[-1]))
+        noise = torch.randn(centre.shape, generator=random, dtype=centre.dtype)
+        return centre + torch.einsum("bij,sbj->sbi", self.factor, noise)
+
+    def log_density(self, u: Tensor) -> Tensor:
+        off = (u[:, None] - self.centres).permute(2, 3, 0, 1)  # [b k s c]
+        b, k, s, c = off.shape
+        white = torch.linalg.solve_triangular(self.factor, off.reshape(b, k, s * c), upper=False).view(b, k, s, c)
+        volume = self.factor.diagonal(dim1=1, dim2=2).log().sum(-1) + 0.5 * k * math.log(2 * math.pi)
+        log = self.weights.T[:, None].log() - 0.5 * white.square().sum(1) - volume[:, None, None]  # [b s c]
+        return log.logsumexp(-1).T
 
 
 @dataclass(frozen=True)
@@ -228,11 +289,9 @@ class MixturePrior(FunctionPrior):
     weights: tuple[float, ...]
 
     def __post_init__(self):
-        if len(self.members) != len(self.weights) or not all(is_number(w) and w > 0 for w in self.weights):
-            raise InputError(
-                f"MixturePrior: weights must have a positive weight for each of {len(self.members)} members, "
-                f"got {self.weights}"
-            )
+        number = len(self.members)
+        if number != len(self.weights) or not all(is_number(w) and w > 0 for w in self.weights):
+            raise InputError(f"MixturePrior: give a positive weight for each of {number} members, got {self.weights}")
         if len({member.dim_y for member in self.members}) != 1:
             raise InputError("MixturePrior: its members must have the same number of outputs")
 
@@ -260,15 +319,14 @@ class MixturePrior(FunctionPrior):
         return y, parameters
 
     def true_hypothesis(self, parameters, task):
-        b, nt = task.xt.shape[:2]
-        whole = Hypotheses(*(task.xc.new_zeros(shape, dtype=torch.float64) for shape in ((1, b), (1, b, nt), (1, b))))
+        parts = []
         for rows, member, drawn in parameters:
             part = member.true_hypothesis(drawn, task.rows(rows))
             if part is None:
                 return None
-            for values, member_values in zip(whole, part, strict=True):
-                values[:, rows] = member_values
-        return whole
+            parts.append(part)
+        order = torch.cat([rows for rows, _, _ in parameters]).argsort()
+        return Hypotheses(*(torch.cat(column, 1)[:, order] for column in zip(*parts, strict=True)))
 
     def hypotheses(self, task, number):
         parts = []

@@ -1,9 +1,4 @@
-"""Covariance functions with a prior over their hyperparameters: each has a range, to which uniforms in (0, 1) map.
-
-kernel = RBFKernel(length=(0.1, 0.6)) + PeriodicKernel() * RBFKernel(length=(1, 4))
-theta = kernel.from_uniform(torch.rand(16, kernel.size))     # [16 size]
-kernel(xa, xb, theta)                                        # [16 n m]
-"""
+"""Covariance functions with a prior over their hyperparameters: each has a range, to which uniforms in (0, 1) map."""
 
 import math
 from abc import ABC, abstractmethod
@@ -38,8 +33,12 @@ class Kernel(ABC):
 
     @property
     @abstractmethod
+    def hyperparameters(self) -> tuple[str, ...]:
+        """Names of the hyperparameters, in the order of θ."""
+
+    @property
     def size(self) -> int:
-        """Number of hyperparameters."""
+        return len(self.hyperparameters)
 
     @abstractmethod
     def from_uniform(self, u: Float[Tensor, "*b size"]) -> Float[Tensor, "*b size"]:
@@ -78,12 +77,7 @@ class BaseKernel(Kernel):
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:
-        """Names of the hyperparameters, in the order of θ."""
         return tuple(f.name for f in fields(self) if f.type in (Range, "Range"))
-
-    @property
-    def size(self) -> int:
-        return len(self.hyperparameters)
 
     def from_uniform(self, u):
         columns = []
@@ -178,8 +172,8 @@ class SumKernel(Kernel):
     combine: ClassVar[Callable[..., Tensor]] = staticmethod(torch.sum)
 
     @property
-    def size(self) -> int:
-        return sum(part.size for part in self.parts)
+    def hyperparameters(self) -> tuple[str, ...]:
+        return tuple(name for part in self.parts for name in part.hyperparameters)
 
     def from_uniform(self, u):
         return torch.cat([part.from_uniform(values) for part, values in self._split(u)], -1)

@@ -5,7 +5,6 @@ censored, rounded or discretised into classes; a third of the targets are classe
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -103,17 +102,15 @@ def draw_table(n: int, d: int, most_classes: int, draw: Sampler) -> tuple[Float[
     """Draw a table and the number of classes of each column (0: numbers). The target is the last column."""
     columns = _draw_causal(n, d, draw) if draw.bernoulli(0.5) else _draw_supervised(n, d, draw)
     kinds, classes = draw.uniform(0, 1), []
-    for j in range(d - 1):  # some tables have only numbers, some only classes
-        if draw.bernoulli(0.6 * kinds**2):
-            columns[j], k = _discretise(columns[j], draw.integer(2, most_classes), draw)
+    for j in range(d):  # some tables have only numbers, some only classes
+        is_target = j == d - 1
+        if draw.bernoulli(0.33 if is_target else 0.6 * kinds**2):
+            limit = min(most_classes, max(2, n // 12)) if is_target else most_classes
+            columns[j], k = _discretise(columns[j], draw.integer(2, limit), draw)
         else:
-            columns[j], k = _warp(columns[j], _FEATURE_WARPS, 10, 2.0, draw), 0
+            columns[j], k = _warp(columns[j], is_target, draw), 0
         classes.append(k)
-    if draw.bernoulli(0.33):
-        columns[-1], k = _discretise(columns[-1], draw.integer(2, min(most_classes, max(2, n // 12))), draw)
-    else:
-        columns[-1], k = _warp(columns[-1], _TARGET_WARPS, 12, 1.5, draw), 0
-    return torch.stack(columns, 1).float(), torch.tensor([*classes, k])
+    return torch.stack(columns, 1).float(), torch.tensor(classes)
 
 
 def _draw_causal(n: int, d: int, draw: Sampler) -> list[Column]:
@@ -137,8 +134,7 @@ def _draw_supervised(n: int, d: int, draw: Sampler) -> list[Column]:
     x = torch.stack([_draw_root(n, draw) for _ in range(d - 1)], 1)
     if draw.bernoulli(0.6) and d > 2:
         factors = draw.randn(n, draw.integer(1, max(1, d // 2)))
-        share = draw.log_uniform(0.1, 3)
-        x = x + share * factors @ draw.randn(factors.shape[1], d - 1) / math.sqrt(factors.shape[1])
+        x = x + draw.log_uniform(0.1, 3) * factors @ draw.randn(factors.shape[1], d - 1) / math.sqrt(factors.shape[1])
         x = (x - x.mean(0)) / x.std(0).clamp_min(1e-6)
     kept = x[:, draw.permutation(d - 1)[: draw.integer(1, d - 1)]] if draw.bernoulli(0.5) else x
     y = _standardise(any_function(kept, draw))
@@ -154,19 +150,22 @@ def _draw_root(n: int, draw: Sampler) -> Column:
     if kind <= 1:
         return draw.randn(n)
     if kind == 2:
-        return _standardise(draw.rand(n))
-    if kind == 3:  # clusters
+        x = draw.rand(n)
+    elif kind == 3:  # clusters
         centres = 2 * draw.randn(draw.integer(2, 6))
-        return _standardise(centres[draw.randint(len(centres), n)] + draw.log_uniform(0.05, 1) * draw.randn(n))
-    return _standardise(torch.exp(draw.uniform(0.3, 1.2) * draw.randn(n)))
+        x = centres[draw.randint(len(centres), n)] + draw.log_uniform(0.05, 1) * draw.randn(n)
+    else:
+        x = torch.exp(draw.uniform(0.3, 1.2) * draw.randn(n))
+    return _standardise(x)
 
 
 def _standardise(x: Column) -> Column:
     return (x - x.mean()) / x.std().clamp_min(1e-6)
 
 
-def _warp(x: Column, warps: tuple[Callable[..., Column], ...], kinds: int, max_size: float, draw: Sampler) -> Column:
-    """Apply one of `warps`, each with probability 1/kinds, or none."""
+def _warp(x: Column, is_target: bool, draw: Sampler) -> Column:
+    """Apply one of the transforms to 60 % of the features or 33 % of the targets."""
+    warps, kinds, max_size = (_TARGET_WARPS, 12, 1.5) if is_target else (_FEATURE_WARPS, 10, 2.0)
     kind, size = draw.integer(0, kinds - 1), draw.uniform(0.3, max_size)
     return warps[kind](x, size, draw) if kind < len(warps) else x
 

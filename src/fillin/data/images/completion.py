@@ -1,8 +1,5 @@
 """Image completion: locations of pixels, patterns of context pixels, and the stream of tasks.
 
-A pattern maps a batch of images [b h w c] and a random generator to the locations and colours of the context, equally
-many for each image. In text its name may be followed by a number: "random 0.1", "grid 4".
-
 >>> Images("digits", patterns="grid 4", batch=2).task(0)
 Task(xc=[2, 4, 2], yc=[2, 4, 1], xt=[2, 64, 2], yt=[2, 64, 1])
 """
@@ -18,12 +15,10 @@ from torch.nn.functional import avg_pool2d
 
 from fillin.data.images.datasets import ImageSet, read_images, to_colours
 from fillin.data.task import Task, check_counts, make_generator, split_mixture
-from fillin.errors import InputError, UnknownName
+from fillin.errors import InputError, choose
 
-Colours = Float[Tensor, "b h w c"]
 Context = tuple[Float[Tensor, "b nc 2"], Float[Tensor, "b nc c"]]
 Mask = Bool[Tensor, "b h w"]
-_HALF_SIDE = 2.0  # half the length of the longer side of an image
 
 
 def pixel_locations(height: int, width: int, shape: tuple[int, int] | None = None) -> Float[Tensor, "hw 2"]:
@@ -33,10 +28,9 @@ def pixel_locations(height: int, width: int, shape: tuple[int, int] | None = Non
     covers [−2, 2] along its longer side, whatever its resolution, so one model maps between resolutions.
     """
     rows, columns = shape or (height, width)
-    unit = _HALF_SIDE / max(rows, columns)
-    y = (2 * torch.arange(height) + 1 - height) * (unit * rows / height)
-    x = (2 * torch.arange(width) + 1 - width) * (unit * columns / width)
-    return torch.stack(torch.meshgrid(y, x, indexing="ij"), -1).flatten(0, 1)
+    unit = 2.0 / max(rows, columns)
+    axes = [(2 * torch.arange(n) + 1 - n) * (unit * side / n) for n, side in ((height, rows), (width, columns))]
+    return torch.cartesian_prod(*axes)
 
 
 def random_pixels(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
@@ -68,11 +62,6 @@ def block(shape: tuple[int, int, int], random: torch.Generator, share: float | N
     return inside[0][:, :, None] & inside[1][:, None]
 
 
-def hole(shape: tuple[int, int, int], random: torch.Generator, share: float | None) -> Mask:
-    """Select everything but a random rectangle."""
-    return ~block(shape, random, min(0.5 if share is None else share, 0.9))
-
-
 def line(shape: tuple[int, int, int], random: torch.Generator, share: None) -> Mask:
     """Select one random row or column of pixels."""
     b, h, w = shape
@@ -95,7 +84,7 @@ MASKS: dict[str, Callable[..., Mask]] = {
     "left": partial(half, axis=1, first=True),
     "right": partial(half, axis=1, first=False),
     "block": block,
-    "hole": hole,
+    "hole": lambda shape, random, share: ~block(shape, random, min(0.5 if share is None else share, 0.9)),
     "line": line,
     "grid": grid,
 }
@@ -106,7 +95,8 @@ EVERY += " | 0.25 line | 0.5 coarse 4 | 0.5 coarse 2"
 
 @dataclass(frozen=True)
 class Pattern:
-    """Pattern with its number: `Pattern.read("grid 4")(images, random)` returns the context of each image."""
+    """Pattern of context pixels with its number: `Pattern.read("grid 4")(images, random)` returns the locations and
+    colours of the context, equally many for each image."""
 
     name: str
     number: float | None = None
@@ -114,8 +104,7 @@ class Pattern:
     @classmethod
     def read(cls, text: str) -> "Pattern":
         name, *rest = text.split()
-        if name not in PATTERNS:
-            raise UnknownName("pattern", name, PATTERNS)
+        choose("pattern", name, PATTERNS)
         try:
             number = float(*rest) if rest else None
         except (TypeError, ValueError):
@@ -133,25 +122,19 @@ class Pattern:
             raise InputError("pattern 'coarse' has no mask: its context points are means of pixels")
         return MASKS[self.name](shape, random, self.number)
 
-    def __call__(self, images: Colours, random: torch.Generator) -> Context:
+    def __call__(self, images: Float[Tensor, "b h w c"], random: torch.Generator) -> Context:
         b, h, w, c = images.shape
-        if self.name == "coarse":
-            return coarse(images, int(self.number or 4))
-        mask = self.mask((b, h, w), random).flatten(1)
-        rows = mask.nonzero()[:, 1].view(b, -1)
-        return pixel_locations(h, w)[rows], images.flatten(1, 2).gather(1, rows[..., None].expand(-1, -1, c))
-
-
-def coarse(images: Colours, step: int) -> Context:
-    """Return the image at a resolution `step` times lower."""
-    b, h, w, _ = images.shape
-    if step > min(h, w):
-        raise InputError(f"pattern 'coarse {step}': the image has {h} × {w} pixels; use a smaller number")
-    small = avg_pool2d(images[:, : h - h % step, : w - w % step].permute(0, 3, 1, 2), step)
-    rows, columns = small.shape[2:]
-    locations = pixel_locations(h, w).view(h, w, 2)[: rows * step, : columns * step]
-    centres = avg_pool2d(locations.permute(2, 0, 1)[None], step)[0].flatten(1).T
-    return centres.expand(b, -1, -1), small.permute(0, 2, 3, 1).flatten(1, 2)
+        locations = pixel_locations(h, w)
+        if self.name != "coarse":
+            rows = self.mask((b, h, w), random).flatten(1).nonzero()[:, 1].view(b, -1)
+            return locations[rows], images.flatten(1, 2).gather(1, rows[..., None].expand(-1, -1, c))
+        step = int(self.number or 4)
+        if step > min(h, w):
+            raise InputError(f"pattern 'coarse {step}': the image has {h} × {w} pixels; use a smaller number")
+        inside = slice(h - h % step), slice(w - w % step)
+        centres = avg_pool2d(locations.view(h, w, 2)[inside].permute(2, 0, 1)[None], step)[0].flatten(1).T
+        colours = avg_pool2d(images[:, *inside].permute(0, 3, 1, 2), step)
+        return centres.expand(b, -1, -1), colours.flatten(2).mT
 
 
 def read_patterns(text: str) -> tuple[tuple[Pattern, ...], tuple[float, ...]]:

@@ -24,7 +24,6 @@ SUFFIXES = (".png", ".jpg", ".jpeg")
 MAX_PIXELS = 1 << 26  # of one image
 _MAX_FOLDER_BYTES = 4 << 30
 _TEST_EVERY = 10  # every tenth image is a test image where a set does not define its parts
-_IDX_UINT8 = 8  # the type code of unsigned bytes
 _MAX_IDX_BYTES = 4 << 30
 
 
@@ -103,12 +102,12 @@ def _read_idx_set(path: Path, part: str) -> ImageSet:
 def _read_idx(path: Path) -> UInt8[ndarray, "..."]:
     """Read an IDX file, the format of MNIST, gzipped or not; never more bytes than its header declares.
 
-    Two zero bytes, the type, the number of dimensions, each of them as a big-endian uint32, then the values.
+    Two zero bytes, the type (8: bytes), the number of dimensions, each of them as a big-endian uint32, then the values.
     """
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             head = file.read(4)
-            if len(head) < 4 or head[:2] != b"\0\0" or head[2] != _IDX_UINT8 or not 1 <= head[3] <= 4:
+            if len(head) < 4 or head[:2] != b"\0\0" or head[2] != 8 or not 1 <= head[3] <= 4:
                 raise InputError(f"{path} is not an IDX file of bytes (its first four bytes are {head.hex(' ')})")
             shape = tuple(np.frombuffer(file.read(4 * head[3]), ">u4").astype(int).tolist())
             size = int(np.prod(shape, dtype=object))
@@ -194,11 +193,9 @@ def read_image(path: Path | BytesIO, name: str | None = None, max_pixels: int = 
                 return (np.asarray(image).astype(np.int64).clip(0, 65535) >> 8).astype(np.uint8)[..., None]
             mode = "L" if image.mode in ("1", "L", "LA") else "RGB"
             if image.mode in ("LA", "PA", "RGBA", "P", "La", "RGBa") or "transparency" in image.info:
-                over = image.convert("RGBA")
-                pixels = module.alpha_composite(module.new("RGBA", over.size, "white"), over).convert(mode)
-            else:
-                pixels = image.convert(mode)
-            return np.array(pixels).reshape(image.height, image.width, -1)
+                white = module.new("RGBA", image.size, "white")
+                image = module.alpha_composite(white, image.convert("RGBA"))
+            return np.array(image.convert(mode)).reshape(image.height, image.width, -1)
     except InputError:
         raise
     except (OSError, ValueError, SyntaxError, module.DecompressionBombError, module.DecompressionBombWarning) as error:
@@ -217,8 +214,7 @@ def read_folder(path: Path) -> tuple[UInt8[ndarray, "n h w c"], Int64[ndarray, "
         total += images[-1].size
         if total > _MAX_FOLDER_BYTES:
             raise InputError(f"{path}: more than {_MAX_FOLDER_BYTES >> 30} GB of pixels; use fewer or smaller images")
-    sizes = Counter(image.shape[:2] for image in images)
-    usual = sizes.most_common(1)[0][0]
+    usual = Counter(image.shape[:2] for image in images).most_common(1)[0][0]
     for file, image in zip(files, images, strict=True):
         if image.shape[:2] != usual:
             raise InputError(

@@ -58,16 +58,15 @@ class LabelledImages:
     def images(self) -> ImageSet:
         """Images of this part, at most `limit` for training."""
         images = read_labelled(self.source, self.part)
-        if self.limit > len(images) and self.part == "train":
-            raise InputError(f"labelled-images: limit is {self.limit:,}, but {self.source} has {len(images):,} images")
         if not self.limit or self.part != "train":
             return images
+        if self.limit > len(images):
+            raise InputError(f"labelled-images: limit is {self.limit:,}, but {self.source} has {len(images):,} images")
         order = torch.randperm(len(images), generator=make_generator(self.seed, 0, _CHOICE))
         return images.select(order[: self.limit].sort().values.numpy())
 
     @property
     def dim_x(self) -> int:
-        """Number of colour channels."""
         return self.images.shape[2]
 
     @cached_property
@@ -96,7 +95,6 @@ class LabelledImages:
         return LabelledBatch(images, torch.from_numpy(_labels(self.images)[rows]))
 
     def validation_stream(self, seed: int) -> "LabelledImages":
-        """Return the test part; images are independent, so batches may be as large as those of training."""
         return replace(self, seed=seed, part="test")
 
 
@@ -175,7 +173,6 @@ class LabelledSets:
         return Episode(images, labels, self.context)
 
     def validation_stream(self, seed: int) -> "LabelledSets":
-        """Return the test images, each batch with another context."""
         return replace(self, seed=seed, part="test")
 
 
@@ -183,11 +180,10 @@ class LabelledSets:
 class FewShot:
     """Few-shot tasks: `ways` classes of a `source` (`read_images`), relabelled 0, 1, … in each task.
 
-    The support set has `shots` images of each class, the query set `queries` others. The classes of `held_out` are
-    never trained on; they are the part "held-out", with all their images. The parts "train" and "test" have the other
-    classes. Three augmentations enlarge the training data: a share `laid` of the classes are pairs of classes whose
-    images are superimposed (pixelwise maximum); if `turned`, each class of a task is rotated or mirrored as a whole,
-    by one of 8 symmetries; and images are shifted by up to `shift` pixels.
+    The support set has `shots` images of each class, the query set `queries` others. The part "held-out" has the
+    classes of `held_out`, which are never trained on; "train" and "test" have the others. Training data are augmented:
+    a share `laid` of the classes are superimposed pairs of classes (pixelwise maximum); if `turned`, each class of a
+    task is rotated or mirrored as a whole; and images are shifted by up to `shift` pixels.
     """
 
     source: str = "digits"
@@ -256,16 +252,14 @@ class FewShot:
         return self.ways
 
     def task(self, step: int) -> Episode:
-        """Return batch `step`: the shots of every class, then the queries of every class."""
         random = make_generator(self.seed, step)
         images = torch.stack([self._draw_task(random) for _ in range(self.batch)])  # [b ways n h w c]
         if self.part == "train":
             images = augment(images.flatten(0, 2), self.shift, False, random).view_as(images)
-        halves = [images[:, :, : self.shots], images[:, :, self.shots :]]
-        names = torch.arange(self.ways)
-        labels = torch.cat([names.repeat_interleave(half.shape[2]) for half in halves])
-        joined = torch.cat([half.flatten(1, 2) for half in halves], 1)
-        return Episode(joined, labels.repeat(self.batch, 1), self.ways * self.shots)
+        halves = images.tensor_split([self.shots], 2)  # the shots of every class, then the queries of every class
+        labels = torch.cat([torch.arange(self.ways).repeat_interleave(half.shape[2]) for half in halves])
+        images = torch.cat([half.flatten(1, 2) for half in halves], 1)
+        return Episode(images, labels.repeat(self.batch, 1), self.ways * self.shots)
 
     def _draw_task(self, random: torch.Generator) -> Float[Tensor, "ways n h w c"]:
         """Draw the images of one task."""
@@ -278,19 +272,24 @@ class FewShot:
             superimposed = torch.maximum(self._draw_images(first, random), self._draw_images(second, random))
             laid = torch.rand(self.ways, 1, 1, 1, 1, generator=random) < self.laid
             images = torch.where(laid, superimposed, images)
-        return torch.stack([_rotate(of_class, random) for of_class in images]) if self.turned else images
+        if not self.turned:
+            return images
+        turned, is_square = [], images.shape[2] == images.shape[3]
+        for of_class in images:  # one random symmetry of the square, or of the rectangle, for all images of a class
+            quarters, mirror = (int(torch.randint(n, (), generator=random)) for n in (4, 2))
+            of_class = of_class.rot90(quarters if is_square else quarters - quarters % 2, (1, 2))
+            turned.append(of_class.flip(2) if mirror else of_class)
+        return torch.stack(turned)
 
     def _draw_images(self, classes: Int64[Tensor, "ways"], random: torch.Generator) -> Float[Tensor, "ways n h w c"]:
         """Draw distinct images of each of these classes."""
         rows = []
-        for k in classes.tolist():
-            members = self.members[k]
+        for members in (self.members[k] for k in classes):
             order = torch.rand(len(members), generator=random).topk(self.shots + self.queries).indices
             rows.append(members[order.numpy()])
         return to_colours(self.images.pixels[np.stack(rows)])
 
     def validation_stream(self, seed: int) -> "FewShot":
-        """Return test images of the classes that are trained on."""
         return replace(self, seed=seed, part="test")
 
 
@@ -323,12 +322,3 @@ def augment(images: Float[Tensor, "b h w c"], shift: int, flip: bool, random: to
     down, right = torch.randint(-shift, shift + 1, (2, b, 1), generator=random)
     rows, columns = ((torch.arange(n) - by).clamp(0, n - 1) for n, by in ((h, down), (w, right)))
     return images[torch.arange(b)[:, None, None], rows[:, :, None], columns[:, None]]
-
-
-def _rotate(images: Float[Tensor, "n h w c"], random: torch.Generator) -> Float[Tensor, "n h w c"]:
-    """Apply one random symmetry of a square to all images; of a non-square rectangle one of its four."""
-    quarters, mirror = (int(torch.randint(n, (), generator=random)) for n in (4, 2))
-    if images.shape[1] != images.shape[2]:
-        quarters -= quarters % 2
-    images = images.rot90(quarters, (1, 2))
-    return images.flip(2) if mirror else images
