@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from support.fields_with_gaps import PARTS
@@ -14,6 +15,7 @@ from support.series_files import csv, waves
 import fillin
 from fillin.cli import main
 from fillin.errors import InputError
+from fillin.tabular.readers import TABLE_FORMATS, TableFormat, read_frame
 
 pytest_plugins = ["support.fill_command"]
 
@@ -80,6 +82,25 @@ def test_new_rows_keep_the_types_of_polars(small_filler):
     assert result["who"].to_list() == ["a"] * 5
     halves = fillin.fill(frame.select(x=pl.col("n"), y=pl.col("y")), every=0.5, model=small_filler)
     assert halves["x"].to_list() == [1, 1.5, 2, 2.5, 3]
+
+
+def test_a_file_format_is_one_entry(tmp_path, small_filler, monkeypatch, capsys):
+    """A format that is entered in TABLE_FORMATS is read, written, and named in the help and in errors."""
+
+    def read(path, na, date_format):
+        return read_frame(pa.feather.read_table(path), path.name, na, date_format)
+
+    monkeypatch.setitem(TABLE_FORMATS, ".feather", TableFormat(read, pa.feather.write_feather))
+    frame, path = waves(), tmp_path / "data.feather"
+    frame.to_feather(path)
+    assert main(["fill", str(path), "--model", str(small_filler)]) == 0
+    pd.testing.assert_frame_equal(pd.read_feather(tmp_path / "data.filled.feather")[list(frame)], frame)
+    capsys.readouterr()
+    assert main(["fill", "--help"]) == 0
+    assert ".feather" in capsys.readouterr().out
+    (tmp_path / "data.xyz").touch()
+    assert main(["fill", str(tmp_path / "data.xyz")]) == 2
+    assert ".feather" in capsys.readouterr().err
 
 
 def test_parquet_in_parquet_out(tmp_path, small_filler, capsys):

@@ -45,8 +45,8 @@ def test_all_is_kept_and_four_variables_are_added(name, tmp_path, command):
     assert ((std == 0) == observed).where(~land, True).all()
     assert (low < high).where(~observed & ~land, True).all()
     assert std.attrs["long_name"] == "sea temperature, standard deviation"
-    assert low.attrs["long_name"] == "sea temperature, lower end of the 95 % band"
-    assert high.attrs["long_name"] == "sea temperature, upper end of the 95 % band"
+    assert low.attrs["long_name"] == "sea temperature, lower bound of the 95 % prediction interval"
+    assert high.attrs["long_name"] == "sea temperature, upper bound of the 95 % prediction interval"
     assert sorted(os.listdir(tmp_path)) == sorted([name, out.name])
 
 

@@ -65,7 +65,7 @@ _OPTIONS = {
         "--every STEP": "in steps of 10min, 1h, 1d, 1w, 1mo, 1y; of numbers: 0.5",
         "--until PLACE": "location of the last new row (default: the last row)",
     },
-    "fields and arrays (.nc, .zarr, .npy, .npz)": {
+    "fields and arrays": {
         "--var NAME": "variable to fill (default: the only one with missing cells)",
         "--over DIM,DIM": "dimensions of a field: lat,lon; of arrays: 0,1",
         "--mask NAME|FILE": "where it is 0, cells stay missing",
@@ -91,7 +91,11 @@ _TYPES = {"--halo": int, "--level": float, "--seed": int}
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("file", metavar="FILE", help=".csv, .tsv, .txt, .parquet, .nc, .zarr, .npy or .npz")
+    from fillin.filling.grid.sources import GRID_FORMATS
+    from fillin.tabular.readers import TABLE_FORMATS
+
+    formats = f"a series or table ({', '.join(TABLE_FORMATS)}), a field or array ({', '.join(GRID_FORMATS)})"
+    command.add_argument("file", metavar="FILE", help=formats)
     names = []
     for title, options in _OPTIONS.items():
         group = command.add_argument_group(title)

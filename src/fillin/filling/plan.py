@@ -1,8 +1,8 @@
 """The interface of filling: every kind of data has a `FillPlan`, which reads it, predicts its missing values and gives
 it back filled.
 
-`fillin.fill` and the command line know nothing else. A new kind of data is a module with a subclass of `FillPlan` and
-its options, and one line in `KINDS`.
+`fillin.fill` and the command line use only this interface. A new kind of data is a module with a subclass of
+`FillPlan` and its options, and one line in `KINDS`. Images are the exception: `complete` makes an `ImagePlan`.
 """
 
 from abc import ABC, abstractmethod
@@ -18,21 +18,18 @@ import numpy as np
 
 from fillin.errors import InputError, Message, UnknownName, argument, option, render
 from fillin.filling.diagnostics import Note, index_option, is_table
+from fillin.filling.grid.sources import GRID_FORMATS, find_source_type
 from fillin.filling.prediction import Outputs, Prediction
-from fillin.runtime import Tick, require, threads
+from fillin.runtime import Tick, threads
+from fillin.tabular.readers import TABLE_FORMATS, CsvFile, NativeFrame, parse_csv, read_csv, read_frame
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fillin.filling.holdout import HoldoutData
     from fillin.models import Process
-    from fillin.tabular.readers import CsvFile, NativeFrame
     from fillin.tabular.table import TypedColumn, TypedTable
     from fillin.warp import Bounds
-
-_TABLE_SUFFIXES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
-_GRID_SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".zarr", ".npy", ".npz")
-_GRID_TYPES = {"numpy.ndarray", "xarray.Dataset", "xarray.DataArray"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,30 +65,19 @@ class Source:
     def name(self) -> str:
         return "the data" if self.path is None else self.path.name
 
-    @property
-    def is_grid(self) -> bool:
-        """Test for a field or array by suffix or type, without importing the libraries that read them."""
-        if self.path is not None:
-            return self.path.suffix.lower() in _GRID_SUFFIXES
-        types = {f"{base.__module__.split('.')[0]}.{base.__name__}" for base in type(self.data).__mro__}
-        return bool(types & _GRID_TYPES)
-
     @cached_property
-    def tabular(self) -> "CsvFile | NativeFrame":
+    def tabular(self) -> CsvFile | NativeFrame:
         """The rows and columns of a file, of the bytes of a CSV file, or of a frame, read once."""
-        from fillin.tabular.readers import parse_csv, read_csv, read_frame, read_parquet
-
         na, date_format = self.options.get("na") or (), self.options.get("date_format")
         if isinstance(self.data, bytes):
             return parse_csv(self.data, "the table", na, date_format)
         if self.path is None:
             return read_frame(self.data, na=na)
-        suffix = self.path.suffix.lower()
-        if suffix in (".parquet", ".pq"):
-            return read_parquet(self.path, na, date_format)
-        if suffix in _TABLE_SUFFIXES or self.path.is_dir() or not self.path.exists():  # the reader raises the error
+        if self.path.suffix.lower() in TABLE_FORMATS:
+            return TABLE_FORMATS[self.path.suffix.lower()].read(self.path, na, date_format)
+        if self.path.is_dir() or not self.path.exists():  # the reader raises the error
             return read_csv(self.path, na, date_format)
-        suffixes = ", ".join(_TABLE_SUFFIXES + _GRID_SUFFIXES)
+        suffixes = ", ".join((*TABLE_FORMATS, *GRID_FORMATS))
         raise InputError(f"{self.path} has a format that fill does not read; name a file that ends in {suffixes}")
 
     @property
@@ -201,11 +187,11 @@ class TabularPlan(FillPlan):
     """A plan for rows and columns, which are written back with columns added."""
 
     @abstractmethod
-    def filled_frame(self, frame: "NativeFrame", prediction: Prediction) -> Any:
+    def filled_frame(self, frame: NativeFrame, prediction: Prediction) -> Any:
         """Return the frame with the added columns and rows."""
 
     @abstractmethod
-    def csv_rows(self, file: "CsvFile", prediction: Prediction) -> Iterator[str]:
+    def csv_rows(self, file: CsvFile, prediction: Prediction) -> Iterator[str]:
         """Yield the rows of a CSV file with the added cells."""
 
     @property
@@ -214,22 +200,23 @@ class TabularPlan(FillPlan):
         """Names of the added columns."""
 
     def result(self, prediction: Prediction) -> Any:
-        """Return the filled frame; in pandas its `attrs` tell how the data were read."""
+        """Return the filled frame; in pandas its `attrs` describe how it was read."""
         if not self.added_columns:
             return self.source.data
-        filled = self.filled_frame(cast("NativeFrame", self.source.tabular), prediction)
+        filled = self.filled_frame(cast(NativeFrame, self.source.tabular), prediction)
         if hasattr(filled, "attrs"):
             filled.attrs = {**self.source.data.attrs, "fillin": [self.summary, *map(str, self.notes)]}
         return filled
 
     def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
-        origin: Any = self.source.tabular
-        if hasattr(origin, "records"):
+        origin = self.source.tabular
+        if isinstance(origin, CsvFile):
             rows = self.csv_rows(origin, prediction)
             outputs.write(outputs.data, lambda path: origin.write(path, self.added_columns, rows))
         else:
-            table = self.filled_frame(origin, prediction)
-            outputs.write(outputs.data, lambda path: require("pyarrow.parquet").write_table(table, path))
+            write_frame = TABLE_FORMATS[self.suffix.lower()].write_frame
+            assert write_frame is not None
+            outputs.write(outputs.data, partial(write_frame, self.filled_frame(origin, prediction)))
         return prediction
 
 
@@ -292,7 +279,7 @@ class Kind:
 
 
 KINDS = [  # the first that matches
-    Kind("a field or array", lambda source: source.is_grid, "grid.plan:GridPlan"),
+    Kind("a field or array", lambda source: find_source_type(source.data) is not None, "grid.plan:GridPlan"),
     Kind("a table", lambda source: source.is_unordered, "table.plan:TablePlan", partial(option, "kind", "table")),
     Kind("a series", lambda source: True, "series.plan:SeriesPlan", partial(index_option, "COLUMN")),
 ]

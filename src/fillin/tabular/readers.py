@@ -8,12 +8,12 @@ the header. Frames are typed through narwhals at the edge.
 import csv
 import io
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -269,6 +269,20 @@ def read_parquet(path: Path, na: Collection[Any] = (), date_format: str | None =
     return read_frame(table, path.name, na, date_format)
 
 
+class TableFormat(NamedTuple):
+    """Functions that read a file of tables and write a filled frame to one."""
+
+    read: Callable[[Path, Collection[str], str | None], CsvFile | NativeFrame]
+    write_frame: Callable[[Any, Path], None] | None = None  # None for text: a `CsvFile` writes itself
+
+
+_PARQUET = TableFormat(read_parquet, lambda table, path: require("pyarrow.parquet").write_table(table, path))
+TABLE_FORMATS = {
+    **dict.fromkeys((".csv", ".tsv", ".txt"), TableFormat(read_csv)),
+    **dict.fromkeys((".parquet", ".pq"), _PARQUET),
+}  # by suffix; the only list of the files that are read as tables
+
+
 def _type_series(series: Any, na: Collection[Any], date_format: str | None) -> TypedColumn:
     """One column of a frame to fill. Columns of any other dtype, booleans among them, are classes."""
     nw = require("narwhals")
@@ -277,7 +291,7 @@ def _type_series(series: Any, na: Collection[Any], date_format: str | None) -> T
     dtype, missing = series.dtype, null_mask(series)
 
     def words(null: ndarray = missing) -> list[str]:
-        return ["" if gone else str(value) for value, gone in zip(series.to_list(), null, strict=True)]
+        return ["" if is_missing else str(value) for value, is_missing in zip(series.to_list(), null, strict=True)]
 
     source = from_series(series.name, series)
     if source.kind == NUMBER and source.values is not None:

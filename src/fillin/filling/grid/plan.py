@@ -15,7 +15,7 @@ from fillin.filling.grid.figure import draw_grid
 from fillin.filling.grid.fill import BLOCK_KEY, fill_grid
 from fillin.filling.grid.holdout import FieldHoldout, holdout_fields
 from fillin.filling.grid.layout import GridLayout, make_layout
-from fillin.filling.grid.sources import GridSource, open_source
+from fillin.filling.grid.sources import GridSource, find_source_type
 from fillin.filling.plan import FillOptions, PretrainedPlan, Source, bounds_by_column
 from fillin.filling.prediction import NumericPrediction, Outputs, Prediction
 from fillin.filling.report import describe_bounds, describe_model
@@ -57,7 +57,9 @@ class GridPlan(PretrainedPlan):
     @classmethod
     def read(cls, source: Source, options: GridOptions) -> "GridPlan":
         chunks = None if options.chunks is None else _by_dimension("chunks", options.chunks, 200)
-        grid = open_source(source.data, options.var, chunks)
+        source_type = find_source_type(source.data)
+        assert source_type is not None
+        grid = source_type.open(source.data, options.var, chunks)
         if grid.variable is None:
             return cls(source, options, grid, None)
         name, over = grid.variable.name, options.over

@@ -26,7 +26,7 @@ _ZARR = ".zarr"
 _KEPT_ENCODING = ("zlib", "complevel", "shuffle", "fletcher32", "chunksizes", "compressors", "compressor")
 _DROPPED_ATTRIBUTES = ("valid_min", "valid_max", "valid_range")
 _FORMATS = {"NETCDF3_64BIT_OFFSET": "NETCDF3_64BIT", "NETCDF3_64BIT_DATA": "NETCDF4"}  # as xarray calls them
-_LONG_NAMES = ("filled", "standard deviation", "lower end of the {} % band", "upper end of the {} % band")
+_LONG_NAMES = ("filled", "standard deviation", "lower bound of {}", "upper bound of {}")
 
 
 class GridSource(ABC):
@@ -35,6 +35,11 @@ class GridSource(ABC):
     variable: Variable | None  # None where no variable has missing cells
     suffix: str  # of the output file
     notes: tuple[str, ...] = ()
+
+    @classmethod
+    @abstractmethod
+    def open(cls, data: Any, var: str | None, chunks: dict[str, int] | None) -> "GridSource":
+        """Read or open a file (a Path) or an object, with its variable `var`."""
 
     @abstractmethod
     def read_mask(self, mask: Any) -> Mask:
@@ -50,13 +55,6 @@ class GridSource(ABC):
 
     def close(self) -> None:  # noqa: B027 (most have nothing to close)
         """Close the file."""
-
-
-def open_source(data: Any, var: str | None, chunks: dict[str, int] | None) -> GridSource:
-    """Open a file or an object: an array, or else a dataset."""
-    if isinstance(data, ndarray) or (isinstance(data, Path) and data.suffix.lower() in (".npy", ".npz")):
-        return ArraySource.open(data, var)
-    return DatasetSource.open(data, var, chunks)
 
 
 class FilledArray(NamedTuple):
@@ -76,7 +74,7 @@ class ArraySource(GridSource):
     suffix: str = ".npz"
 
     @classmethod
-    def open(cls, data: Path | ndarray, var: str | None) -> "ArraySource":
+    def open(cls, data: Path | ndarray, var: str | None, chunks: dict[str, int] | None) -> "ArraySource":
         name, source = "", "the array"
         if isinstance(data, Path):
             arrays, source = _read_arrays(data), data.name
@@ -209,9 +207,10 @@ class DatasetSource(GridSource):
         source, added = self.data[name], {}
         kept = {key: value for key, value in source.attrs.items() if key not in _DROPPED_ATTRIBUTES}
         title = kept.get("long_name") or kept.get("standard_name") or name
+        interval = f"the {100 * level:g} % prediction interval"
         for suffix, long_name, values in zip(SUFFIXES, _LONG_NAMES, prediction.interval, strict=True):
             part = source.copy(data=values)
-            part.attrs = kept | {"long_name": f"{title}, {long_name.format(f'{100 * level:g}')}"}
+            part.attrs = kept | {"long_name": f"{title}, {long_name.format(interval)}"}
             if suffix == "filled":
                 part.attrs["ancillary_variables"] = " ".join(f"{name}_{other}" for other in SUFFIXES[1:])
             else:
@@ -255,6 +254,21 @@ class DatasetSource(GridSource):
         self.data.close()
 
 
+GRID_FORMATS: dict[str, type[GridSource]] = {
+    **dict.fromkeys((".nc", ".nc4", ".cdf", ".netcdf", _ZARR), DatasetSource),
+    **dict.fromkeys((".npy", ".npz"), ArraySource),
+}  # by suffix; the only list of the files that are read as fields or arrays
+GRID_TYPES = {"numpy.ndarray": ArraySource, "xarray.Dataset": DatasetSource, "xarray.DataArray": DatasetSource}
+
+
+def find_source_type(data: Any) -> type[GridSource] | None:
+    """Return the class that reads a file or an object, by its suffix or type; None if it holds no field or array."""
+    if isinstance(data, Path):
+        return GRID_FORMATS.get(data.suffix.lower())
+    types = (f"{base.__module__.split('.')[0]}.{base.__name__}" for base in type(data).__mro__)
+    return next((GRID_TYPES[name] for name in types if name in GRID_TYPES), None)
+
+
 def _open_dataset(path: Path) -> Any:
     """Return the dataset of a NetCDF file or a Zarr folder, whose values are read when needed."""
     xarray = require("xarray")
@@ -285,7 +299,7 @@ def _zarr_options(path: Path) -> dict[str, Any]:
 
 
 def _check_readable(path: Path, folder: bool = False) -> None:
-    """Raise an error that says why a file or a folder cannot be read."""
+    """Raise an error with the reason why a file or a folder cannot be read."""
     if not path.exists():
         raise InputError(f"there is no {'folder' if folder else 'file'} {path}; check its name and folder")
     if folder != path.is_dir():
