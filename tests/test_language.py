@@ -62,6 +62,19 @@ def test_docstrings_open_with_a_noun_or_a_verb(path):
             assert not re.match(r"(Of|What|It) ", docstring or ""), f"{name}: {docstring}"
 
 
+def test_the_walks_name_what_exists():
+    """Every file and name of the two walks in CONTRIBUTING.md is defined where it says."""
+    steps = re.findall(r"^\d+\. `([\w/]+\.py)`, (.*?):", (REPOSITORY / "CONTRIBUTING.md").read_text(), flags=re.M)
+    assert len(steps) == 19 + 14
+    for file, names in steps:
+        tree = ast.parse((Path(fillin.__file__).parent / file).read_text())
+        for name in re.findall(r"`([\w.]+)`", names):
+            node = tree
+            for part in name.split("."):
+                node = next((child for child in node.body if getattr(child, "name", "") == part), None)
+                assert node is not None, f"{file} does not define {name}"
+
+
 CITATION = re.compile(r"(?<!& )\b([A-ZÉ][\wé-]+)(?: et al\.| &\s+[A-Z][\wé-]+)? \(?((?:19|20)\d\d[ab]?)\b")
 
 
