@@ -31,7 +31,7 @@ class ExactPosterior(Process):
     """The posterior of the process of `curves("rbf", **FIXED)`, with a factor on its std and a bias of its mean."""
 
     def __init__(self, std_factor: float = 1.0, bias: float = 0.0):
-        super().__init__(1, 1, 1)
+        super().__init__(1, 1, features=1)
         self.std_factor, self.bias = std_factor, bias
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None):

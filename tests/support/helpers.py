@@ -86,7 +86,7 @@ class ExactProcess(Process):
     """A Gaussian process with an RBF kernel as a marginal model: every figure about it is known in closed form."""
 
     def __init__(self, length=0.5, scale=1.0, noise=0.1):
-        super().__init__(1, 1, 1)
+        super().__init__(1, 1, features=1)
         self.exact = GaussianProcessPrior(RBFKernel((length, length), (scale, scale)), noise)
 
     def joint(self, xc, yc, xt):
