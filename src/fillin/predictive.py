@@ -1,4 +1,4 @@
-"""The two result types: a Gaussian mixture for numbers, a categorical distribution for classes.
+"""Predictive distributions: a Gaussian mixture for numbers, a categorical distribution for classes.
 
 Both hold float64 arrays over any batch of locations, rows or cells, written `*b`.
 """

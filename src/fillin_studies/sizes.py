@@ -107,7 +107,7 @@ class SizeStudy(TrainingStudy):
 
 
 def _tell_result(search, trial: int, cell: StudyCell) -> None:
-    """Tell Optuna the validation of a trial, not the reported score; that it failed where another process has it."""
+    """Report the validation score to Optuna, or a failure where another process computes the trial."""
     from optuna.trial import TrialState
 
     measured = cell.done and not cell.failed

@@ -50,11 +50,11 @@ FRAMES = {
     ),
     "several series": (
         pd.DataFrame({"t": ["2024-01-01"] * 2 + ["2024-01-02"] * 2, "y": [1, None, 2, 3], "a b": list("pqpq")}),
-        "tells them apart: by='a b'; .*pass kind='series'$",
+        "identifies the series: by='a b'; .*pass kind='series'$",
     ),
     "most rows at one location": (
         pd.DataFrame({"t": [1, 1, 1, 2], "y": [1, None, 2, 3]}),
-        "apart: by='COLUMN'; .*with x=; average",
+        "identifies the series: by='COLUMN'; .*with x=; average",
         {"x": "t"},
     ),
     "all missing": (

@@ -154,7 +154,7 @@ def test_no_permission_to_write(tmp_path, command, monkeypatch):
 
     monkeypatch.setattr(os, "rename", refuse)
     _, wrong = command(tmp_path / "sea.zarr", code=2)
-    assert "Permission denied; name another place with -o" in wrong
+    assert "Permission denied; choose another path with -o" in wrong
     assert os.listdir(tmp_path) == ["sea.zarr"]
 
 

@@ -33,7 +33,7 @@ def test_no_permission_to_write(tmp_path, fill, monkeypatch):
     ran = fill(SERIES)
     assert ran.code == 2
     assert "cannot write" in ran.stderr
-    assert "Permission denied; name another place with -o" in ran.stderr
+    assert "Permission denied; choose another path with -o" in ran.stderr
     assert os.listdir(tmp_path) == ["data.csv"]
 
 

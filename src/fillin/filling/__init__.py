@@ -58,7 +58,7 @@ def fill(
     y : str or sequence of str, optional
         Columns to fill. By default all that have missing values.
     by : str or sequence of str, optional
-        Series: columns whose values tell several series apart.
+        Series: columns that identify the series.
     at : DataFrame or array-like, optional
         Series: locations of rows to add.
     every : str or float, optional
@@ -107,8 +107,8 @@ def fill(
     DataFrame, Table, Dataset or FilledArray
         A frame of the same kind with, for each filled column NAME of numbers or dates, NAME_filled, NAME_std (0 where
         observed, of dates in days), NAME_low and NAME_high; for classes NAME_filled and NAME_probability. The `attrs`
-        of a pandas frame tell how it was read. For a field, a Dataset with these variables. For an array, the arrays
-        `filled`, `std`, `low` and `high`. Data without missing values come back as they are.
+        of a pandas frame describe how it was read. For a field, a Dataset with these variables. For an array, the
+        arrays `filled`, `std`, `low` and `high`. Data without missing values come back as they are.
 
     Raises
     ------

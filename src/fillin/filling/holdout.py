@@ -42,7 +42,7 @@ class NumericScore:
 
 @dataclass(frozen=True)
 class InterpolationScore(NumericScore):
-    """The same beside linear interpolation, with CRPS and coverage of the 50 % interval."""
+    """Hold-out score compared with linear interpolation, with CRPS and coverage of the 50 % interval."""
 
     crps: float
     coverage_50: float

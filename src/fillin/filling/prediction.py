@@ -142,4 +142,4 @@ class Outputs:
                 "file with -o"
             ) from error
         except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror or error}; name another place with -o") from error
+            raise InputError(f"cannot write {path}: {error.strerror or error}; choose another path with -o") from error

@@ -1,8 +1,8 @@
-"""Which observations a query sees: a context of bounded size for any number of observations and queries.
+"""Selection of the context of each query: at most `max_points` observations, for any number of queries.
 
-Up to `max_points` observations are one context. Of more, queries are split in halves until few observations lie among
-them, and each group sees the observations nearest to its middle. A caller that knows the geometry of its queries, as a
-grid does, passes the groups. `load_filler` loads the pretrained model that predicts.
+Up to `max_points` observations are one context. With more observations, queries are split in halves until few
+observations lie among them, and each group sees the observations nearest to its middle. A caller with a grid of queries
+passes the groups. `load_filler` loads the pretrained model that predicts.
 """
 
 import os
@@ -38,7 +38,7 @@ Groups = Iterable[tuple[ndarray, ndarray]]  # rows of the queries of each group,
 
 @dataclass
 class Context:
-    """Observations x [n dx], y [n dy] with NaN where an output is missing, and known standard errors of y (0: none).
+    """Observations x [n dx], y [n dy] with NaN where an output is missing, and standard errors of y (0: not given).
 
     Distances are measured in x / unit, where the unit of a column is its width, or the `scale` that is given. A
     periodic column has a `period` (0: not periodic), and every observation is seen at its nearest repetition. Farther
@@ -161,8 +161,8 @@ class Context:
 
 
 def nearest_rows(tree: KDTree, middle: Float[ndarray, "dx"], count: int) -> Int[ndarray, "k"]:
-    """Rows of the `count` points nearest to `middle`, in their order. Of points equally far away, as on a grid, the
-    first ones are taken, so that more points farther away change nothing."""
+    """Return the rows of the `count` points nearest to `middle`, in ascending order. Ties are broken by row number, so
+    that more points farther away change nothing."""
     distance, rows = map(np.asarray, tree.query(middle, min(count + _MAX_TIES, tree.n)))
     order = np.lexsort((rows, np.round(distance / distance[-1], 9) if distance[-1] else distance))
     return np.sort(rows[order[:count]])
@@ -176,12 +176,11 @@ def to_batch(values: ndarray) -> Tensor:
 def level_and_size(
     y: Float[ndarray, "n dy"], spread: Float[ndarray, "dy"] | float = 0.0
 ) -> tuple[Float[ndarray, "dy"], Float[ndarray, "dy"]]:
-    """The level and size of each output, which bring it to order one in float32: 1e6 + 1e-3 keeps its digits, and the
-    square of 1e30 does not overflow.
+    """Return level and size of each output; (y − level) / size is of order one, and exact enough in float32.
 
-    The size is the largest distance from the mean. Equal values do not show it: then it is a hundredth of the `spread`
-    of all observations, or, where that is 0, of the value itself. For two values it is four times their distance from
-    the mean, and no less than for equal ones. One value has at most its own size.
+    The level is the mean, 0 for n = 0. Let s be the `spread` of all observations if positive, else |level|, else 1. The
+    size is s for n = 1, s / 100 for n = 0 and for equal values, the larger of s / 100 and four times the distance from
+    the mean for n = 2, else the largest distance from the mean.
     """
     observed = ~np.isnan(y)
     n = observed.sum(0)

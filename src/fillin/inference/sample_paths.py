@@ -24,9 +24,9 @@ def sample_paths(
 ) -> Float[ndarray, "n m"]:
     """Draw n sample paths of observations at x, from a context with one output.
 
-    Up to 256 locations are one chain, each drawn given those before it, in random order. Of more, 256 from everywhere
-    come first; then one neighbourhood after another, given the observed and drawn points around it. `tick` counts
-    values.
+    Up to 256 locations are one chain, each drawn given those before it, in random order. For more locations, 256 random
+    ones are drawn first; then one neighbourhood after another, given the observed and drawn points around it. `tick`
+    counts values.
     """
     random = np.random.default_rng(seed)
     paths, done = np.empty((n, len(x))), np.empty(0, dtype=int)

@@ -213,7 +213,7 @@ def _requirements(rows: list[dict]) -> BenchTable:
         bound = ("≥ " if row["at_least"] else "≤ ") + f"{row['asked']:.3g}"
         measured = NONE if row["measured"] is None else f"{row['measured']:.3g}"
         cells.append([row["what"], row["unit"], bound, measured, sign])
-    note = "For two threads and the continuous cut, unless a line says otherwise; of several cases the worst counts."
+    note = "For two threads and the continuous cut, unless stated; of several cases the worst counts."
     return BenchTable("Requirements", note, ("against", "quantity", "required", "measured", ""), cells, text_columns=2)
 
 

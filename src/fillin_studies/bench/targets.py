@@ -110,8 +110,8 @@ def count_span_ticks(plan: SpanPlan, parts: Sequence[str] = PARTS) -> int:
 
 
 def check_requirements(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Compare the results with the bounds, for two threads and the continuous cut unless a line says otherwise: the
-    worst of several figures is to be at least (with at_least=False, at most) `asked`."""
+    """Compare the results with the bounds, for two threads and the continuous cut unless stated: the
+    worst of several figures is to be at least (with at_least=False, at most) `bound`."""
     table = results.get("table", ())
     pixels = [row for row in table if (row["layout"], row["points"], row["span"]) == ("grid", 64 * 64, 0.05)]
     plane = [row for row in table if (row["dim"], row["points"]) == (2, 16384)]

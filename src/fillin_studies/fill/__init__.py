@@ -28,8 +28,8 @@ from fillin_studies.fill.methods import (
 from fillin_studies.report import Metric, format_row, format_sections, format_table
 
 GapResults = Mapping[tuple[str, str], Mapping[str, dict[str, Any]]]  # (data set, kind of gap) → method → numbers
-HONEST_COVERAGE = (0.90, 0.98)  # acceptable share of values inside 95 % intervals
-JUDGED_KINDS = ("random", "blocks")  # of gaps, in the comparison with the best of three
+ACCEPTED_COVERAGE = (0.90, 0.98)  # acceptable share of values inside 95 % intervals
+COMPARED_KINDS = ("random", "blocks")  # of gaps, in the comparison with the best of three
 CRPS = Metric("crps", "CRPS over the standard deviation of the series", 3, False)
 OTHER_METRICS = (
     Metric("log_likelihood", "Log-likelihood per hidden point, in standard deviations of the series", 2, True),
@@ -70,8 +70,8 @@ class ThreeComparison(NamedTuple):
         return self.crps / self.best_crps
 
     @property
-    def honest(self) -> bool:
-        return HONEST_COVERAGE[0] <= self.covered <= HONEST_COVERAGE[1]
+    def is_calibrated(self) -> bool:
+        return ACCEPTED_COVERAGE[0] <= self.covered <= ACCEPTED_COVERAGE[1]
 
 
 def compare_with_three(results: GapResults) -> list[ThreeComparison]:
@@ -98,7 +98,7 @@ def _tabulate_three(comparisons: Sequence[ThreeComparison]) -> list[str]:
     rows = [
         (
             f"{c.data}, {c.kind}", c.crps, c.best, c.best_crps, c.ratio, word[c.ratio <= 1], word[c.ratio <= 1.25],
-            c.covered, word[c.honest], c.time_ratio, word[c.time_ratio <= 0.1],
+            c.covered, word[c.is_calibrated], c.time_ratio, word[c.time_ratio <= 0.1],
         )
         for c in comparisons
     ]  # fmt: skip
@@ -139,15 +139,15 @@ def _summarise(
     results: GapResults, comparisons: Sequence[ThreeComparison], limits: Sequence[dict[str, Any]]
 ) -> list[str]:
     findings = []
-    judged = [c for c in comparisons if c.kind in JUDGED_KINDS]
-    if judged:
-        worst = max(judged, key=lambda c: c.ratio)
+    compared = [c for c in comparisons if c.kind in COMPARED_KINDS]
+    if compared:
+        worst = max(compared, key=lambda c: c.ratio)
         findings.append(
             f"Real curves, points at random and blocks: {OURS[1]} is no worse than the **best** of "
-            f"{', '.join(BEST_OF_THREE)} in {sum(c.ratio <= 1 for c in judged)} of {len(judged)} cells; at worst its "
-            f"CRPS is {worst.ratio:.2f} times that ({worst.data}, {worst.kind}). Its 95 % intervals contain 90–98 % in "
-            f"{sum(c.honest for c in judged)} of them, and it takes at most {max(c.time_ratio for c in judged):.3f} of "
-            f"the time of {TIME_REFERENCE}."
+            f"{', '.join(BEST_OF_THREE)} in {sum(c.ratio <= 1 for c in compared)} of {len(compared)} cells; at worst "
+            f"its CRPS is {worst.ratio:.2f} times that ({worst.data}, {worst.kind}). Its 95 % intervals contain "
+            f"90–98 % in {sum(c.is_calibrated for c in compared)} of them, and it takes at most "
+            f"{max(c.time_ratio for c in compared):.3f} of the time of {TIME_REFERENCE}."
         )
     findings += [
         f"{OURS[1]} is {cell['gap']:.2f} ± {cell['gap_error']:.2f} nats below exact Bayes on {cell['data']}."

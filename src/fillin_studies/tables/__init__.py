@@ -29,7 +29,7 @@ METRICS: dict[str, tuple[Metric, ...]] = {
 }
 RANKED = {"regression": (RMSE, LIKELIHOOD), "classification": _CLASS_METRICS[:3], "few labels": _CLASS_METRICS[:3]}
 UCI_FIVE = ("airfoil", "autompg", "concrete", "housing", "yacht")  # whose ranks other papers report
-HONEST_COVERAGE = (0.92, 0.97)  # acceptable share of values inside 95 % intervals
+ACCEPTED_COVERAGE = (0.92, 0.97)  # acceptable share of values inside 95 % intervals
 
 
 class MeanError(NamedTuple):
@@ -140,7 +140,7 @@ def summarise(boards: dict[str, MethodResults]) -> list[str]:
             continue
         findings += [f"{name}, {metric.title}: {_describe_rank(results, metric)}" for metric in RANKED[results.group]]
         if name == "regression":
-            low, high = HONEST_COVERAGE
+            low, high = ACCEPTED_COVERAGE
             shares = results.means(OURS, COVERED)
             outside = [f"{data} {share:.1%}" for data, share in shares.items() if not low <= share <= high]
             findings.append(

@@ -140,7 +140,7 @@ def draw_images(
     while missing[::step, ::step].sum() > _MAX_SITES:
         step += 1
     sites = step * np.argwhere(missing[::step, ::step])
-    deviation = np.zeros((n, *(-(-size // step) for size in (height, width)), c))  # of sites, in standard deviations
+    z_score = np.zeros((n, *(-(-size // step) for size in (height, width)), c))  # of sites
     x, y = context.x, np.broadcast_to(context.y, (n, *context.y.shape[1:]))
     remaining = np.ones(len(sites), bool)
     for stride in _STRIDES:
@@ -153,10 +153,10 @@ def draw_images(
         drawn = clip(m + s * random.standard_normal(m.shape))
         x, y = np.concatenate([x, context.locations(cells)]), np.concatenate([y, drawn], 1)
         at = tuple(cells.T)
-        deviation[(slice(None), *(cells // step).T)] = (drawn - mean[at]) / np.maximum(std[at], 1e-6)
+        z_score[(slice(None), *(cells // step).T)] = (drawn - mean[at]) / np.maximum(std[at], 1e-6)
         tick(len(cells))
-    deviation = deviation.clip(-3, 3)
-    return mean + std * np.stack([_interpolate(image, step, (height, width)) for image in deviation])
+    z_score = z_score.clip(-3, 3)
+    return mean + std * np.stack([_interpolate(image, step, (height, width)) for image in z_score])
 
 
 def _interpolate(values: Float[ndarray, "a b c"], step: int, shape: tuple[int, int]) -> Float[ndarray, "h w c"]:

@@ -1,8 +1,8 @@
 """Prediction of pixels from the observed points around them, in bounded memory.
 
-Up to `n_context` observed points form one context. Of more, cells are predicted tile by tile, each tile from the points
-nearest to its centre; within a gap from fewer points that are further apart, in wider tiles. Tiles start at the first
-observed point, so that they move with the observations.
+Up to `n_context` observed points form one context. With more, cells are predicted tile by tile, each tile from the
+points nearest to its centre; within a gap from fewer points that are further apart, in wider tiles. Tiles start at the
+first observed point, so that they move with the observations.
 """
 
 from collections.abc import Iterator

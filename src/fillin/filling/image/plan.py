@@ -135,7 +135,7 @@ class ImagePlan(FillPlan):
     def extra_files(self) -> dict[str, str]:
         """Return the suffixes of the files that are written beside the completed image."""
         names = {"std": True, "samples": self.options.samples > 0, "figure": True, "attend": self.attention is not None}
-        return {name: f".{'sheet' if name == 'figure' else name}.png" for name, wanted in names.items() if wanted}
+        return {name: f".{'sheet' if name == 'figure' else name}.png" for name, requested in names.items() if requested}
 
     def figure(self, prediction: Prediction) -> "Figure":
         from fillin.filling.image.figures import draw_sheet

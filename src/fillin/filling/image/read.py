@@ -21,7 +21,7 @@ OBSERVED_BY_HIDDEN = {"bottom": "top", "top": "bottom", "left": "right", "right"
 class PartialImage:
     """An image, and its observed points: x in rows and columns (a pixel is 1), y from 0 to 1.
 
-    `mask` tells which pixels are observed; None where the points are no pixels. With `held_out`, the colours of all
+    `mask` marks the observed pixels; None where the points are no pixels. With `held_out`, the colours of all
     pixels are there to compare predictions with.
     """
 
@@ -40,7 +40,7 @@ class PartialImage:
 def read_file(
     path: Path, keep: float | None, know: str | None, hide: str | None, mask: str | None, scale: int, seed: int
 ) -> PartialImage:
-    """Read an image file; at most one of `keep`, `know`, `hide` and `mask` tells which pixels are observed."""
+    """Read an image file; at most one of `keep`, `know`, `hide` and `mask` selects the observed pixels."""
     picture = read_image(path)
     transparent, notes = _read_transparency(path, picture.shape[:2])
     options = {"keep": keep, "know": know, "hide": hide, "mask": mask}

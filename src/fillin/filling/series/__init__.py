@@ -1,1 +1,1 @@
-"""Series: rows ordered by a time, a number or several coordinates."""
+"""Series: rows ordered by a time or a number."""

@@ -21,7 +21,7 @@ _MAX_POINTS = 2000  # of a series
 
 @dataclass(frozen=True)
 class SeriesHoldout(HoldoutData):
-    """One series."""
+    """Observed values of one series, some of which are held out."""
 
     series: Series
     y: Float[ndarray, "n"]

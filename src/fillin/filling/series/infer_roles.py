@@ -1,4 +1,4 @@
-"""Roles of the columns of a series: which is the index x, which are filled, which tell several series apart."""
+"""Roles of the columns of a series: which is the index x, which are filled, which identify the series."""
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -93,7 +93,7 @@ def infer_roles(
     kind: str | None = None,
     new: bool = False,
 ) -> SeriesRoles:
-    """Infer the roles that are not given. `kind` is "series" where the caller says so; `new`: rows are to be added."""
+    """Infer the roles that are not given. `kind` is "series" where given; `new`: rows are to be added."""
     if len(table.columns) < 2:
         remedy = "add a column of locations, or an index of them"
         if table.from_text:
@@ -155,7 +155,7 @@ def _find_x(table: TypedTable, x: str | None, taken: set[str], groups: list[RowG
     nearest = find_nearest_index(table, taken, groups)
     raise InputError(
         "{table} looks like a table: {reason}. Groups, new rows and series need an index; if a column orders the rows, "
-        "name it: {index}; if they are several series, name the column that tells them apart: {by}",
+        "name it: {index}; if they are several series, name the column that identifies the series: {by}",
         table=table.name, reason=explain_no_index(table, nearest), by=option("by", "COLUMN"),
         index=index_option(nearest[0].name if nearest else "COLUMN"),
     )  # fmt: skip
@@ -185,8 +185,7 @@ def check_valid(table: TypedTable, column: TypedColumn) -> None:
 
 
 def _check_one_series(table: TypedTable, x: TypedColumn, times: TypedColumn | None) -> None:
-    """Refuse duplicate locations that a column of words tells apart (or of numbers, unless times of day do): these are
-    several series, not repeated measurements."""
+    """Refuse duplicate locations that another column distinguishes: several series, not repeated measurements."""
     _, first, inverse, counts = np.unique(x.values, return_index=True, return_inverse=True, return_counts=True)
     if (counts == 1).all():
         return
@@ -199,7 +198,7 @@ def _check_one_series(table: TypedTable, x: TypedColumn, times: TypedColumn | No
         row = next(row for row in range(table.n_rows) if first[inverse[row]] != row)
         raise table.error_at(
             row, x.name,
-            "the same location as in {first}; if these are several series, name the column that tells them apart: "
+            "the same location as in {first}; if these are several series, name the column that identifies the series: "
             "{by}; if that is part of the time, join the two into one column; if they are one series, pass {series}",
             first=table.row_label(int(first[inverse[row]])), by=option("by", column.name),
             series=option("kind", "series"),
@@ -217,7 +216,7 @@ def _may_name_groups(column: TypedColumn) -> bool:
 def _find_time_of_day(
     table: TypedTable, x: TypedColumn, groups: GroupRows, taken: Collection[str]
 ) -> TypedColumn | None:
-    """The column of times of day that tells rows of one date apart, where x has dates only."""
+    """Return the column of times of day that distinguishes rows of one date, where x has dates only."""
     if x.kind != DATE or x.missing.any() or x.invalid is not None or (x.values % DAY).any():
         return None
     if count_locations(x, groups) == table.n_rows:
@@ -235,8 +234,7 @@ def _with_times(dates: TypedColumn, times: TypedColumn) -> TypedColumn:
 
 
 def _check_duplicates(table: TypedTable, x: TypedColumn, groups: GroupRows) -> list[Note]:
-    """A note where a few rows share their location, an error where most do: the column that tells them apart is not
-    known."""
+    """Return a note for few duplicate locations; raise for many."""
     n_locations = count_locations(x, groups)
     if n_locations == table.n_rows:
         return []
@@ -255,9 +253,9 @@ def _check_duplicates(table: TypedTable, x: TypedColumn, groups: GroupRows) -> l
     raise table.error_at(
         row, x.name,
         "the same location as in {earlier}: {rows:,} rows have only {locations:,} location{plural}. If a date and a "
-        "time of day are in two columns, join them into one; if they are several series, name the column that tells "
-        "them apart: {by}; if another column orders the rows, name it with {x}; average repeated measurements; "
-        "if the rows have no order, pass {table}",
+        "time of day are in two columns, join them into one; if they are several series, name the column that "
+        "identifies the series: {by}; if another column orders the rows, name it with {x}; average repeated "
+        "measurements; if the rows have no order, pass {table}",
         earlier=table.row_label(earlier), rows=table.n_rows, locations=n_locations, plural="s" * (n_locations != 1),
         by=option("by", "COLUMN"), x=option("x"), table=option("kind", "table"),
     )  # fmt: skip

@@ -24,7 +24,7 @@ _SAME_LOCATION = 1e-3  # of a step: closer numbers are one location, as 1949.083
 
 
 def make_new_rows(roles: SeriesRoles, options: "SeriesOptions") -> NewRows:
-    """Return the rows that the options `every` and `until`, or `at`, ask for."""
+    """Return the rows requested by `every` and `until`, or `at`."""
     at, until = options.at, options.until
     if options.every is not None:
         return rows_by_step(roles, str(options.every), None if until is None else str(until))

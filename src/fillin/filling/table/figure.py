@@ -43,7 +43,7 @@ def draw_table(plan: TablePlan, prediction: Prediction) -> "Figure":
 
 
 def _draw_numbers(axis: "Axes", column: TypedColumn, prediction: NumericPrediction) -> None:
-    """Draw a histogram of observed values, of filled ones upon it, and below it every filled one, darker the surer."""
+    """Draw stacked histograms of observed and filled values; below, each filled value, darker for smaller std."""
     from fillin.plots import BLUE, FAINT
 
     observed = column.features[~column.missing]

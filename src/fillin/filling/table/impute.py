@@ -114,10 +114,10 @@ def _summarise(plan: TablePlan, column: TypedColumn, prediction: Any) -> ColumnP
 def _predict_constant(column: TypedColumn) -> ColumnPrediction:
     """Return the only observed value, without an uncertainty."""
     rows, value = np.flatnonzero(column.missing), column.features[~column.missing][0]
-    unknown = np.full(len(rows), np.nan)
+    nans = np.full(len(rows), np.nan)
     if column.kind == CLASS:
-        return ClassPrediction(rows, np.full(len(rows), value, dtype=object), unknown)
-    return NumericPrediction(rows, np.full(len(rows), float(value)), *[unknown] * 5)
+        return ClassPrediction(rows, np.full(len(rows), value, dtype=object), nans)
+    return NumericPrediction(rows, np.full(len(rows), float(value)), *[nans] * 5)
 
 
 def score_table(plan: TablePlan) -> list[NumericScore | ClassScore]:

@@ -177,7 +177,7 @@ class TablePlan(TabularPlan):
         return [
             f"The order of the rows carries no information. Columns that are read: {names}.",
             f"Networks were trained on this table to predict {goal} from the other columns: they learn which rows are "
-            "similar and attend to these. They know nothing else.",
+            "similar and attend to these. No other data are used.",
             f"The prediction interval of numbers and dates holds {self.level:.0%} of what would be observed; _std is "
             "the standard deviation of the same (of dates in days), and _probability that of the predicted class. "
             "Observed values are kept, with a standard deviation of 0 and a probability of 1.",
@@ -311,7 +311,8 @@ def added_suffixes(column: TypedColumn) -> tuple[str, ...]:
 
 
 def _counted(count: int, word: str) -> str:
-    """
+    """Format a count with its noun in singular or plural.
+
     >>> _counted(1, "class"), _counted(1200, "class"), _counted(0, "row")
     ('1 class', '1,200 classes', '0 rows')
     """
