@@ -25,10 +25,9 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("picture", metavar="PICTURE", help="PNG or JPEG, grey or in colour")
     observed = command.add_argument_group("observed pixels (default: those that are not fully transparent)")
     observed.add_argument("--keep", type=float, metavar="SHARE", help="a random share of the pixels")
-    observed.add_argument(
-        "--know", metavar="PATTERN", help="random, top, bottom, left, right, block, hole, line, grid, coarse"
-    )
-    observed.add_argument("--hide", metavar="PART", help="all but this: bottom, top, left, right or hole")
+    patterns = "random, top, bottom, left, right, block, hole, line, grid, coarse"
+    observed.add_argument("--know", metavar="PATTERN", help=f"pattern of the observed pixels: {patterns}")
+    observed.add_argument("--hide", metavar="PART", help="part to hold out: bottom, top, left, right or hole")
     observed.add_argument("--mask", metavar="FILE", help="an image of the same size: white is observed")
     command.add_argument("--scale", type=int, default=1, metavar="N", help="enlarge each side N times (default: 1)")
     command.add_argument("--samples", type=int, default=5, metavar="N", help="number of sampled images (default: 5)")
