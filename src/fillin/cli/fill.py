@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from fillin.cli.options import positive
 from fillin.errors import InputError
+from fillin.filling.grid.sources import GRID_FORMATS
+from fillin.filling.plan import make_plan
 from fillin.runtime import progress
+from fillin.tabular.readers import TABLE_FORMATS
 
 if TYPE_CHECKING:
     from fillin.warp import Bounds
@@ -91,9 +94,6 @@ _TYPES = {"--halo": int, "--level": float, "--seed": int}
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    from fillin.filling.grid.sources import GRID_FORMATS
-    from fillin.tabular.readers import TABLE_FORMATS
-
     formats = f"a series or table ({', '.join(TABLE_FORMATS)}), a field or array ({', '.join(GRID_FORMATS)})"
     command.add_argument("file", metavar="FILE", help=formats)
     names = []
@@ -119,8 +119,6 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from fillin.filling.plan import make_plan
-
     options = {name: value for name in arguments.plan_options if (value := getattr(arguments, name)) is not None}
     for name, parse in _PARSERS.items():
         if name in options:

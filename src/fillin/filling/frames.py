@@ -55,11 +55,16 @@ def _widen_x(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
 
 def _new_rows(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
     """Return the new rows: their location and group only."""
-    nw, dtype = require("narwhals"), _widen_x(data, roles, new).schema[roles.x.name]
-    clock, backend = roles.x.clock, data.implementation
+    nw, name = require("narwhals"), roles.x.name
+    clock, backend, dtype = roles.x.clock, data.implementation, _widen_x(data, roles, new).schema[name]
     first = np.array([group.rows[0] for group in roles.groups])[new.group]
-    if is_period(data[roles.x.name]):
-        return _to_periods(data[roles.x.name], new.x).to_frame().with_columns(data[by][first] for by in roles.by)
+    if is_period(data[name]):
+        pandas, dtype, begin = require("pandas"), data[name].to_native().dtype, new.x.astype("datetime64[us]")
+        periods = pandas.PeriodIndex(begin, dtype=dtype)
+        if (np.asarray(periods.to_timestamp(), dtype="datetime64[us]") != begin).any():
+            raise InputError(f"column '{name}' has periods ({dtype}); new rows lie between them; choose whole steps")
+        x = nw.from_native(pandas.Series(periods, name=name), series_only=True)
+        return x.to_frame().with_columns(data[by][first] for by in roles.by)
     if clock is None or dtype not in (nw.Datetime, nw.Date):
         values = roles.format_x(new.x) if clock is not None else new.x
         if roles.x.origin:
@@ -76,15 +81,6 @@ def to_dates(name: str, moments: ndarray, dtype: Any, like: Any) -> Any:
     zone = getattr(dtype, "time_zone", None)
     series = series if zone is None else series.dt.replace_time_zone("UTC").dt.convert_time_zone(zone)
     return series.cast(dtype)
-
-
-def _to_periods(like: Any, ticks: ndarray) -> Any:
-    """Return the periods of the column's dtype that begin at `ticks`."""
-    pandas, dtype, begin = require("pandas"), like.to_native().dtype, ticks.astype("datetime64[us]")
-    periods = pandas.PeriodIndex(begin, dtype=dtype)
-    if (np.asarray(periods.to_timestamp(), dtype="datetime64[us]") != begin).any():
-        raise InputError(f"column '{like.name}' has periods ({dtype}); new rows lie between them; choose whole steps")
-    return require("narwhals").from_native(pandas.Series(periods, name=like.name), series_only=True)
 
 
 def added_cells(

@@ -85,11 +85,6 @@ class Source:
         """Notes on how tabular data were read."""
         return [Note(text) for text in getattr(self.tabular, "notes", ())]
 
-    @property
-    def is_unordered(self) -> bool:
-        """Test for a table, whose rows have no order, rather than a series."""
-        return is_table(self.tabular.table, self.options)
-
 
 class FillPlan(ABC):
     """Data that were read and checked, the missing values to fill, and the steps from prediction to output."""
@@ -280,9 +275,12 @@ class Kind:
 
 KINDS = [  # the first that matches
     Kind("a field or array", lambda source: find_source_type(source.data) is not None, "grid.plan:GridPlan"),
-    Kind("a table", lambda source: source.is_unordered, "table.plan:TablePlan", partial(option, "kind", "table")),
+    Kind(
+        "a table", lambda source: is_table(source.tabular.table, source.options), "table.plan:TablePlan",
+        partial(option, "kind", "table"),
+    ),
     Kind("a series", lambda source: True, "series.plan:SeriesPlan", partial(index_option, "COLUMN")),
-]
+]  # fmt: skip
 
 
 def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:

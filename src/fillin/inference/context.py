@@ -161,8 +161,7 @@ class Context:
 
 
 def nearest_rows(tree: KDTree, middle: Float[ndarray, "dx"], count: int) -> Int[ndarray, "k"]:
-    """Return the rows of the `count` points nearest to `middle`, in ascending order. Ties are broken by row number, so
-    that more points farther away change nothing."""
+    """Return the rows of the `count` nearest points. Ties are broken by row number: farther points change nothing."""
     distance, rows = map(np.asarray, tree.query(middle, min(count + _MAX_TIES, tree.n)))
     order = np.lexsort((rows, np.round(distance / distance[-1], 9) if distance[-1] else distance))
     return np.sort(rows[order[:count]])

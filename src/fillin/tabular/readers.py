@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, tzinfo
+from datetime import datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -308,8 +308,11 @@ def _type_series(series: Any, na: Collection[Any], date_format: str | None) -> T
     if source.kind == DATE and source.values is not None:
         ticks = np.where(missing, 0, source.values().astype(np.int64))
         zone = getattr(dtype, "time_zone", None)
+        if zone is not None:  # for steps by the calendar; an offset without a name has no daylight saving time
+            offset = re.fullmatch(r"(UTC)?[+-]\d\d:?\d\d", zone)
+            zone = datetime.strptime(zone.removeprefix("UTC"), "%z").tzinfo if offset else ZoneInfo(zone)
         sample = "2000-01-01" if (ticks % DAY == 0).all() else "2000-01-01 00:00:00"
-        clock = Clock(sample=sample, zone=None if zone is None else _to_zone(zone))
+        clock = Clock(sample=sample, zone=zone)
         return TypedColumn(series.name, DATE, ticks, missing, words, clock)
     if dtype in (nw.String, nw.Object, nw.Categorical, nw.Enum):
         column = parse_text(series.name, require("pandas").Series(words(), dtype="str"), na, False, date_format)
@@ -320,10 +323,3 @@ def _type_series(series: Any, na: Collection[Any], date_format: str | None) -> T
 def is_period(series: Any) -> bool:
     """Whether these are periods (months, days …) of pandas, which narwhals does not know."""
     return type(getattr(series.to_native(), "dtype", None)).__name__ == "PeriodDtype"
-
-
-def _to_zone(name: str) -> tzinfo:
-    """The zone, for steps by the calendar; an offset without a name has no daylight saving time."""
-    if re.fullmatch(r"(UTC)?[+-]\d\d:?\d\d", name):
-        return datetime.strptime(name.removeprefix("UTC"), "%z").tzinfo or UTC
-    return ZoneInfo(name)

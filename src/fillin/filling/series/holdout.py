@@ -43,14 +43,11 @@ class SeriesHoldout(HoldoutData):
 def holdout_series(series: list[Series]) -> list[SeriesHoldout]:
     """Return the longest series that have enough observed values; of long ones a stretch in the middle."""
     longest = sorted((s for s in series if len(s.y) >= MIN_OBSERVED), key=lambda s: -len(s.y))
-    stretches = [_middle(s) for s in longest[:_MAX_SERIES]]
+    stretches = []
+    for s in longest[:_MAX_SERIES]:
+        start = max(0, (len(s.x) - _MAX_POINTS) // 2)
+        stretches.append(_select(s, np.argsort(s.x, kind="stable")[start : start + _MAX_POINTS]))
     return [SeriesHoldout(stretch, stretch.y) for stretch in stretches]
-
-
-def _middle(series: Series) -> Series:
-    order = np.argsort(series.x, kind="stable")
-    start = max(0, (len(order) - _MAX_POINTS) // 2)
-    return _select(series, order[start : start + _MAX_POINTS])
 
 
 def _select(series: Series, rows: ndarray) -> Series:

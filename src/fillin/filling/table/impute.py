@@ -123,20 +123,18 @@ def _predict_constant(column: TypedColumn) -> ColumnPrediction:
 def score_table(plan: TablePlan) -> list[NumericScore | ClassScore]:
     """Return the score of each filled column with enough observed cells; networks train for a shorter time for it."""
     random = np.random.default_rng(plan.seed)
-    held_out = {c.name: _choose_cells(c, random) for c in plan.fills if (~c.missing).sum() >= MIN_OBSERVED}
+    held_out = {}
+    for column in plan.fills:
+        observed = np.flatnonzero(~column.missing)
+        if len(observed) >= MIN_OBSERVED:
+            chosen = random.permutation(observed)[: max(1, round(HELD_OUT_SHARE * len(observed)))]
+            held_out[column.name] = np.isin(np.arange(len(column.missing)), chosen)
     hidden = plan.table.hide(held_out)
     varying = {name: cells for name, cells in held_out.items() if hidden.column(name).n_distinct > 1}
     if not varying:
         return []
     predictions = predict_cells(plan, plan.table.hide(varying), varying, SCORING)
     return [_score(plan.table.column(name), cells, predictions[name]) for name, cells in varying.items()]
-
-
-def _choose_cells(column: TypedColumn, random: np.random.Generator) -> Bool[ndarray, "n"]:
-    observed = np.flatnonzero(~column.missing)
-    held_out = np.zeros(len(column.missing), dtype=bool)
-    held_out[random.permutation(observed)[: max(1, round(HELD_OUT_SHARE * len(observed)))]] = True
-    return held_out
 
 
 def _score(column: TypedColumn, held_out: Bool[ndarray, "n"], prediction: Any) -> NumericScore | ClassScore:
