@@ -1,4 +1,4 @@
-"""fillin: given these points, what belongs there?
+"""Neural processes that predict missing values, with calibrated uncertainty.
 
 >>> import torch, fillin
 >>> model = fillin.create("te-tnp", dim_x=1, dim_y=1, size="small")

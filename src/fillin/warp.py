@@ -64,7 +64,7 @@ class PiecewiseLinearWarp:
         return self._interpolate(z, self.scores, self.knots, np.array(self.widths))
 
     def log_slope(self, y: Float[ndarray, "*n"]) -> Float[ndarray, "*n"]:
-        """NaN where y is NaN."""
+        """Return ln dz/dy; NaN where y is NaN."""
         segment = np.searchsorted(self.knots, y, side="right")
         return np.where(np.isnan(y), np.nan, -np.log(self.widths)[segment])
 
@@ -75,7 +75,7 @@ class PiecewiseLinearWarp:
         return np.minimum(result, np.array([*end, np.inf])[segment])  # rounding must not reach the next segment
 
     def to_dict(self) -> dict[str, list[float]]:
-        """A form that JSON can hold."""
+        """Return a JSON-serialisable dict."""
         return {"knots": [*self.knots], "scores": [*self.scores], "widths": [*self.widths]}
 
     @classmethod
@@ -137,7 +137,7 @@ class BoundsWarp:
     bound stay finite; results are clipped to [`minimum`, `maximum`].
     """
 
-    low: float | None = None  # the bounds that the transform bends at
+    low: float | None = None  # bounds of the nonlinear transform
     high: float | None = None
     scale: float = 1.0
     allowance: float = 0.0
@@ -163,7 +163,7 @@ class BoundsWarp:
 
     @property
     def is_affine(self) -> bool:
-        """There is no bound at all: y is z."""
+        """Whether there is no bound, so that y = z."""
         return self.minimum == -np.inf and self.maximum == np.inf
 
     @property

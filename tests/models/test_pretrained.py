@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "golden.json"  # python tests/models/test_pretr
 
 
 def stream(name: str) -> Curves | Images:
-    """What it learnt from; of a broad prior some curves that have an answer."""
+    """The training data; for a broad prior some curves with an exact limit."""
     found = make_stream(read_recipe(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
     return found if isinstance(found, Curves | Images) else curves(**open_curves(name).data, seed=11)
 
@@ -61,7 +61,7 @@ def test_it_has_learnt(name):
 @pytest.mark.parametrize("name", pretrained.names())
 def test_its_card_says_what_it_is(name):
     text = (pretrained.FOLDER / name / "card.md").read_text()
-    for wanted in (name, "Learnt from", "steps of", "fillin evaluate", "Licence", "limit"):
+    for wanted in (name, "Trained on", "steps of", "fillin evaluate", "Licence", "limit"):
         assert wanted in text
     assert sum(path.stat().st_size for path in (pretrained.FOLDER / name).rglob("*")) < 4_000_000
 

@@ -60,7 +60,7 @@ class LearnedPositions(nn.Module):
 class SIREN(nn.Module):
     """h ← sin(W₀x + b₀)·a,  h ← sin(Wh + b) (layers − 1 times),  then a linear map  (Sitzmann et al. 2020).
 
-    stable=True is a parameterisation of our own that needs no tuning. Row i of W₀ has a random direction and a length
+    stable=True (specific to fillin) needs no tuning. Row i of W₀ has a random direction and a length
     f_i (its frequency) from a geometric grid between 1 and ω + 2π. Its amplitude is a_i = 1/(1 + (f_i/π)²), divided by
     the root mean square over rows. A wrong ω does little harm:
       too small  the frequencies always reach 2π, and the layers above produce harmonics;

@@ -106,7 +106,7 @@ class AttentionProblem:
         return logits, allowed
 
     def slice_queries(self, start: int, stop: int) -> "AttentionProblem":
-        """The same problem for queries start … stop − 1."""
+        """Return the problem restricted to queries start … stop − 1."""
         mask = self.mask
         if mask is not None and mask.ndim >= 2 and mask.shape[-2] != 1:
             mask = mask[..., start:stop, :]

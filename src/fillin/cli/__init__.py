@@ -17,7 +17,7 @@ examples:
   fillin models                          list the models
   fillin models te-tnp                   options and sizes of a model
   fillin train te-tnp --time 5m          train a recipe
-  fillin evaluate runs/te-tnp            score a trained model against the best that is possible
+  fillin evaluate runs/te-tnp            score a trained model against exact inference
   fillin study te-scores                 reproduce a comparison of the papers, with a report
   fillin bench models cnp tnp-d          time and memory of models
   fillin export curve curve.onnx         export a model to ONNX
@@ -30,7 +30,7 @@ _COMMANDS = {
     "play": "open an interactive web page",
     "models": "list the models, or the options of one",
     "train": "train a model by a recipe, or resume a run",
-    "evaluate": "score a run or a saved model against the best that is possible",
+    "evaluate": "score a run or a saved model against exact inference (the Bayes limit)",
     "study": "compare models as the papers do",
     "bench": "measure time and memory on this machine",
     "export": "write a model as an ONNX file",

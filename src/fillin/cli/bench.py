@@ -30,8 +30,8 @@ _TRAIN = """\
   fillin bench train te-tnp cnp --steps 1000
 """
 _SPAN = """\
-  fillin bench span                          all parts; leave the machine alone meanwhile
-  fillin bench span --quick                  a first impression
+  fillin bench span                          all parts, on an idle machine
+  fillin bench span --quick                  quick, low precision
   fillin bench span growth --out figures     time and memory against the number of points, and a figure
   fillin bench span --json span.json
 
@@ -65,7 +65,7 @@ def add_arguments(bench: argparse.ArgumentParser) -> None:
 
     span = add_command(kinds, "span", "time and memory that a learned window saves", _SPAN)
     span.add_argument("parts", nargs="*", metavar="PART", help="only these: table, growth, models, function, …")
-    span.add_argument("--quick", action="store_true", help="few points and one round: a first impression")
+    span.add_argument("--quick", action="store_true", help="few points and one round: quick, low precision")
     span.add_argument("--out", metavar="DIR", help="draw time and memory against the number of points: DIR/span.png")
     span.set_defaults(run=_span)
 

@@ -1,4 +1,4 @@
-"""`fillin evaluate`: scores of a trained model, beside the best that is possible."""
+"""`fillin evaluate`: scores of a trained model, beside exact inference (the Bayes limit)."""
 
 import argparse
 from pathlib import Path

@@ -22,7 +22,7 @@ EXAMPLES = """\
   fillin fill stations.csv --by station          a series for each station
   fillin fill log.csv --x depth --y sand --y clay     names the columns
   fillin fill river.csv --every 1d --until 2027-01-31     every day, and a forecast beyond the end
-  fillin fill river.csv --at wanted.csv          also at the locations of another file
+  fillin fill river.csv --at locations.csv       also at the locations of another file
   fillin fill shares.csv --bounds 0:1            intervals stay in 0 … 1; positive values: --bounds 0:
   fillin fill lab.csv --y-err sigma              errors of the observed values, as standard deviations
   fillin fill wind.csv --x angle --period 360    a periodic coordinate
@@ -47,7 +47,7 @@ a date is in days), classes two: NAME_filled and NAME_probability, 1 where obser
 
 NetCDF and Zarr keep all that is in them and get the same four as variables. A field spans latitude and longitude (or
 the dimensions --over); along the others, such as time, it is filled slice by slice, and a cell that is missing in every
-slice is taken for land and stays missing. Of an array of NumPy the four are arrays: filled, std, low, high.
+slice is taken for land and stays missing. For a NumPy array the output has four arrays: filled, std, low, high.
 """
 
 
@@ -58,20 +58,20 @@ _OPTIONS = {
         "--target COLUMN": "tables: fill this column alone, from the others",
         "--class COLUMN": "tables: its numbers are codes of classes (repeatable)",
         "--number COLUMN": "tables: read it as numbers (repeatable)",
-        "--by COLUMN": "tells several series apart (repeatable)",
+        "--by COLUMN": "column that identifies the series (repeatable)",
         "--as KIND": "series or table",
-        "--na TEXT": "means a missing value (repeatable)",
-        "--date-format FORMAT": "of ambiguous dates: '%%d/%%m/%%Y'",
+        "--na TEXT": "further text for a missing value (repeatable)",
+        "--date-format FORMAT": "format of ambiguous dates: '%%d/%%m/%%Y'",
     },
     "new rows (missing values are filled anyway)": {
         "--at FILE": "table of locations, in a column named like x",
-        "--every STEP": "in steps of 10min, 1h, 1d, 1w, 1mo, 1y; of numbers: 0.5",
-        "--until PLACE": "location of the last new row (default: the last row)",
+        "--every STEP": "in steps of 10min, 1h, 1d, 1w, 1mo, 1y; for numbers 0.5",
+        "--until LOCATION": "location of the last new row (default: the last row)",
     },
     "fields and arrays": {
         "--var NAME": "variable to fill (default: the only one with missing cells)",
-        "--over DIM,DIM": "dimensions of a field: lat,lon; of arrays: 0,1",
-        "--mask NAME|FILE": "where it is 0, cells stay missing",
+        "--over DIM,DIM": "dimensions of a field: lat,lon; for arrays 0,1",
+        "--mask NAME|FILE": "variable or file; cells where it is 0 stay missing",
         "--chunks DIM=N,…": "fill in blocks of this size, with dask",
         "--halo CELLS": "context cells around a block (default: as many as needed)",
         "--keep-always-missing": "cells missing in every slice are land (default)",
@@ -80,7 +80,7 @@ _OPTIONS = {
     "properties of the values": {
         "--bounds [NAME=]LOW:HIGH": "range of the values, of column NAME or of all; below 0: --bounds=-5:5",
         "--y-err COLUMN": "column with standard deviations of the errors of y",
-        "--period P": "period of x: 360, 24h for times; of a field: lon=360",
+        "--period P": "period of x: 360, 24h for times; for a field lon=360",
         "--level SHARE": "coverage of the intervals (default: 0.95)",
     },
     "model": {

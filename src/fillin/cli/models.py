@@ -51,8 +51,8 @@ def _show_pretrained(content: Any) -> None:
         for row in content
     ]
     caption = "fillin.load(NAME) loads one; fillin models --pretrained NAME shows its card."
-    columns = ("weights", "model", "columns of x", "learnt from", "MB")
-    print_table(columns, rows, wrap=("learnt from", "MB"), right=("MB",), caption=caption)
+    columns = ("weights", "model", "columns of x", "trained on", "MB")
+    print_table(columns, rows, wrap=("trained on", "MB"), right=("MB",), caption=caption)
 
 
 def _list_models() -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from fillin.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PIPED = 160  # columns where there is no terminal to ask: wide enough for every table
+_PIPED_COLUMNS = 160  # output width without a terminal: wide enough for every table
 
 
 def positive(text: str) -> int:
@@ -38,7 +38,7 @@ def console(stderr: bool = False) -> "Console":
 
     stream = sys.stderr if stderr else sys.stdout
     piped = not stream.isatty() and "COLUMNS" not in os.environ
-    return Plain(stderr=stderr, width=_PIPED if piped else None)
+    return Plain(stderr=stderr, width=_PIPED_COLUMNS if piped else None)
 
 
 def print_table(
@@ -57,7 +57,7 @@ def print_table(
 
 
 def check_writable(path: str, option: str = "--json") -> None:
-    """Create the folder of `path`, so that a run of minutes does not end in an error that was there at the start."""
+    """Create the folder of `path` before a long run."""
     if path == "-":
         return
     file = Path(path)
@@ -90,7 +90,7 @@ def describe_results(
 
 
 def write_json(content: dict[str, Any], path: str) -> None:
-    """Write JSON to stdout ("-"), or to a file that is never there in half."""
+    """Write JSON to stdout ("-"), or to a file, atomically."""
     from fillin.io import write_text
 
     text = json.dumps(content, indent=2, ensure_ascii=False)

@@ -44,7 +44,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--compile", action="store_true", help="use torch.compile: slow to start, for long runs")
     command.add_argument("--print-config", action="store_true", help="print the complete recipe and exit")
-    command.set_defaults(settings=[], known=[*command._option_string_actions, "--seed", "--start"])
+    command.set_defaults(settings=[], option_names=[*command._option_string_actions, "--seed", "--start"])
     _separate_settings(command)
 
 
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> None:
 
     for word in arguments.settings:
         if word.startswith("--") and not _SETTING.match(word):
-            raise UnknownName("option of fillin train", word.partition("=")[0], arguments.known)
+            raise UnknownName("option of fillin train", word.partition("=")[0], arguments.option_names)
     if arguments.recipe is None and arguments.resume is None:
         if arguments.settings or arguments.print_config:
             raise InputError("train: no recipe given; `fillin train` lists the shipped recipes")

@@ -193,7 +193,7 @@ def oracle_limit(stream: Curves, step: int) -> Limit | None:
 
 
 def bayes_limit(stream: Curves, step: int, settings: int = 512) -> Limit | None:
-    """Return the limit on batch `step` where only the prior of the hyperparameters is known: the best a model can do.
+    """Return the limit on batch `step` under the prior of the hyperparameters, the Bayes-optimal log-likelihood.
 
         p(yt | yc) = Σ_s w_s p(yt | yc, θ_s),    w_s ∝ p(yc | θ_s)
 

@@ -1,4 +1,4 @@
-"""Prior over small tables, on which the pretrained table model is trained.
+"""Prior over small synthetic tables, the training data of the recipe `table`.
 
 Half of the tables come from a random causal graph, half from columns and a function of them. Columns are then warped,
 censored, rounded or discretised into classes; a third of the targets are classes.

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
 
 from fillin.errors import InputError, choose
 from fillin.io import read_tensors, write_tensors
-from fillin.learners.base import Prediction, TableLayout, TableLearner, TrainingPlan
+from fillin.learners.base import Predictive, TableLayout, TableLearner, TrainingPlan
 from fillin.learners.npt import NPTLearner
 from fillin.learners.row_learner import RowLearner
 from fillin.runtime import progress
@@ -164,7 +164,7 @@ class TableEstimator(SavedEstimator):
             )  # fmt: skip
         self.target_columns_ = target_columns
 
-    def _predict(self, X) -> list[Prediction]:
+    def _predict(self, X) -> list[Predictive]:
         check_is_fitted(self)
         return self.learner_.predict(self._encode(X, reset=False), self.transductive)
 

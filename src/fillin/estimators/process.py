@@ -135,7 +135,7 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
         return self
 
     def _fit_scales(self, model: Process, X: ndarray, y: Float[ndarray, "n dy"]) -> Float[ndarray, "dy dx"] | None:
-        """Length scales of the columns of X for each output; None where the model has its own."""
+        """Length scales of the columns of X for each output; None unless the model is radial."""
         if model.dim_x is not None or X.shape[1] < 2:
             return None
         observed = ~np.isnan(y)
@@ -283,7 +283,7 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
         return np.moveaxis(self._squeeze(np.stack(paths, -1) + self.centre_), 0, -1)
 
     def _squeeze(self, values: Float[ndarray, "*m dy"]) -> ndarray:
-        """One output has no axis, as in GaussianProcessRegressor."""
+        """Drop the output axis for a single output, as GaussianProcessRegressor does."""
         return values[..., 0] if len(self.contexts_) == 1 else values
 
     def _state(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:

@@ -26,10 +26,10 @@ class TableRegressor(RegressorMixin, TablePredictor):
     Parameters
     ----------
     members : int, default=8
-        Networks of the ensemble. Ignored by ``model="npt"``, which trains one.
+        Networks of the ensemble (n_estimators of scikit-learn). Ignored by ``model="npt"``, which trains one.
     steps : int or "auto", default="auto"
-        Most training steps; "auto" takes 500, and more for tables of more than 2,000 rows. Training stops early when
-        held-out rows stop improving.
+        Most training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than 2,000 rows.
+        Training stops early when held-out rows stop improving.
     kinds : dict of str to str, optional
         Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
     scale : {"standard", "quantile"}, default="standard"
@@ -172,9 +172,9 @@ class TableClassifier(ClassifierMixin, TablePredictor):
     Parameters
     ----------
     members : int, default=8
-        Networks of the ensemble. Ignored by ``model="npt"``, which trains one.
+        Networks of the ensemble (n_estimators of scikit-learn). Ignored by ``model="npt"``, which trains one.
     steps : int or "auto", default="auto"
-        Most training steps; "auto" takes 500, and more for tables of more than 2,000 rows.
+        Most training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than 2,000 rows.
     kinds : dict of str to str, optional
         Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
     scale : {"standard", "quantile"}, default="standard"
@@ -305,9 +305,9 @@ class TableImputer(TransformerMixin, TableEstimator):
     Parameters
     ----------
     members : int, default=8
-        Networks of the ensemble. Ignored by ``model="npt"``, which trains one.
+        Networks of the ensemble (n_estimators of scikit-learn). Ignored by ``model="npt"``, which trains one.
     steps : int or "auto", default="auto"
-        Most training steps; "auto" takes 500, and more for tables of more than 2,000 rows.
+        Most training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than 2,000 rows.
     kinds : dict of str to str, optional
         Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
     scale : {"standard", "quantile"}, default="standard"
@@ -384,11 +384,11 @@ class TableImputer(TransformerMixin, TableEstimator):
             for j, prediction in enumerate(self.learner_.predict(values[incomplete], self.transductive)):
                 is_missing = missing[incomplete, j]
                 if isinstance(prediction, Categorical):
-                    column, doubt = prediction.mode, 1 - prediction.confidence
+                    column, cell_uncertainty = prediction.mode, 1 - prediction.confidence
                 else:
-                    column, doubt = prediction.moments()
+                    column, cell_uncertainty = prediction.moments()
                 filled[incomplete[is_missing], j] = column[is_missing]
-                uncertainty[incomplete[is_missing], j] = doubt[is_missing]
+                uncertainty[incomplete[is_missing], j] = cell_uncertainty[is_missing]
         return filled, uncertainty
 
     def transform(self, X) -> ndarray:

@@ -66,20 +66,19 @@ def write_card(run: Run, name: str, scores: CardScores) -> str:
 
 
 def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
-    """Score likelihoods beside the best possible."""
+    """Score likelihoods beside the Bayes limit."""
     rows, data = open_curves(run.folder, contexts=(), batches=batches, limit=limit).score(), run.recipe["data"]
     head = [
-        "| setting | log-likelihood | limit | gap | joint | joint limit | 50 / 80 / 95 % coverage |",
+        "| setting | log-likelihood | limit | gap | joint | joint limit | coverage of 50 / 80 / 95 % intervals |",
         "|---|---:|---:|---:|---:|---:|---:|",
     ]
     if data["name"] == "curves":
         prior = f"`{data['function']}` under the protocol `{data['protocol']}`"
     else:
-        prior = (
-            f"the broad prior (`fillin.data.{data['name']}`), {data['points'][0]} to {data['points'][1]} points a task"
-        )
+        low, high = data["points"]
+        prior = f"the broad prior (`fillin.data.function_prior`), {low} to {high} points per task"
     return CardScores(
-        f"draws of {prior}, made as it trained: no data of anyone's",
+        f"synthetic draws of {prior}, generated during training",
         f"`fillin evaluate {name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} tasks per setting, "
         "nats per target, ± one standard error",
         [*head, *(_format_row(row) for row in rows)],
@@ -104,8 +103,8 @@ def score_images(run: Run, name: str, evaluation: CompletionEvaluation) -> CardS
         f"`fillin evaluate {name} --batches {evaluation.batches}`, {scores.images:,} draws of held-out images, which "
         "also selected the best weights, nats per pixel of colours from −½ to ½, ± one standard error, mean "
         f"{format_estimate(scores.log_likelihood, scores.standard_error)}, RMSE at observed pixels "
-        f"{scores.context_rmse:.3f}; the limit of images is unknown",
-        ["| observed | log-likelihood | RMSE | 95 % coverage |", "|---|---:|---:|---:|", *rows],
+        f"{scores.context_rmse:.3f}; no exact reference exists for images",
+        ["| observed pixels | log-likelihood | RMSE | coverage of 95 % intervals |", "|---|---:|---:|---:|", *rows],
     )
 
 

@@ -197,7 +197,7 @@ def make_settings(
     """Make the settings of a report.
 
     By default the functions are those of FUNCTIONS that fit the model, and the context sizes six over the range of the
-    data. shift=0 omits the shifted inputs. `trained` says that `data` is the training distribution.
+    data. shift=0 omits the shifted inputs. `trained` is True where `data` is the training distribution.
     """
     stream = _make_stream(data)
     check_dimensions(model, stream)

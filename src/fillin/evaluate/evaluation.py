@@ -51,7 +51,7 @@ def find_run(path: Path) -> Run | None:
 
 
 def format_score(value: float | None) -> str:
-    """Three decimals; a dash for an unknown value."""
+    """Format with three decimals; a dash for None."""
     return "–" if value is None else f"{value:.3f}"
 
 

@@ -144,7 +144,7 @@ def open_completion(
 
 
 def open_test_images(source: str, pattern: str) -> Images:
-    """Open the held-out images, observed as the pattern says, with all pixels as targets."""
+    """Open the held-out images, with the observed pixels of `pattern` and all pixels as targets."""
     return Images(source, pattern, targets=0, batch=_BATCH, part="test")
 
 

@@ -29,7 +29,7 @@ _CHECK_LIMIT_EVERY = 4  # batches
 
 @dataclass(frozen=True)
 class Likelihood:
-    """Mean over tasks of ln p(yt | context) per target, beside the best that is possible on the same tasks.
+    """Mean over tasks of ln p(yt | context) per target, beside the Bayes limit on the same tasks.
 
     `limit` is that of exact inference given the prior of the hyperparameters, `known` given the hyperparameters
     themselves; gap = limit − log_likelihood, with the standard error of its mean over tasks. None: there is no closed
@@ -194,5 +194,5 @@ def _summarise_likelihood(batches: Sequence[dict[str, Tensor]], kind: str) -> Li
     if changes and abs(float(torch.stack(changes).mean())) > _MAX_LIMIT_CHANGE:
         del limits["limit"]
     gap, gap_error = metrics.average(limits["limit"] - values) if "limit" in limits else (None, None)
-    limit, known = (metrics.average(limits[name])[0] if name in limits else None for name in ("limit", "known"))
-    return Likelihood(*metrics.average(values), limit, known, gap, gap_error, tasks=values.numel())
+    limit, oracle = (metrics.average(limits[name])[0] if name in limits else None for name in ("limit", "known"))
+    return Likelihood(*metrics.average(values), limit, oracle, gap, gap_error, tasks=values.numel())

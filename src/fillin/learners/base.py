@@ -14,16 +14,16 @@ from torch import Tensor, nn
 
 from fillin.learners.calibration import Calibration
 from fillin.predictive import Categorical, GaussianMixture
+from fillin.runtime import Tick
 from fillin.warp import PiecewiseLinearWarp
 
-Prediction = GaussianMixture | Categorical
+Predictive = GaussianMixture | Categorical
 Learner = TypeVar("Learner", bound="TableLearner")
-Tick = Callable[[int], object]  # called with the number of further steps that are done
 
 
 @dataclass(frozen=True)
 class TableLayout:
-    """Which columns are inputs and which are outputs: the number of classes of each, 0 for numbers.
+    """Layout of input and output columns: the number of classes of each, 0 for numbers.
 
     `input_of_output` is the position of an output column among the inputs (−1: it is no input), so that a cell is never
     predicted from itself. `feature_weight` is λ, the weight of outputs that are also inputs, when training starts.
@@ -46,12 +46,12 @@ class TableLayout:
 
     @property
     def has_features(self) -> bool:
-        """Some output is an input."""
+        """Whether any output column is also an input."""
         return max(self.input_of_output) >= 0
 
     @property
     def has_targets(self) -> bool:
-        """Some output is no input."""
+        """Whether any output column is a target only."""
         return min(self.input_of_output) < 0
 
     def labelled(self, outputs: Float[ndarray, "n t"]) -> Bool[Tensor, "n"]:
@@ -105,11 +105,11 @@ class TrainingPlan:
     def train(
         self, net: nn.Module, loss: Callable[[float], Tensor], score: Callable[[int], Float[Tensor, "m"]], tick: Tick,
         max_gradient: float, members: int = 1, fused: bool | None = None,
-        goes_on: Callable[[float], bool] = lambda progress: False,
+        ignore_patience: Callable[[float], bool] = lambda progress: False,
     ) -> None:  # fmt: skip
         """Minimise `loss(share of steps done)`, and leave in each member the weights with its best `score(step)`.
 
-        `goes_on(share)` is True while a score without improvement does not count against the patience.
+        `ignore_patience(share)` is True while a score without improvement does not count against the patience.
         """
         optimiser = torch.optim.AdamW(net.parameters(), self.rate, weight_decay=self.decay, fused=fused)
         best, state, rounds_since = torch.full((members,), -torch.inf), copy.deepcopy(net.state_dict()), 0
@@ -128,7 +128,7 @@ class TrainingPlan:
             current = score(step)
             improved = current > best
             best = torch.where(improved, current, best)
-            rounds_since = 0 if improved.any() or goes_on(step / self.steps) else rounds_since + 1
+            rounds_since = 0 if improved.any() or ignore_patience(step / self.steps) else rounds_since + 1
             for name, value in net.state_dict().items():
                 shape = members, value.numel() // members  # some have a first axis of members × columns
                 state[name].view(shape)[improved] = value.reshape(shape)[improved]
@@ -185,7 +185,7 @@ class TableLearner(ABC):
         """Train the network, and calibrate its predictions."""
 
     @abstractmethod
-    def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Prediction]:
+    def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Predictive]:
         """The distribution of each output column; `transductive`: query rows also attend to one another."""
 
     def with_rows(self: Learner, inputs: Float[ndarray, "n d"], outputs: Float[ndarray, "n t"]) -> Learner:
@@ -221,10 +221,10 @@ class TableLearner(ABC):
         return learner
 
     def _combine(
-        self, members: Sequence[Prediction], gp_predictions: Sequence[Float[ndarray, "n g"] | None]
-    ) -> list[Prediction]:
+        self, members: Sequence[Predictive], gp_predictions: Sequence[Float[ndarray, "n g"] | None]
+    ) -> list[Predictive]:
         """Calibrated predictions in the units of each column, from those of all members [m n …] and of a GP."""
-        result: list[Prediction] = []
+        result: list[Predictive] = []
         for prediction, scale, calibration, gp_prediction in zip(
             members, self.scales, self.calibrations, gp_predictions, strict=True
         ):

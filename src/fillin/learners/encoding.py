@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fillin.gp import GPTarget
-from fillin.learners.base import Prediction, TableLayout
+from fillin.learners.base import Predictive, TableLayout
 from fillin.learners.calibration import untrimmed
 from fillin.predictive import MAX_CLASSES, Categorical
 
@@ -25,7 +25,7 @@ _MAX_GAUSSIAN_COLUMNS = 64  # the time of a row grows with their cube; beyond, c
 _ROWS_AT_ONCE = 4_096
 
 DONORS = 24  # similar rows that complete a row
-_MIN_MISSING, _MIN_MISSING_SHARE = 10, 0.05  # missing cells of a column from which on a network has learnt from them
+_MIN_MISSING, _MIN_MISSING_SHARE = 10, 0.05  # missing cells of a column that suffice to learn from
 _USUAL_SHARE = 0.98  # of the rows have at most `max_missing` missing cells
 _DECK_ROWS = 2_000
 _DIFFERENCES_AT_ONCE = 1 << 24
@@ -117,14 +117,14 @@ class GaussianImputer:
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d d"]]:
         """Completed rows, and the covariance of their missing cells. Missing cells are made independent of all others,
         with variance 1, so that one batched factorisation serves every pattern."""
-        there = observed.to(x.dtype)
-        both = there[:, :, None] * there[:, None]
-        factor = torch.linalg.cholesky(self.covariance * both + torch.diag_embed(1 - there))
-        cross = self.covariance * there[:, :, None]  # Σ_o·, with zeros in missing rows
+        observed_weight = observed.to(x.dtype)
+        both = observed_weight[:, :, None] * observed_weight[:, None]
+        factor = torch.linalg.cholesky(self.covariance * both + torch.diag_embed(1 - observed_weight))
+        cross = self.covariance * observed_weight[:, :, None]  # Σ_o·, with zeros in missing rows
         half = torch.linalg.solve_triangular(factor, cross, upper=False)  # L⁻¹ Σ_o·
-        offset = torch.linalg.solve_triangular(factor, ((x - self.mean) * there)[..., None], upper=False)
+        offset = torch.linalg.solve_triangular(factor, ((x - self.mean) * observed_weight)[..., None], upper=False)
         mean = self.mean + (half.mT @ offset)[..., 0]
-        missing = (1 - there)[:, :, None] * (1 - there)[:, None]
+        missing = (1 - observed_weight)[:, :, None] * (1 - observed_weight)[:, None]
         return torch.where(observed, x, mean), (self.covariance - half.mT @ half) * missing
 
 
@@ -252,7 +252,7 @@ class HotDeck:
     rows: Float[ndarray, "r d"]  # in random order
     scale: Float[ndarray, "d"]
     is_class: Bool[ndarray, "d"]
-    learnt: Bool[ndarray, "d"]  # columns with enough missing cells to learn from
+    has_enough_missing: Bool[ndarray, "d"]  # columns with enough missing cells to learn from
     max_missing: int
 
     @classmethod
@@ -260,14 +260,14 @@ class HotDeck:
         cls, rows: Float[ndarray, "n d"], scale: Float[ndarray, "d"], is_class: Bool[ndarray, "d"]
     ) -> "HotDeck":
         missing = np.isnan(rows)
-        learnt = missing.sum(0) >= np.maximum(_MIN_MISSING, _MIN_MISSING_SHARE * len(rows))
+        has_enough_missing = missing.sum(0) >= np.maximum(_MIN_MISSING, _MIN_MISSING_SHARE * len(rows))
         order = np.random.default_rng(0).permutation(len(rows))[:_DECK_ROWS]
-        return cls(rows[order], scale, is_class, learnt, int(np.quantile(missing.sum(1), _USUAL_SHARE)))
+        return cls(rows[order], scale, is_class, has_enough_missing, int(np.quantile(missing.sum(1), _USUAL_SHARE)))
 
     def needs_donors(self, values: Float[ndarray, "n d"]) -> Bool[ndarray, "n"]:
         """Rows with more missing cells than usual, or one in a column that hardly ever missed any."""
         missing = np.isnan(values)
-        unusual = (missing & ~self.learnt).any(1) & (self.max_missing < len(self.learnt))
+        unusual = (missing & ~self.has_enough_missing).any(1) & (self.max_missing < len(self.has_enough_missing))
         return (missing.sum(1) > self.max_missing) | unusual
 
     def complete(self, values: Float[ndarray, "n d"], donors: int = DONORS) -> Float[ndarray, "n k d"]:
@@ -288,7 +288,7 @@ class HotDeck:
         return np.argsort(total, axis=1, kind="stable")
 
 
-def merge_completions(prediction: Prediction, completed: Bool[ndarray, "n"], donors: int) -> Prediction:
+def merge_completions(prediction: Predictive, completed: Bool[ndarray, "n"], donors: int) -> Predictive:
     """Predictions in the order of the rows, from those of complete rows followed by `donors` for each other row."""
     kept = len(completed) - int(completed.sum())
     if isinstance(prediction, Categorical):

@@ -18,12 +18,13 @@ from torch import Tensor
 
 from fillin.data.task import TableBatch
 from fillin.errors import InputError
-from fillin.learners.base import Prediction, TableLearner, Tick, TrainingPlan
+from fillin.learners.base import Predictive, TableLearner, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration
 from fillin.learners.row_learner import to_member_predictions
 from fillin.models.npt import CLASSES, NPT
 from fillin.objectives import masked_reconstruction
 from fillin.predictive import GaussianMixture
+from fillin.runtime import Tick
 from fillin.warp import PiecewiseLinearWarp
 
 _QUERIES_AT_ONCE = 1024
@@ -182,10 +183,10 @@ class NPTLearner(TableLearner):
                 return masked_reconstruction(net, task).reshape(1)
 
         def learns_features(progress: float) -> bool:
-            """Whether the network has yet to turn to the targets."""
+            """Whether the feature loss still dominates."""
             return table.n_targets > 0 and feature_weight(progress) > 0.5
 
-        plan.train(net, loss, score, tick, 1.0, fused=True, goes_on=learns_features)
+        plan.train(net, loss, score, tick, 1.0, fused=True, ignore_patience=learns_features)
 
     def _calibrate(self, plan: NPTPlan, rows: Int64[Tensor, "k"], held_out: Int64[Tensor, "v"]) -> list[Calibration]:
         """Fit to predictions of held-out rows: of their targets with all features observed, of features with some of
@@ -206,7 +207,7 @@ class NPTLearner(TableLearner):
         return [calibrations[j] for j in self._columns]
 
     @torch.no_grad()
-    def _predict_columns(self, task: TableBatch, columns: list[int]) -> list[Prediction]:
+    def _predict_columns(self, task: TableBatch, columns: list[int]) -> list[Predictive]:
         """The predictions [1 n k] of each of the columns in the query rows."""
         if not columns:
             return []
@@ -228,7 +229,7 @@ class NPTLearner(TableLearner):
         values = torch.as_tensor(np.nan_to_num(values), dtype=torch.float32)
         return NPTTable(values, observed, torch.tensor(classes).clamp_max(CLASSES), len(targets))
 
-    def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Prediction]:
+    def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Predictive]:
         queries = self._encode(inputs, np.full((len(inputs), len(self.layout.outputs)), np.nan))
         both = self.table.append(queries)
         with torch.random.fork_rng(devices=[]):

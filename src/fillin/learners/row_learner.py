@@ -18,11 +18,12 @@ from torch.distributions import Categorical as TorchCategorical
 
 from fillin.gp import GaussianProcess, GPHyperparameters
 from fillin.heads import to_predictive
-from fillin.learners.base import Prediction, TableLayout, TableLearner, Tick, TrainingPlan
+from fillin.learners.base import Predictive, TableLayout, TableLearner, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration, untrimmed
 from fillin.learners.encoding import EncodedTable, GaussianImputer, HotDeck, InputScale, merge_completions
 from fillin.learners.row_network import RowNetwork, same_rows
 from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture
+from fillin.runtime import Tick
 
 _MAX_CELL_LOSS = 20.0  # nats
 _MAX_HELD_OUT_ROWS = 5_000
@@ -121,7 +122,7 @@ class RowLearner(TableLearner):
         """Σ_j weight_j · mean ln p of the masked cells of column j, for each member.
 
         `tempered` takes class probabilities at their best temperature, as calibration does later: otherwise an
-        overconfident network would lose to one that knows less.
+        overconfident network would lose to a less accurate one.
         """
         rows, queried = self.table.masked_rows(query, hidden_share)
         predictions = self.net(rows, self.table.rows(memory), same_rows(query, memory))
@@ -168,14 +169,14 @@ class RowLearner(TableLearner):
         if len(rows) < _MIN_TEST_ROWS:
             return 0
         completed = self.hot_deck.complete(self.inputs[rows.numpy()], _TEST_DONORS)
-        unknown = np.full((completed.shape[0] * completed.shape[1], len(self.layout.outputs)), np.nan)
-        gain = self._completion_gain(split, rows, self._encode(completed.reshape(len(unknown), -1), unknown))
+        missing_outputs = np.full((completed.shape[0] * completed.shape[1], len(self.layout.outputs)), np.nan)
+        gain = self._completion_gain(split, rows, self._encode(np.concatenate(completed), missing_outputs))
         return 0 if gain >= 0 else self.hot_deck.max_missing
 
     @torch.no_grad()
     def _completion_gain(self, split: Split, rows: Int64[Tensor, "r"], completed: EncodedTable) -> float:
-        """How much more likely held-out rows are when they are completed by donors (one after the other in `completed`)
-        than when they are predicted with missing cells, in nats."""
+        """Return the gain in log-likelihood of held-out rows, in nats, when they are completed by donors (one after the
+        other in `completed`) instead of predicted with missing cells."""
         table, net = self.table, self.net
         donors, held_out = len(completed) // len(rows), split.held_out[:, :_TEST_ROWS]
         position = torch.zeros(len(table), dtype=torch.long)
@@ -195,7 +196,7 @@ class RowLearner(TableLearner):
             gain += float((mixed - single.log_prob(value).clamp_min(-_MAX_CELL_LOSS))[counted].sum())
         return gain
 
-    def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Prediction]:
+    def predict(self, inputs: Float[ndarray, "n d"], transductive: bool = False) -> list[Predictive]:
         needs_donors = self.hot_deck.needs_donors(inputs)
         if not needs_donors.any():
             return self._predict(inputs, transductive)
@@ -204,7 +205,7 @@ class RowLearner(TableLearner):
         predictions = self._predict(rows, transductive)
         return [merge_completions(prediction, needs_donors, completed.shape[1]) for prediction in predictions]
 
-    def _predict(self, inputs: Float[ndarray, "n d"], transductive: bool) -> list[Prediction]:
+    def _predict(self, inputs: Float[ndarray, "n d"], transductive: bool) -> list[Predictive]:
         outputs = np.full((len(inputs), len(self.layout.outputs)), np.nan)
         for j, position in enumerate(self.layout.input_of_output):
             if position >= 0:
@@ -249,8 +250,8 @@ class RowLearner(TableLearner):
         """Condition processes of these hyperparameters on the rows of the table."""
         pairs = zip(self.table.gp_targets, hyperparameters, strict=True)
         self.gps = [
-            GaussianProcess.condition(self.table.features, target, known) if known and target else None
-            for target, known in pairs
+            GaussianProcess.condition(self.table.features, target, parameters) if parameters and target else None
+            for target, parameters in pairs
         ]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

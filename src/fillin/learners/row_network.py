@@ -5,9 +5,9 @@
     w_ij ∝ exp(−½ ‖q_i − q_j‖²), j ≠ i                          attention between datapoints
     p(cell of i) = head(h_i, Σ_j w_ij [cell of j], …)
 
-The similarity of rows is learnt (neighbourhood components, Goldberger et al. 2004; attention between datapoints, Kossen
-et al. 2021), and the values that are read off are observed ones. A row never attends to itself, so all rows can be
-predicted at once. Every weight has a first axis, the member of the ensemble: on a CPU eight small networks in one
+The similarity of rows is learned (neighbourhood components, Goldberger et al. 2004; attention between datapoints,
+Kossen et al. 2021), and the values that are read off are observed ones. A row never attends to itself, so all rows can
+be predicted at once. Every weight has a first axis, the member of the ensemble: on a CPU eight small networks in one
 product cost far less than one after another. Names of parameters are part of the format of saved files.
 """
 
@@ -137,7 +137,7 @@ class RowNetwork(nn.Module):
         return self.predict(query, self.remember(memory), same)
 
     def remember(self, memory: Rows) -> tuple[Tensor, Tensor]:
-        """Keys and values of the memory: the locations of its rows, and what can be read off there."""
+        """Keys and values of the memory: the locations of its rows, and the values to read off."""
         return self._locations(self.encode_rows(memory)), self._values(memory.outputs, memory.output_observed)
 
     def predict(self, query: Rows, memory: tuple[Tensor, Tensor], same: Bool[Tensor, "m n k"] | None = None) -> list:
@@ -173,12 +173,12 @@ class RowNetwork(nn.Module):
         """For each output column: 1 where it is observed, then moments and indicators of thresholds, or of classes."""
         parts = []
         for j, classes in enumerate(self.layout.outputs):
-            y, there = outputs[..., j], observed[..., j, None]
+            y, is_observed = outputs[..., j], observed[..., j, None]
             if classes:
                 value = one_hot(torch.where(observed[..., j], y, 0).long().clamp(0, classes - 1), classes).to(y.dtype)
             else:
                 value = torch.cat([y[..., None], y[..., None] ** 2, (y[..., None] > self.cuts).to(y.dtype)], -1)
-            parts += [there.to(y.dtype), torch.where(there, value, 0)]
+            parts += [is_observed.to(y.dtype), torch.where(is_observed, value, 0)]
         return torch.cat(parts, -1)
 
     def _attend(self, q, k, values, same) -> Float[Tensor, "m h n v"]:
@@ -217,5 +217,5 @@ def _gated_mean(gate: Float[Tensor, "m n g"], mean: Float[Tensor, "m h n k"], co
 
 
 def same_rows(query: Int64[Tensor, "m n"], memory: Int64[Tensor, "m k"]) -> Bool[Tensor, "m n k"]:
-    """Which memory rows are the query rows, by their row numbers."""
+    """Return the mask of memory rows that equal the query row, by row numbers."""
     return query[:, :, None] == memory[:, None]

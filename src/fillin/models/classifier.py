@@ -195,10 +195,10 @@ class PixelClassifier(Classifier):
 
 
 def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> Score:
-    """Return the score of a pair. Positional waves have at most one radian per pixel; one row has side² pixels.
+    """Return the positional score; its frequencies range from 1/10 radian per image to one radian per pixel.
 
-    In one row the SIREN of Alfons 2022 is less accurate than sinusoids: it starts without slow waves and with random
-    phases, and weight decay shrinks its frequencies. A fixed band of frequencies corrects this.
+    In 1-D (one row of side² pixels) the SIREN of Alfons (2022) is less accurate than sinusoids: it starts without low
+    frequencies and with random phases, and weight decay shrinks its frequencies. `band` corrects this.
     """
     score, along = make_score(_POSITIONS.get(positions, positions), heads, head_dim, dims), side ** (3 - dims)
     if isinstance(score, RelativePosition) and isinstance(score.positions, Sinusoid):

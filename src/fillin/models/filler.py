@@ -116,8 +116,8 @@ def _slope(u: Tensor, y: Tensor, observed: Tensor, n: Float[Tensor, "b 1 dy"]) -
 
 def _spread(rest: Tensor, level: Tensor, n: Float[Tensor, "b 1 dy"]) -> Float[Tensor, "b 1 dy"]:
     """Return the std around the trend; a hundredth of the level for constants; 1 for fewer than three points."""
-    deviation = (rest.square().sum(1, keepdim=True) / n.clamp_min(1)).sqrt()
-    scale = torch.where(deviation > 1e-5 * level.abs(), deviation, 0.01 * level.abs())
+    std = (rest.square().sum(1, keepdim=True) / n.clamp_min(1)).sqrt()
+    scale = torch.where(std > 1e-5 * level.abs(), std, 0.01 * level.abs())
     return torch.where((scale > 0) & (n > 2), scale, 1)
 
 
@@ -145,8 +145,8 @@ def _with_season(units: Normalization, u: Tensor, rest: Tensor, observed: Tensor
     near = grid[best][:, None] + fine
     explained = _explained(phase, value, near, observed.any(-1))
     at = explained.argmax(1, keepdim=True)
-    sure = 0.5 * points * explained.gather(1, at) - torch.log(_GRID_PER_CYCLE * points / 2 + 1) - 1
-    cycles, season = (torch.where(fast >= 2, part, 0)[..., None] for part in (near.gather(1, at), sure / 6))
+    log_odds = 0.5 * points * explained.gather(1, at) - torch.log(_GRID_PER_CYCLE * points / 2 + 1) - 1
+    cycles, season = (torch.where(fast >= 2, part, 0)[..., None] for part in (near.gather(1, at), log_odds / 6))
     return replace(units, cycles=cycles, season=season.clamp(0, 1))
 
 

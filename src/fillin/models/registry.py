@@ -194,11 +194,11 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
         if not isinstance(value, int) or value < 1:
             raise InputError(f"{what} must be a whole number of at least 1, got {value!r}")
     choose("size", size, entry.sizes)
-    known = list_options(name, options.get("head"))
+    valid_options = list_options(name, options.get("head"))
     for option in options:
-        if option not in known:
-            raise UnknownName(f"option of {name}", option, [*known, "dim_x", "dim_y", "size"])
-    arguments = {**{k: v for k, v in entry.sizes[size].items() if k in known}, **entry.options, **options}
+        if option not in valid_options:
+            raise UnknownName(f"option of {name}", option, [*valid_options, "dim_x", "dim_y", "size"])
+    arguments = {**{k: v for k, v in entry.sizes[size].items() if k in valid_options}, **entry.options, **options}
     for option, value in arguments.items():
         _check_option(name, option, value)
     model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)

@@ -29,7 +29,7 @@ def about(name: str) -> dict[str, Any]:
     """Describe pretrained weights: the model, the number of columns of x (None: any), the training data, the card."""
     folder = FOLDER / name
     config, card = json.loads((folder / "best" / "config.json").read_text()), (folder / "card.md").read_text()
-    data = re.search(r"parameters\. (?:Trained on|Learnt from) (.*?)(?:, made as it trained.*)?\.\n", card)
+    data = re.search(r"parameters\. Trained on (.*?)(?:, generated during training)?\.\n", card)
     return {
         "weights": name,
         "model": config["model"],

@@ -21,7 +21,7 @@ from fillin.tabular.source import (
     read_columns,
     to_number,
 )
-from fillin.tabular.table import BOOLEAN, CLASS, DATE, KINDS, NUMBER
+from fillin.tabular.table import BOOLEAN, CLASS, COLUMN_KINDS, DATE, NUMBER
 
 _EXPECTED = {NUMBER: "a number", BOOLEAN: "true or false", DATE: "a date like 2027-01-31"}
 _OPPOSITE = {"true": "false", "false": "true", "yes": "no", "no": "yes"}
@@ -40,7 +40,7 @@ class Column:
     levels: tuple[Any, ...] = ()
 
     def __post_init__(self):
-        choose(f"kind of column {self.name!r}", self.kind, KINDS)
+        choose(f"kind of column {self.name!r}", self.kind, COLUMN_KINDS)
 
     @property
     def n_codes(self) -> int:
@@ -121,7 +121,7 @@ class Schema:
         for name, kind in kinds.items():
             if name not in names:
                 raise UnknownName("column in kinds", name, names)
-            choose(f"kind of column {name!r}", kind, KINDS)
+            choose(f"kind of column {name!r}", kind, COLUMN_KINDS)
         columns = [_infer_column(source, kinds.get(source.name) or _infer_kind(source)) for source in sources]
         values = [column.encode(source) for column, source in zip(columns, sources, strict=True)]
         return cls(tuple(columns)), np.stack(values, axis=1)
@@ -161,7 +161,7 @@ class Schema:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return a JSON-serialisable dict."""
         columns = [(column.name, column.kind, list(map(_to_json, column.levels))) for column in self.columns]
         return {"columns": [dict(zip(("name", "kind", "levels"), column, strict=True)) for column in columns]}
 
@@ -265,7 +265,8 @@ def _to_json(level: Any) -> Any:
 
 
 def _from_json(level: Any) -> Any:
-    """
+    """Invert `_to_json`.
+
     >>> _from_json(_to_json(date(2027, 1, 31))), _from_json(_to_json("2027-01-31"))
     (datetime.date(2027, 1, 31), '2027-01-31')
     """

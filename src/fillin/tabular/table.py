@@ -18,7 +18,7 @@ from fillin.errors import InputError, Message, UnknownName, argument, option, re
 from fillin.runtime import require
 from fillin.tabular.dates import DAY, DIGITS, FORMATS, SECOND, Clock, seconds_east
 
-NUMBER, CLASS, BOOLEAN, DATE = KINDS = ("number", "class", "boolean", "date")
+NUMBER, CLASS, BOOLEAN, DATE = COLUMN_KINDS = ("number", "class", "boolean", "date")
 MISSING_WORDS = frozenset(["", "na", "n/a", "nan", "nat", "null", "none", "?", "-", "<na>"])
 _LENIENT_MISSING_WORDS = MISSING_WORDS | {"nil", "--", ".", "#n/a", "missing"}
 _MAX_UNREAD = 0.5  # share of the cells that may be unreadable in a column of a kind
@@ -84,7 +84,8 @@ class TypedColumn:
     @cached_property
     def labels(self) -> ndarray:
         """The cells as class labels; None where missing."""
-        cells = [None if gone else str(cell).strip() for cell, gone in zip(self.cells(), self.missing, strict=True)]
+        pairs = zip(self.cells(), self.missing, strict=True)
+        cells = [None if is_missing else str(cell).strip() for cell, is_missing in pairs]
         return np.array(cells, dtype=object)
 
     @cached_property
@@ -337,7 +338,7 @@ def declare_kinds(table: TypedTable, classes: Sequence[str] = (), numbers: Seque
 
 
 def _as_classes(column: TypedColumn, from_text: bool) -> TypedColumn:
-    """The cells as class labels. Of numbers 1 and 1.0 are one class; numbers of a frame have no .0."""
+    """The cells as class labels. Numbers 1 and 1.0 become one class; numbers of a frame have no .0."""
     words = [str(cell).strip() for cell in column.cells()]
     if column.kind == NUMBER:
         first: dict[float, str] = {}

@@ -40,7 +40,7 @@ class TrainingDiverged(FillinError, ArithmeticError):
 
 
 class StopSignal:
-    """Within the block the first Ctrl-C or SIGTERM only sets `received`; a second one interrupts at once."""
+    """Context manager in which the first Ctrl-C or SIGTERM only sets `received`; a second one interrupts at once."""
 
     def __init__(self):
         self.received = False
@@ -265,7 +265,7 @@ class Loop:
             self.state = self.state._replace(best=value, pending=[])
             if self.main:
                 save(self.plain_module.model, self.best)
-            self._save()  # so that a killed run knows the score of the best weights
+            self._save()  # so that a resumed run has the score of the best weights
         self.watch(self.state.step, self.state.seconds, fraction, loss, value)
         self.state = self.state._replace(pending=[])
 

@@ -137,13 +137,13 @@ def read_recipe(recipe: str | os.PathLike | Recipe, overrides: Sequence[str] = (
     overriding = dict(pairs(overrides))
     settings = {**dict(flatten(content, ("data", "model", *SECTIONS))), **overriding}
     parser = _make_parser(settings, where)
-    known = list(vars(parser.get_defaults(skip_validation=True).as_flat()))
+    valid_keys = list(vars(parser.get_defaults(skip_validation=True).as_flat()))
     for key in list(settings):
         section = key.partition(".")[0]
-        if key not in known and key not in overriding and f"{section}.{_NAMES.get(section)}" in overriding:
+        if key not in valid_keys and key not in overriding and f"{section}.{_NAMES.get(section)}" in overriding:
             del settings[key]  # an option of the model or function that was overridden
-        elif key not in known:
-            raise UnknownName(f"setting of {'the command line' if key in overriding else where}", key, known)
+        elif key not in valid_keys:
+            raise UnknownName(f"setting of {'the command line' if key in overriding else where}", key, valid_keys)
     for key, allowed in CHOICES.items():
         if key in settings:
             choose(key, settings[key], allowed)

@@ -1,4 +1,4 @@
-"""The shared library of the kernel: found, selected for this processor, and declared to ctypes (native/span.h)."""
+"""Locate, select and declare the shared library of the kernel (native/span.h) to ctypes."""
 
 import os
 import warnings
@@ -17,7 +17,7 @@ _LANES = {"AVX512": (16, 8, 4), "AVX2": (8, 4)}  # by torch's name of the instru
 
 
 class FillinRows(Structure):
-    """As in native/span.h, like the structures below."""
+    """Mirror of `FillinRows` in native/span.h; so are the structures below."""
 
     _fields_ = (("data", c_void_p), ("batch", c_int64), ("head", c_int64), ("row", c_int64))
 
