@@ -76,11 +76,8 @@ class GPPosterior:
 def conditional(
     covariance: Float[Tensor, "*b n n"], y: Float[Tensor, "*b nc k"]
 ) -> tuple[Float[Tensor, "*b nt k"], Float[Tensor, "*b nt nt"]]:
-    """Mean and Cholesky factor of the last variables of a zero-mean Gaussian given the first nc.
-
-    One factor of the joint covariance has both: its first block whitens y, its last block is the factor of the Schur
-    complement.
-    """
+    """Mean and Cholesky factor of the last variables of a zero-mean Gaussian given the first nc, both from one factor
+    of the joint covariance: its first block whitens y, its last is the factor of the Schur complement."""
     factor, nc = torch.linalg.cholesky(covariance), y.shape[-2]
     white = torch.linalg.solve_triangular(factor[..., :nc, :nc], y, upper=False)
     return factor[..., nc:, :nc] @ white, factor[..., nc:, nc:]

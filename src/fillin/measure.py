@@ -1,8 +1,6 @@
 """Time and memory of callables, the machine they were measured on, and the workloads of attention with a learned span.
 
-The time of a candidate is its minimum over rounds in which every candidate runs once. A busy moment then slows all of
-them a little instead of one of them a lot, and the minimum is what the work itself takes.
-
+The time of a candidate is its minimum over rounds in which every candidate runs once: a busy moment slows all of them.
 The attention workloads are self-attention of n points, forward and backward, batch 1, 4 heads of dimension 16, float32,
 with gradients to q, k, v and the span. Points lie in the unit interval, square or cube; a span of share 0.05 is a ball
 of 5 % of its volume.

@@ -105,23 +105,19 @@ def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
     return total / _count_targets(task).clamp_min(1)
 
 
-def elbo(model: Process, task: Task, samples: int = 1) -> Float[Tensor, "b"]:
+def elbo(model: Process, task: Task, samples: int = 1, weighted: bool = False) -> Float[Tensor, "b"]:
     """(E_q[ln p(yt | z)] − KL(q(z | context, targets) ‖ q(z | context))) per valid target, q reparameterised."""
-    return _bound(model, task, samples, weighted=False)
-
-
-def importance_weighted(model: Process, task: Task, samples: int = 8) -> Float[Tensor, "b"]:
-    """ln (1/K) Σ_k p(yt | z_k) q(z_k | context)/q(z_k | context, targets) per valid target: tighter as K grows."""
-    return _bound(model, task, samples, weighted=True)
-
-
-def _bound(model: Process, task: Task, samples: int, weighted: bool) -> Float[Tensor, "b"]:
     if not isinstance(model, LatentProcess):
         kind = type(model).__name__
         raise InputError(f"{kind} has no latent variable, which a bound needs; train it with log_likelihood")
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     bound = model.bound(task.xc, task.yc, task.xt, task.yt, task.mask_c, task.mask_t, samples, weighted)
     return bound / _count_targets(task).clamp_min(1)
+
+
+def importance_weighted(model: Process, task: Task, samples: int = 8) -> Float[Tensor, "b"]:
+    """ln (1/K) Σ_k p(yt | z_k) q(z_k | context)/q(z_k | context, targets) per valid target: tighter as K grows."""
+    return elbo(model, task, samples, weighted=True)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,4 @@
-"""Predictive distributions: a Gaussian mixture for numbers, a categorical distribution for classes.
-
-Both hold float64 arrays over any batch of locations, rows or cells, written `*b`.
-"""
+"""Predictive distributions of numbers (a Gaussian mixture) and classes, float64 arrays over any batch `*b`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -100,10 +97,7 @@ class GaussianMixture:
         return density if self.warp is None else density + self.warp.log_slope(y)
 
     def quantile(self, level: float | Float[ndarray, "..."], rounds: int = 60) -> Float[ndarray, "..."]:
-        """The value at which the cdf is `level`, by bisection: a mixture has no closed form.
-
-        `level` broadcasts against the batch: [q 1 … 1] gives [q *b].
-        """
+        """The value at which the cdf is `level` [q 1 … 1], [q *b], by bisection: a mixture has no closed form."""
         shape = np.broadcast_shapes(np.shape(level), self.means.shape[:-1])
         low = np.broadcast_to((self.means - _SEARCH_STDS * self.stds).min(-1), shape)
         high = np.broadcast_to((self.means + _SEARCH_STDS * self.stds).max(-1), shape)

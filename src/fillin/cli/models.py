@@ -24,20 +24,17 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     if arguments.pretrained:
-        content, show = _describe_pretrained(arguments.name), _show_pretrained
+        from fillin.errors import choose
+        from fillin.pretrained import about, names
+
+        name, show = arguments.name, _show_pretrained
+        content = list(map(about, names())) if name is None else about(choose("pretrained model", name, names()))
     else:
         content, show = _list_models() if arguments.name is None else _describe_model(arguments.name), _show_models
     if arguments.json:
         print(json.dumps(content, indent=2, ensure_ascii=arguments.pretrained, default=str))
     else:
         show(content)
-
-
-def _describe_pretrained(name: str | None) -> Any:
-    from fillin.errors import choose
-    from fillin.pretrained import about, names
-
-    return [about(name) for name in names()] if name is None else about(choose("pretrained model", name, names()))
 
 
 def _show_pretrained(content: Any) -> None:

@@ -278,8 +278,7 @@ class TableClassifier(ClassifierMixin, TablePredictor):
         ndarray of shape (m,)
             Class labels.
         """
-        codes = self.predict_proba(X).argmax(-1)
-        return self.classes_[codes]
+        return self.classes_[self.predict_proba(X).argmax(-1)]
 
     def _log_prob(self, predictions: list[Any], y: ndarray) -> Float[ndarray, "n"]:
         code = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)

@@ -156,8 +156,12 @@ class InContextEvaluation(Evaluation):
                 support, truth = episode.support, episode.query_labels
                 log_probs.append(model(*episode.inputs).float().log_softmax(-1).flatten(0, 1))
                 labels.append(truth.flatten())
+                support_labels = episode.labels[:, :support]
+                shuffled = torch.rand(
+                    support_labels.shape, generator=make_generator(stream.seed, step, _SHUFFLE)
+                ).argsort(1)
                 baselines = [
-                    model(episode.images, _shuffle_labels(episode, stream.seed, step)),
+                    model(episode.images, support_labels.gather(1, shuffled)),
                     _centroid_scores(episode.images.flatten(2), episode, model.dim_y),
                     _centroid_scores(model.embed_images(episode.images), episode, model.dim_y),
                 ]
@@ -246,12 +250,6 @@ def score_classes(
         calibration_error(Categorical(log_probs.double().exp().numpy()), labels.numpy()), confusion.tolist(),
         list(layers),
     )  # fmt: skip
-
-
-def _shuffle_labels(episode: Episode, seed: int, step: int) -> Int64[Tensor, "b support"]:
-    """Permute the support labels of each task."""
-    labels = episode.labels[:, : episode.support]
-    return labels.gather(1, torch.rand(labels.shape, generator=make_generator(seed, step, _SHUFFLE)).argsort(1))
 
 
 def _centroid_scores(x: Float[Tensor, "b n e"], episode: Episode, classes: int) -> Float[Tensor, "b queries k"]:

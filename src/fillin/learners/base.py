@@ -98,10 +98,6 @@ class TrainingPlan:
     patience: int = 8
     hide: float = 0.3  # the share of cells of columns that are input and output which is masked
 
-    def rate_at(self, step: int) -> float:
-        """The learning rate: a short warm-up, then a cosine down to zero."""
-        return self.rate * min(1, (step + 1) / 20) * (0.5 + 0.5 * np.cos(np.pi * step / self.steps)) + 1e-5
-
     def train(
         self, net: nn.Module, loss: Callable[[float], Tensor], score: Callable[[int], Float[Tensor, "m"]], tick: Tick,
         max_gradient: float, members: int = 1, fused: bool | None = None,
@@ -114,8 +110,9 @@ class TrainingPlan:
         optimiser = torch.optim.AdamW(net.parameters(), self.rate, weight_decay=self.decay, fused=fused)
         best, state, rounds_since = torch.full((members,), -torch.inf), copy.deepcopy(net.state_dict()), 0
         for step in range(self.steps):
+            cosine = 0.5 + 0.5 * np.cos(np.pi * step / self.steps)
             for group in optimiser.param_groups:
-                group["lr"] = self.rate_at(step)
+                group["lr"] = self.rate * min(1, (step + 1) / 20) * cosine + 1e-5  # after a short warm-up
             net.train()
             loss(step / self.steps).backward()
             nn.utils.clip_grad_norm_(net.parameters(), max_gradient)
@@ -225,9 +222,8 @@ class TableLearner(ABC):
     ) -> list[Predictive]:
         """Calibrated predictions in the units of each column, from those of all members [m n …] and of a GP."""
         result: list[Predictive] = []
-        for prediction, scale, calibration, gp_prediction in zip(
-            members, self.scales, self.calibrations, gp_predictions, strict=True
-        ):
+        columns = zip(members, self.scales, self.calibrations, gp_predictions, strict=True)
+        for prediction, scale, calibration, gp_prediction in columns:
             if isinstance(prediction, Categorical):
                 result.append(Categorical(calibration.probabilities(prediction.probabilities, gp_prediction)))
             else:

@@ -36,9 +36,7 @@ class NPTPlan(TrainingPlan):
     """`batch` rows attend to one another in a step; queries attend to `memory` rows. `labels` and `hide` are the shares
     of labels and of features that are masked."""
 
-    batch: int = 256
     memory: int = 1024
-    rate: float = 2e-3
     labels: float = 0.15
     hide: float = 0.15
     patience: int = 10
@@ -182,11 +180,9 @@ class NPTLearner(TableLearner):
                 task = table.query_task(context, queries, 0.0 if table.n_targets else plan.hide)
                 return masked_reconstruction(net, task).reshape(1)
 
-        def learns_features(progress: float) -> bool:
-            """Whether the feature loss still dominates."""
-            return table.n_targets > 0 and feature_weight(progress) > 0.5
-
-        plan.train(net, loss, score, tick, 1.0, fused=True, ignore_patience=learns_features)
+        # patience starts when the feature loss no longer dominates
+        features_dominate = lambda progress: table.n_targets > 0 and feature_weight(progress) > 0.5  # noqa: E731
+        plan.train(net, loss, score, tick, 1.0, fused=True, ignore_patience=features_dominate)
 
     def _calibrate(self, plan: NPTPlan, rows: Int64[Tensor, "k"], held_out: Int64[Tensor, "v"]) -> list[Calibration]:
         """Fit to predictions of held-out rows: of their targets with all features observed, of features with some of

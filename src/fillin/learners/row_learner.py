@@ -119,11 +119,8 @@ class RowLearner(TableLearner):
         self, query: Int64[Tensor, "m n"], memory: Int64[Tensor, "m k"], hidden_share: float,
         weights: Float[Tensor, "t"], tempered: bool = False,
     ) -> Float[Tensor, "m"]:  # fmt: skip
-        """Σ_j weight_j · mean ln p of the masked cells of column j, for each member.
-
-        `tempered` takes class probabilities at their best temperature, as calibration does later: otherwise an
-        overconfident network would lose to a less accurate one.
-        """
+        """Σ_j weight_j · mean ln p of the masked cells of column j, for each member. `tempered` takes class
+        probabilities at their best temperature, or an overconfident network would lose to a less accurate one."""
         rows, queried = self.table.masked_rows(query, hidden_share)
         predictions = self.net(rows, self.table.rows(memory), same_rows(query, memory))
         total = torch.zeros(len(query))
@@ -215,16 +212,17 @@ class RowLearner(TableLearner):
             table, table_inputs = table.append(query), np.concatenate([table_inputs, inputs])
         numbers = None
         if not self.layout.has_targets:  # a row equal to the query has no further cell, and training excluded it
-            numbers = _number_rows(inputs, table_inputs)
+            rows = np.concatenate([inputs, table_inputs])
+            keys = np.concatenate([np.nan_to_num(rows), np.isnan(rows)], 1)  # equal rows have equal numbers
+            number = torch.from_numpy(np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1))
+            numbers = number[: len(inputs)], number[len(inputs) :]
         elif transductive:
             numbers = torch.arange(len(self.table), len(table)), torch.arange(len(table))
         gp_predictions = [gp and gp.predict(query.features) for gp in self.gps]
         return self._combine(self._query(query, table, numbers), gp_predictions)
 
     @torch.no_grad()
-    def _query(
-        self, query: EncodedTable, table: EncodedTable, numbers: RowNumbers | None
-    ) -> list[GaussianMixture | Categorical]:
+    def _query(self, query: EncodedTable, table: EncodedTable, numbers: RowNumbers | None) -> list[Predictive]:
         """The predictions [m n …] of all members for each output column. A row does not attend to rows of its own
         number. Double precision keeps results independent, to nine digits, of which rows are predicted together."""
         net, query, table = copy.deepcopy(self.net).double().eval(), query.double(), table.double()
@@ -248,10 +246,9 @@ class RowLearner(TableLearner):
 
     def _condition_gps(self, hyperparameters: Sequence[GPHyperparameters | None]) -> None:
         """Condition processes of these hyperparameters on the rows of the table."""
-        pairs = zip(self.table.gp_targets, hyperparameters, strict=True)
         self.gps = [
             GaussianProcess.condition(self.table.features, target, parameters) if parameters and target else None
-            for target, parameters in pairs
+            for target, parameters in zip(self.table.gp_targets, hyperparameters, strict=True)
         ]
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -279,11 +276,3 @@ def to_member_predictions(distribution: Any) -> GaussianMixture | Categorical:
     if isinstance(prediction, Categorical):
         return prediction
     return untrimmed(prediction.weights, prediction.means, prediction.stds)
-
-
-def _number_rows(query: Float[ndarray, "n d"], memory: Float[ndarray, "k d"]) -> RowNumbers:
-    """Numbers that are the same for rows with the same cells, missing ones included."""
-    rows = np.concatenate([query, memory])
-    keys = np.concatenate([np.nan_to_num(rows), np.isnan(rows)], 1)
-    numbers = torch.from_numpy(np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1))
-    return numbers[: len(query)], numbers[len(query) :]

@@ -155,7 +155,9 @@ class RowNetwork(nn.Module):
             weight, value = attended[..., start : start + size].tensor_split([1], -1)
             mean = value / weight.clamp_min(1e-6)  # over the rows where the cell is observed
             completed = query.inputs[:, None, :, position, None] if position >= 0 and not classes else None
-            base.append(_gated_mean(gate, mean[..., : classes or 1], completed))
+            heads = mean[..., : classes or 1] if completed is None else torch.cat([mean[..., :1], completed], 1)
+            share = gate[..., : heads.shape[1]].log_softmax(-1).exp().transpose(1, 2)[..., None]  # [m h n 1]
+            base.append((share * heads).sum(1))
             if not classes:
                 std = (mean[..., 1:2] - mean[..., :1].square()).clamp_min(1e-6).sqrt()
                 mean = torch.cat([mean[..., :1], std, mean[..., 2:]], -1)
@@ -191,8 +193,7 @@ class RowNetwork(nn.Module):
         return attend(size * torch.cat([q, ones], -1), torch.cat([k, -0.5 * squared], -1), v, mask=mask)
 
     def _distributions(self, out: Float[Tensor, "m n o"], base: list[Tensor]) -> list:
-        """A mixture around the attended mean; for classes the logits of the attended shares times a learned factor,
-        plus the network's own."""
+        """A mixture around the attended mean; for classes logits of the network plus scaled ones of attended shares."""
         distributions, start = [], 0
         for j, classes in enumerate(self.layout.outputs):
             size = classes or 3 * self.parts
@@ -206,14 +207,6 @@ class RowNetwork(nn.Module):
             weights = Categorical(logits=share, validate_args=False)
             distributions.append(MixtureSameFamily(weights, normals, validate_args=False))
         return distributions
-
-
-def _gated_mean(gate: Float[Tensor, "m n g"], mean: Float[Tensor, "m h n k"], completed: Tensor | None):
-    """The mean over heads, and the completed input where there is one, with the weights of each row."""
-    if completed is not None:
-        mean = torch.cat([mean, completed], 1)
-    share = gate[..., : mean.shape[1]].log_softmax(-1).exp().transpose(1, 2)[..., None]  # [m h n 1]
-    return (share * mean).sum(1)
 
 
 def same_rows(query: Int64[Tensor, "m n"], memory: Int64[Tensor, "m k"]) -> Bool[Tensor, "m n k"]:

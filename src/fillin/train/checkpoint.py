@@ -68,14 +68,9 @@ def _old(folder: Path) -> Path:
     return folder.with_name(folder.name + ".old")
 
 
-def peek(folder: Path) -> TrainingState:
-    """Read the training state of a checkpoint."""
-    return _read_header(folder)[0]
-
-
 def read(folder: Path, model: Process | Classifier, optimiser: Optimizer | None, recipe: str) -> TrainingState:
     """Load weights and optimiser state from `folder`. Raises an error where the checkpoint is damaged or foreign."""
-    state, header = _read_header(folder)
+    state, header = read_header(folder)
     try:
         for name in _FILES:
             if _digest(folder / name) != header["sha256"][name]:
@@ -94,7 +89,8 @@ def read(folder: Path, model: Process | Classifier, optimiser: Optimizer | None,
     return state
 
 
-def _read_header(folder: Path) -> tuple[TrainingState, dict[str, Any]]:
+def read_header(folder: Path) -> tuple[TrainingState, dict[str, Any]]:
+    """Read the training state and the whole header of a checkpoint."""
     try:
         header = json.loads((folder / "trainer.json").read_text())
         if header.pop("seal") != _seal(header):

@@ -79,7 +79,7 @@ class Run:
     @property
     def state(self) -> checkpoint.TrainingState:
         """Progress of the run: steps, seconds, the best validation score."""
-        return checkpoint.peek(self.folder / "last")
+        return checkpoint.read_header(self.folder / "last")[0]
 
     def model(self, which: str = "best") -> Any:
         """Load the weights that are "best" by validation, or "last"."""
