@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 try:
     from sklearn.base import BaseEstimator
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+    from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("estimators need scikit-learn: pip install 'fillin[fill]'") from error
 
@@ -29,6 +29,24 @@ from fillin.tabular.schema import Column, Schema
 
 FORMAT = 1
 LEARNERS: dict[str, type[TableLearner]] = {learner.name: learner for learner in (RowLearner, NPTLearner)}
+
+
+def to_floats(name: str, values: Any) -> Float[ndarray, "..."]:
+    """Floats with NaN allowed, or scikit-learn's error."""
+    options: dict[str, Any] = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "dtype": np.float64, "copy": True}
+    return np.asarray(check_array(values, input_name=name, **options))
+
+
+def check_targets(X: ndarray, y: Any) -> tuple[Float[ndarray, "n t"], bool]:
+    """Return the columns of y, and whether it has one dimension."""
+    y = to_floats("y", y)
+    check_consistent_length(X, y)
+    if y.ndim > 2:
+        raise InputError(f"y has {y.ndim} dimensions; expected one column, or one for each output")
+    columns = y.reshape(len(y), -1)
+    for column in np.flatnonzero(np.isnan(columns).all(0)):
+        raise InputError(f"y: column {column} has no observed value, all of it is NaN; drop the column")
+    return columns, y.ndim == 1
 
 
 class SavedEstimator(BaseEstimator):

@@ -11,10 +11,10 @@ from jaxtyping import Float
 from numpy import ndarray
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fillin.errors import InputError, InputTypeError, UnknownName
-from fillin.estimators.base import SavedEstimator
+from fillin.estimators.base import SavedEstimator, check_targets, to_floats
 from fillin.heads import ObservedHead
 from fillin.inference.context import Context, default_weights
 from fillin.inference.finetune import MAX_STEPS as FINETUNE_STEPS
@@ -119,13 +119,7 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
             If a column of y has no value, or the model does not fit the data.
         """
         X = self._validate_locations(X, y=None if y is None else "no_validation", copy=True)
-        y = _to_floats("y", y)
-        check_consistent_length(X, y)
-        if y.ndim > 2:
-            raise InputError(f"y has {y.ndim} dimensions; expected one column, or one for each output")
-        columns = y.reshape(len(y), -1)
-        for column in np.flatnonzero(np.isnan(columns).all(0)):
-            raise InputError(f"y: column {column} has no observed value, all of it is NaN; drop the column")
+        columns, _ = check_targets(X, y)
         self.seed_ = int(check_random_state(self.random_state).randint(2**31))
         model = _load_model(self.model, X.shape[1])
         self._set_context(model, X, columns, _check_errors(y_err, columns), self._fit_scales(model, X, columns))
@@ -340,17 +334,11 @@ def _load_model(model: Any, dims: int) -> Process:
     return loaded
 
 
-def _to_floats(name: str, values) -> Float[ndarray, "..."]:
-    """Floats with NaN allowed, or scikit-learn's error."""
-    options: dict[str, Any] = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "dtype": np.float64, "copy": True}
-    return np.asarray(check_array(values, input_name=name, **options))
-
-
 def _check_errors(y_err, y: Float[ndarray, "n dy"]) -> Float[ndarray, "n dy"] | None:
     """Known standard errors of each entry of y, 0 where there is none."""
     if y_err is None:
         return None
-    error = _to_floats("y_err", np.atleast_1d(y_err))
+    error = to_floats("y_err", np.atleast_1d(y_err))
     error = error[:, None] if error.ndim == 1 else error
     if error.shape not in ((1, 1), (len(y), 1), y.shape):
         raise InputError(

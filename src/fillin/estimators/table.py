@@ -7,10 +7,10 @@ from jaxtyping import Float
 from numpy import ndarray
 from sklearn.base import ClassifierMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from fillin.errors import InputError
-from fillin.estimators.base import TableEstimator, TablePredictor
+from fillin.estimators.base import TableEstimator, TablePredictor, check_targets
 from fillin.predictive import MAX_CLASSES, Categorical, check_levels
 from fillin.tabular.schema import Column
 
@@ -104,17 +104,9 @@ class TableRegressor(RegressorMixin, TablePredictor):
         inputs = self._encode(X, reset=True)
         if y is None:
             raise InputError("requires y to be passed, but the target y is None")
-        options: dict[str, Any] = {"ensure_2d": False, "ensure_all_finite": "allow-nan", "dtype": np.float64}
         for text in (value for value in np.asarray(y).ravel()[:1] if isinstance(value, str)):
             raise InputError(f"y contains text, such as '{text}'; for classes use TableClassifier")
-        y = np.asarray(check_array(y, input_name="y", **options))
-        check_consistent_length(inputs, y)
-        if y.ndim > 2:
-            raise InputError(f"y has {y.ndim} dimensions; expected one column, or one for each output")
-        self.single_output_ = y.ndim == 1
-        targets = y.reshape(len(y), -1)
-        for column in np.flatnonzero(np.isnan(targets).all(0)):
-            raise InputError(f"y: column {column} has no observed value, all of it is NaN; drop the column")
+        targets, self.single_output_ = check_targets(inputs, y)
         columns = tuple(Column(f"y{i}", "number") for i in range(targets.shape[1]))
         self._fit(inputs, targets, columns, self.features)
         return self

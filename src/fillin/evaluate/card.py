@@ -103,7 +103,7 @@ def score_images(run: Run, name: str, evaluation: CompletionEvaluation) -> CardS
         f"`fillin evaluate {name} --batches {evaluation.batches}`, {scores.images:,} draws of held-out images, which "
         "also selected the best weights, nats per pixel of colours from −½ to ½, ± one standard error, mean "
         f"{format_estimate(scores.log_likelihood, scores.standard_error)}, RMSE at observed pixels "
-        f"{scores.context_rmse:.3f}; no exact reference exists for images",
+        f"{scores.context_rmse:.3f}; no exact limit exists for images",
         ["| observed pixels | log-likelihood | RMSE | coverage of 95 % intervals |", "|---|---:|---:|---:|", *rows],
     )
 

@@ -156,12 +156,10 @@ class InContextEvaluation(Evaluation):
                 support, truth = episode.support, episode.query_labels
                 log_probs.append(model(*episode.inputs).float().log_softmax(-1).flatten(0, 1))
                 labels.append(truth.flatten())
-                support_labels = episode.labels[:, :support]
-                shuffled = torch.rand(
-                    support_labels.shape, generator=make_generator(stream.seed, step, _SHUFFLE)
-                ).argsort(1)
+                support_labels, random = episode.labels[:, :support], make_generator(stream.seed, step, _SHUFFLE)
+                shuffled = support_labels.gather(1, torch.rand(support_labels.shape, generator=random).argsort(1))
                 baselines = [
-                    model(episode.images, support_labels.gather(1, shuffled)),
+                    model(episode.images, shuffled),
                     _centroid_scores(episode.images.flatten(2), episode, model.dim_y),
                     _centroid_scores(model.embed_images(episode.images), episode, model.dim_y),
                 ]

@@ -63,7 +63,9 @@ class Normalization:
             slope = _slope(u, y - level, observed, n)
             level = level - _sum(u @ slope, observed) / n.clamp_min(1)
             rest = torch.where(observed, y - level - u @ slope, 0)
-            scale = _spread(rest, base + level, n)
+            std, size = (rest.square().sum(1, keepdim=True) / n.clamp_min(1)).sqrt(), (base + level).abs()
+            scale = torch.where(std > 1e-5 * size, std, 0.01 * size)  # a constant has a hundredth of its level
+            scale = torch.where((scale > 0) & (n > 2), scale, 1)
             density = observed.any(-1).sum(1).to(u.dtype)[:, None, None] / 10 if spacing else None
             units = cls(low, width, base, level, slope, scale, density)
             return units if not seasons else _with_season(units, u, rest / scale, observed)
@@ -114,15 +116,8 @@ def _slope(u: Tensor, y: Tensor, observed: Tensor, n: Float[Tensor, "b 1 dy"]) -
     return torch.where(n > 3, slope, 0)
 
 
-def _spread(rest: Tensor, level: Tensor, n: Float[Tensor, "b 1 dy"]) -> Float[Tensor, "b 1 dy"]:
-    """Return the std around the trend; a hundredth of the level for constants; 1 for fewer than three points."""
-    std = (rest.square().sum(1, keepdim=True) / n.clamp_min(1)).sqrt()
-    scale = torch.where(std > 1e-5 * level.abs(), std, 0.01 * level.abs())
-    return torch.where((scale > 0) & (n > 2), scale, 1)
-
-
 def _with_season(units: Normalization, u: Tensor, rest: Tensor, observed: Tensor) -> Normalization:
-    """Find the frequency that explains most of the detrended values: by a periodogram, refined by least squares."""
+    """Find the frequency that explains most of the residuals: by periodogram (Schuster 1898) and least squares."""
     b, n, _ = u.shape
     # frequencies above half the number of points are excluded; an exported graph computes and masks them
     max_cycles = _MAX_CYCLES if torch.compiler.is_exporting() else min(_MAX_CYCLES, n // 2)
@@ -133,14 +128,15 @@ def _with_season(units: Normalization, u: Tensor, rest: Tensor, observed: Tensor
     points = observed.any(-1).sum(1, keepdim=True).to(u.dtype)
     fast = (points / 2).floor()
     grid = torch.arange(_GRID_PER_CYCLE * max_cycles + 1, dtype=u.dtype, device=u.device) / _GRID_PER_CYCLE
-    power = _periodogram(phase, value, grid)
+    angle = 2 * math.pi * grid[:, None] * phase[:, None]  # [b f n]
+    real, imaginary = (torch.einsum("bfn,bn->bf", wave, value) for wave in (angle.cos(), angle.sin()))
+    power = (real.square() + imaginary.square()) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
     power = torch.where(grid <= fast, power, 0)
     voted = torch.zeros_like(power)
     for multiple, weight in enumerate(_HARMONICS, 1):
         harmonic = power[:, ::multiple]
         voted[:, : harmonic.shape[1]] += weight * harmonic
-    slow = 1.5  # cycles: slower ones are a trend
-    best = torch.where((grid >= slow) & (grid <= fast), voted, -1).argmax(1)  # [b]
+    best = torch.where((grid >= 1.5) & (grid <= fast), voted, -1).argmax(1)  # [b]; below 1.5 cycles it is a trend
     fine = torch.linspace(-1, 1, 2 * _REFINEMENT + 1, dtype=u.dtype, device=u.device) / _GRID_PER_CYCLE
     near = grid[best][:, None] + fine
     explained = _explained(phase, value, near, observed.any(-1))
@@ -148,13 +144,6 @@ def _with_season(units: Normalization, u: Tensor, rest: Tensor, observed: Tensor
     log_odds = 0.5 * points * explained.gather(1, at) - torch.log(_GRID_PER_CYCLE * points / 2 + 1) - 1
     cycles, season = (torch.where(fast >= 2, part, 0)[..., None] for part in (near.gather(1, at), log_odds / 6))
     return replace(units, cycles=cycles, season=season.clamp(0, 1))
-
-
-def _periodogram(phase: Float[Tensor, "b n"], value: Float[Tensor, "b n"], cycles: Float[Tensor, "f"]) -> Tensor:
-    """|Σ_n value e^(−2πi cycles phase)|² (Schuster 1898), as a share of Σ_n value² [b f]."""
-    angle = 2 * math.pi * cycles[:, None] * phase[:, None]
-    real, imaginary = (torch.einsum("bfn,bn->bf", wave, value) for wave in (angle.cos(), angle.sin()))
-    return (real.square() + imaginary.square()) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
 
 
 def _explained(phase: Tensor, value: Tensor, cycles: Float[Tensor, "b f"], valid: Bool[Tensor, "b n"]) -> Tensor:
@@ -225,9 +214,7 @@ class Filler(AutoregressiveTNP):
 
     def tokens(self, points: Points) -> Tokens:
         error = torch.zeros_like(points.y) if points.error is None else points.error
-        far = points.y.abs().clamp_min(
-            3
-        )  # logarithmic beyond 3 standard deviations: a jump must not dominate the tokens
+        far = points.y.abs().clamp_min(3)  # logarithmic beyond 3 stds: a jump must not dominate the tokens
         y = torch.where(points.y.abs() > 3, points.y.sign() * (3 + torch.log(far / 3)), points.y)
         values = replace(points, y=y).values_and_flags
         return self.embed(torch.cat([values, torch.log1p(10 * error)], -1))
