@@ -144,9 +144,7 @@ class GPTarget:
 @dataclass(frozen=True)
 class GaussianProcess:
     """A Gaussian process on rows whose columns have about unit variance: `fit`, then `predict`.
-
-    Predictions are [m k + 1]: the mean of each output, then the standard deviation of an observation.
-    """
+    Predictions are [m k + 1]: the mean of each output, then the standard deviation of an observation."""
 
     hyperparameters: GPHyperparameters
     rows: Int64[Tensor, "g"]  # the rows of the table that are conditioned on

@@ -258,16 +258,12 @@ class LatentMixture(TargetDistribution):
 
 
 class Autoregressive(TargetDistribution):
-    """Π_i p(y_i | context, y_1 … y_{i−1}) (Nguyen & Grover 2022): batch [b], event [nt dy].
-
-    Mean and variance are those of the marginals p(y_i | context), which do not depend on the order.
-    """
+    """Π_i p(y_i | context, y_1 … y_{i−1}) (Nguyen & Grover 2022): batch [b], event [nt dy]. Mean and variance are those
+    of the marginals p(y_i | context), which do not depend on the order."""
 
     def __init__(self, shape: torch.Size, keep: Keep | None, marginals, conditionals, draw):
-        """`marginals()` and `conditionals(y)` have batch [b nt dy]; `draw(n)` returns samples [n b nt dy].
-
-        `given(y)` is p(y_i | context, y_1 … y_{i−1}) for every i.
-        """
+        """`marginals()` and `conditionals(y)` have batch [b nt dy]; `draw(n)` returns samples [n b nt dy]. `given(y)`
+        is p(y_i | context, y_1 … y_{i−1}) for every i."""
         self.keep, self._marginals, self.given, self._draw = keep, marginals, conditionals, draw
         super().__init__(shape[:1], shape[1:], validate_args=False)
 

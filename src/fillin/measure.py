@@ -96,9 +96,7 @@ def fastest_times(
 
 def peak_memory(run: Workload) -> int | None:
     """Return the peak resident memory of a run minus that before it, in bytes; None where the system has no /proc.
-
-    Freed memory is first given back to the system (malloc_trim), or a run could reuse it unseen.
-    """
+    Freed memory is first given back to the system (malloc_trim), or a run could reuse it unseen."""
     gc.collect()
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
@@ -153,10 +151,8 @@ class AttentionInputs:
         return self.run(lambda: scaled_dot_product_attention(self.q, self.k, self.v))
 
     def bias(self, span: Span) -> Workload:
-        """Attention of torch with ln W added to the logits, in as few passes over pairs as autograd allows.
-
-        Keys outside the window keep a negligible weight: −∞ would need a mask and another pass.
-        """
+        """Attention of torch with ln W added to the logits, in as few passes over pairs as autograd allows. Keys
+        outside the window keep a negligible weight: −∞ would need a mask and another pass."""
 
         def forward() -> Tensor:
             squares = (self.x.mT[0, :, :, None] - self.x.mT[0, :, None, :]).square()  # [dx n m]

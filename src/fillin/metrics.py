@@ -76,11 +76,8 @@ def calibration_error(prediction: Categorical, codes: Int[ndarray, "n"]) -> floa
 
 
 def average(values: Float[Tensor, "s b"]) -> tuple[float, float]:
-    """The mean over tasks, and its standard error.
-
-    Tasks of a batch have the same number of points, so they are alike: a batch counts as one draw, √(Var_s/s). A single
-    batch counts as b draws.
-    """
+    """The mean over tasks, and its standard error. Tasks of a batch have the same number of points, so they are alike:
+    a batch counts as one draw, √(Var_s/s). A single batch counts as b draws."""
     draws = values.mean(1) if len(values) > 1 else values[0]
     error = float(draws.std()) / math.sqrt(len(draws)) if len(draws) > 1 else 0.0
     return float(values.mean()), error

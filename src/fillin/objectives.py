@@ -57,10 +57,8 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
 
 
 def masked_reconstruction(model: NPT, cells: TableBatch, features: float = 0.3) -> Float[Tensor, "b"]:
-    """(1 − λ) ln p(targets) + λ ln p(features), each per queried cell, λ = `features` (Kossen et al. 2021).
-
-    Where no target is queried λ is 1, where no feature is queried 0.
-    """
+    """(1 − λ) ln p(targets) + λ ln p(features), each per queried cell, λ = `features` (Kossen et al. 2021). Where no
+    target is queried λ is 1, where no feature is queried 0."""
     log_prob = model.fill(cells).log_prob(cells.values).clamp_min(-_MAX_COST)
     log_prob, queried = torch.where(cells.queried, log_prob, 0), cells.queried.to(log_prob.dtype)
     first = log_prob.shape[2] - cells.targets
@@ -90,10 +88,8 @@ def by_example(model: InContextClassifier, episode: Episode, smoothing: float = 
 
 
 def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
-    """Σ_i ln p(y_i | context, y_1 … y_{i−1}) per valid target, for any model: each target joins the context in turn.
-
-    It takes one forward pass per target: for evaluation. The log-likelihood of *-a models is the same in one pass.
-    """
+    """Σ_i ln p(y_i | context, y_1 … y_{i−1}) per valid target, for any model: each target joins the context in turn. It
+    takes one forward pass per target: for evaluation. The log-likelihood of *-a models is the same in one pass."""
     check_values(task.yt, task.xt, task.mask_t, model.dim_y)
     total = task.yt.new_zeros(len(task.yt))
     xc, yc, observed = task.xc, task.yc, per_entry(task.mask_c, task.yc)
@@ -123,9 +119,7 @@ def importance_weighted(model: Process, task: Task, samples: int = 8) -> Float[T
 @dataclass(frozen=True)
 class Objective:
     """Objective of a recipe: the function that training maximises, the type of its batches, and its options.
-
-    `validation` is the score on held-out data where it differs; `options` are those of the recipe, with defaults.
-    """
+    `validation` is the score on held-out data where it differs; `options` are those of the recipe, with defaults."""
 
     maximised: Callable[..., Tensor]
     batch: type = Task

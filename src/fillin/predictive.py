@@ -155,9 +155,7 @@ class GaussianMixture:
     @classmethod
     def blend(cls, parts: Sequence["GaussianMixture"], shares: Float[ndarray, "p *b"]) -> "GaussianMixture":
         """Σ_p share_p mixture_p of the same locations: where the parts disagree, the standard deviation has that in it.
-
-        Rare components are left out of the moments part by part, or a falling share would drop one after another.
-        """
+        Rare components are left out of the moments part by part, or a falling share would drop one after another."""
         weights, kept = (
             np.concatenate([share[..., None] * weight for share, weight in zip(shares, column, strict=True)], -1)
             for column in ([part.weights for part in parts], [part._moment_weights for part in parts])

@@ -88,10 +88,8 @@ def _min_native_logits(p: AttentionProblem) -> float:
 
 
 def tabulate_terms(p: AttentionProblem) -> AttentionProblem:
-    """Replace every costly score of Δ by a table of it, where that is faster.
-
-    Locations that receive a gradient keep the exact score, since a table has no gradient to Δ. So does float64.
-    """
+    """Replace every costly score of Δ by a table of it, where that is faster. Locations that receive a gradient keep
+    the exact score, since a table has no gradient to Δ. So does float64."""
     xq, xk = p.xq, p.xk
     if xq is None or xk is None or xq.requires_grad or xk.requires_grad:
         return p

@@ -126,9 +126,7 @@ class _ScaledGaussian(torch.autograd.Function):
 
 class Linear(DisplacementScore):
     """logit = w · Δ. Its query part cancels in a softmax, so alone it gives all targets the same weights: a control.
-
-    Radial: w ‖Δ‖, which does not cancel.
-    """
+    Radial: w ‖Δ‖, which does not cancel."""
 
     def __init__(self, heads=1, dim_x=1, radial=False):
         super().__init__(heads, dim_x, radial)
@@ -145,10 +143,8 @@ class Linear(DisplacementScore):
 
 
 class Fourier(DisplacementScore):
-    """logit = Σ_f a_f cos(ω_f·Δ) + b_f sin(ω_f·Δ), frequencies shared by heads: a SIREN with one hidden layer.
-
-    Folds by angle addition. Frequencies start as random Fourier features of a Gaussian kernel of length 1/bandwidth.
-    """
+    """logit = Σ_f a_f cos(ω_f·Δ) + b_f sin(ω_f·Δ), frequencies shared by heads: a SIREN with one hidden layer. Folds by
+    angle addition. Frequencies start as random Fourier features of a Gaussian kernel of length 1/bandwidth."""
 
     def __init__(self, heads=1, dim_x=1, radial=False, frequencies: int = 16, bandwidth: float = 4.0):
         super().__init__(heads, dim_x, radial)
@@ -182,10 +178,8 @@ class _PairwiseMLP(nn.Module):
 
     @torch.no_grad()
     def initialise(self, bandwidth: float) -> None:
-        """Draw weights with which the logits vary by about one over displacements of 1/bandwidth.
-
-        With torch's default weights they are nearly constant there, and a model learns to use locations slowly.
-        """
+        """Draw weights with which the logits vary by about one over displacements of 1/bandwidth. With torch's default
+        weights they are nearly constant there, and a model learns to use locations slowly."""
         first, *others = self.layers
         first.weight.normal_(0, bandwidth)
         first.bias.uniform_(-2 * bandwidth, 2 * bandwidth)

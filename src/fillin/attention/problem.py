@@ -65,11 +65,8 @@ class AttentionProblem:
 
     @property
     def shared_locations(self) -> bool:
-        """Whether all tasks of the batch share their locations, as the pixels of images do.
-
-        True for a batch of one and for an `expand`. False while compiling or exporting: reading the batch size would
-        fix it.
-        """
+        """Whether all tasks of the batch share their locations, as the pixels of images do. True for a batch of one and
+        for an `expand`. False while compiling or exporting: reading the batch size would fix it."""
         if torch.compiler.is_compiling() or self.xq is None or self.xk is None:
             return False
         return all(len(x) == 1 or x.stride(0) == 0 for x in (self.xq, self.xk))
@@ -184,10 +181,8 @@ def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
 
 
 class Backend(ABC):
-    """One way to compute attention. All back ends agree with the reference in values and gradients.
-
-    `provides` names the results beyond the output that this back end can return: "lse", "weights".
-    """
+    """One way to compute attention. All back ends agree with the reference in values and gradients. `provides` names
+    the results beyond the output that this back end can return: "lse", "weights"."""
 
     provides: frozenset[str] = frozenset({"lse"})
 

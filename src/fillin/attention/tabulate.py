@@ -37,10 +37,8 @@ class DisplacementTable:
 def tabulate(
     f: DisplacementFunction, reach: Float[Tensor, " dx"], radial: bool, max_nodes: float, tolerance: float
 ) -> DisplacementTable | None:
-    """Evaluate f on a grid over |Δ| ≤ reach; None where the tolerance takes more than `max_nodes` nodes.
-
-    There is a node at Δ = 0, where scores of the distance have a kink, so that those are exact.
-    """
+    """Evaluate f on a grid over |Δ| ≤ reach; None where the tolerance takes more than `max_nodes` nodes. There is a
+    node at Δ = 0, where scores of the distance have a kink, so that those are exact."""
     reach = torch.linalg.vector_norm(reach, keepdim=True) if radial else reach
     dims, tiny = len(reach), torch.finfo(reach.dtype).tiny
     if dims not in _INITIAL_NODES or tolerance <= 0 or torch.compiler.is_compiling():  # a graph cannot refine a grid
@@ -116,10 +114,8 @@ def tabulate_grid(
 
 
 def find_grid_step(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"]) -> Float[Tensor, " dx"] | None:
-    """Step of the regular grid, of one or two dimensions, of the first task's locations; None where there is none.
-
-    On a grid, every coordinate is a whole number of steps from the first.
-    """
+    """Step of the regular grid, of one or two dimensions, of the first task's locations; None where there is none. On a
+    grid, every coordinate is a whole number of steps from the first."""
     if torch.compiler.is_compiling() or xq.shape[-1] > 2:
         return None
     steps = []

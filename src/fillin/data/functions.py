@@ -70,10 +70,8 @@ def noise_std(noise: float | Range, u: Tensor, logarithmic: bool = False) -> Ten
 
 @dataclass(frozen=True)
 class GaussianProcessPrior(FunctionPrior):
-    """y = f + noise·ε with f ~ GP(0, k).
-
-    `noise` is a standard deviation, or a range from which each task draws its own, uniformly or log-uniformly.
-    """
+    """y = f + noise·ε with f ~ GP(0, k). `noise` is a standard deviation, or a range from which each task draws its
+    own, uniformly or log-uniformly."""
 
     kernel: Kernel = field(default_factory=RBFKernel)
     noise: float | Range = 0.02
@@ -105,10 +103,8 @@ class GaussianProcessPrior(FunctionPrior):
         xt: Float[Tensor, "b nt dx"],
         parameters: Float[Tensor, "b size"] | None = None,
     ) -> MultivariateNormal:
-        """Return the exact predictive distribution of yt for known hyperparameters: batch [b], event [nt].
-
-        Without `parameters` (those of `draw`) each is the middle of its range. Rasmussen & Williams 2006, 2.22–2.24.
-        """
+        """Return the exact predictive distribution of yt for known hyperparameters: batch [b], event [nt]. Without
+        `parameters` (those of `draw`) each is the middle of its range. Rasmussen & Williams 2006, 2.22–2.24."""
         x = torch.cat([xc, xt], 1).double()
         if parameters is None:
             parameters = self._from_uniform(torch.full((len(x), self.n_parameters), 0.5, dtype=torch.float64))

@@ -59,10 +59,8 @@ class Kernel(ABC):
 
 @dataclass(frozen=True)
 class BaseKernel(Kernel):
-    """Single kernel. Each field is the range of a hyperparameter, (log-)uniform a priori.
-
-    Subclasses define the kernel at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1].
-    """
+    """Single kernel. Each field is the range of a hyperparameter, (log-)uniform a priori. Subclasses define the kernel
+    at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1]."""
 
     correlation: ClassVar[Callable[..., Tensor]]
     length: Range = (0.1, 0.6)

@@ -55,11 +55,8 @@ class Sampler:
 
 @dataclass(frozen=True)
 class SyntheticTables:
-    """Stream of batches of tables of one size, with at most `cells` cells per batch.
-
-    The target is the last column; it is queried in all rows after the context. In half of the batches cells anywhere
-    are missing as well, and queried.
-    """
+    """Stream of batches of tables of one size, with at most `cells` cells per batch. The target is the last column; it
+    is queried in all rows after the context. In half of the batches cells anywhere are missing as well, and queried."""
 
     rows: tuple[int, int] = (24, 640)
     columns: tuple[int, int] = (2, 14)
@@ -201,10 +198,8 @@ def _discretise(x: Column, k: int, draw: Sampler) -> tuple[Column, int]:
 
 
 def gaussian_process(x: Inputs, draw: Sampler, waves: int = 128) -> Column:
-    """Draw a Gaussian process by random features Σ_k a_k cos(ω_k·x + φ_k) with a length scale per column.
-
-    The kernel is RBF, or Matérn where ω has heavy tails (Rahimi & Recht 2007).
-    """
+    """Draw a Gaussian process by random features Σ_k a_k cos(ω_k·x + φ_k) with a length scale per column. The kernel is
+    RBF, or Matérn where ω has heavy tails (Rahimi & Recht 2007)."""
     d = x.shape[1]
     lengths = math.sqrt(d) * torch.exp(math.log(0.4) + math.log(20) * draw.rand(d))
     heavy = draw.gamma(draw.uniform(0.5, 2.5), waves).sqrt() if draw.bernoulli(0.5) else torch.ones(waves)

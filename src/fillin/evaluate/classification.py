@@ -46,10 +46,8 @@ class LayerWindow:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Scores on `images` images. `calibration_error` is the expected calibration error with 15 bins.
-
-    `confusion[i][j]` counts images of class i that are classified as j.
-    """
+    """Scores on `images` images. `calibration_error` is the expected calibration error with 15 bins. `confusion[i][j]`
+    counts images of class i that are classified as j."""
 
     images: int
     accuracy: float
@@ -195,10 +193,8 @@ class InContextEvaluation(Evaluation):
 def open_classifier(
     folder: str | os.PathLike, source: str | None = None
 ) -> ClassifierEvaluation | InContextEvaluation | None:
-    """Open the classifier of a run or saved folder, with the test images of its recipe or of `source`.
-
-    Returns None for a folder that holds no classifier.
-    """
+    """Open the classifier of a run or saved folder, with the test images of its recipe or of `source`. Returns None for
+    a folder that holds no classifier."""
     path = locate(folder)
     run = find_run(path)
     if run is None and not (path / "model.safetensors").exists():

@@ -155,10 +155,8 @@ def open_curves(
     contexts: Sequence[int] | None = None,
     **budget: Any,
 ) -> CurveEvaluation:
-    """Open the best model of a run with the data of its recipe, or a saved model with the named data.
-
-    `budget` are further fields of `CurveEvaluation`; the other options are those of `make_settings`.
-    """
+    """Open the best model of a run with the data of its recipe, or a saved model with the named data. `budget` are
+    further fields of `CurveEvaluation`; the other options are those of `make_settings`."""
     path = locate(folder)
     run = find_run(path)
     if run is None and not (path / "model.safetensors").exists():
@@ -229,10 +227,8 @@ def _make_stream(data: dict[str, Any]) -> Curves:
 
 @torch.no_grad()
 def draw_predictions(path: Path, model: Process, stream: Curves, seed: int = 0) -> Path:
-    """Draw predictions from few to many context points, and below them the exact posterior where there is one.
-
-    The posterior is given the hyperparameters. Both have 50 % and 95 % intervals and five sample paths.
-    """
+    """Draw predictions from few to many context points, and below them the exact posterior where there is one. The
+    posterior is given the hyperparameters. Both have 50 % and 95 % intervals and five sample paths."""
     low, high = stream.layout.target_range or stream.layout.range
     fine, coarse = (torch.linspace(low, high, n).view(1, n, 1) + stream.layout.shift for n in (241, 41))
     min_size, max_size = stream.layout.context
@@ -283,10 +279,8 @@ def _exact_posterior(
 
 
 def draw_calibration(path: Path, rows: Sequence[SettingScores]) -> Path:
-    """Draw the coverage of central intervals against their level (left) and the PIT of each setting (right).
-
-    A ∪-shaped PIT is that of an overconfident model, a ∩-shaped one that of an underconfident model.
-    """
+    """Draw the coverage of central intervals against their level (left) and the PIT of each setting (right). A ∪-shaped
+    PIT is that of an overconfident model, a ∩-shaped one that of an underconfident model."""
     across = (len(rows) + 1) // 2
     edges = [i / PIT_BINS for i in range(PIT_BINS + 1)]
     with style():

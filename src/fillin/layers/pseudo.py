@@ -91,9 +91,7 @@ class LatentBottleneck(nn.Module):
 
 class ISAB(nn.Module):
     """Induced set attention (Lee et al. 2019): latents attend to the set, the set attends to the latents. O(M·n).
-
-    `forward` returns the new tokens of the set and the latents, to which targets may attend as well.
-    """
+    `forward` returns the new tokens of the set and the latents, to which targets may attend as well."""
 
     def __init__(self, dim: int, make: BlockFactory = Block):
         super().__init__()

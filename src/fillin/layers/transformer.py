@@ -55,9 +55,7 @@ class Decoder(nn.Module):
 
 class Seq2Seq(nn.Module):
     """Translation model: embeddings + sinusoids, encoder, decoder, logits over the vocabulary (Vaswani et al. 2017).
-
-    `forward` uses teacher forcing: the decoder reads the true words so far. `greedy` decodes: it reads its own.
-    """
+    `forward` uses teacher forcing: the decoder reads the true words so far. `greedy` decodes: it reads its own."""
 
     def __init__(self, vocabulary: int, dim: int = 64, heads: int = 4, layers: int = 2, norm: str = "pre"):
         super().__init__()

@@ -84,9 +84,7 @@ class TableLayout:
 @dataclass(frozen=True)
 class TrainingPlan:
     """Length and settings of training: `steps` of `batch` query rows, which see at most `memory` rows of the table.
-
-    Every `every` steps the held-out rows are scored; training stops after `patience` scores without improvement.
-    """
+    Every `every` steps the held-out rows are scored; training stops after `patience` scores without improvement."""
 
     steps: int = 500
     batch: int = 256
@@ -104,9 +102,7 @@ class TrainingPlan:
         ignore_patience: Callable[[float], bool] = lambda progress: False,
     ) -> None:  # fmt: skip
         """Minimise `loss(share of steps done)`, and leave in each member the weights with its best `score(step)`.
-
-        `ignore_patience(share)` is True while a score without improvement does not count against the patience.
-        """
+        `ignore_patience(share)` is True while a score without improvement does not count against the patience."""
         optimiser = torch.optim.AdamW(net.parameters(), self.rate, weight_decay=self.decay, fused=fused)
         best, state, rounds_since = torch.full((members,), -torch.inf), copy.deepcopy(net.state_dict()), 0
         for step in range(self.steps):
@@ -136,11 +132,8 @@ class TrainingPlan:
 
 
 class TableLearner(ABC):
-    """A model of one table: `fit`, then `predict` of new rows.
-
-    `inputs` [n d] and `outputs` [n t] hold numbers and class codes, NaN where a cell is missing. `scales` are the warps
-    of numeric outputs, None for classes.
-    """
+    """A model of one table: `fit`, then `predict` of new rows. `inputs` [n d] and `outputs` [n t] hold numbers and
+    class codes, NaN where a cell is missing. `scales` are the warps of numeric outputs, None for classes."""
 
     name: ClassVar[str]
     net: Any  # an nn.Module, whose class is the learner's

@@ -19,10 +19,8 @@ _SLOWEST = 10  # the slowest wave turns by a tenth of a radian or less over the 
 
 
 class LayerSpan(NamedTuple):
-    """Window of a layer: σ of each head along each axis (None: no window), and the share of pairs inside.
-
-    Units are those of `locations`: an image has width 1.
-    """
+    """Window of a layer: σ of each head along each axis (None: no window), and the share of pairs inside. Units are
+    those of `locations`: an image has width 1."""
 
     sigma: Float[Tensor, "h dx"] | None
     share: float
@@ -141,10 +139,8 @@ class PixelClassifier(Classifier):
         return self.out(self.norm(tokens[:, -1] if self.last else tokens.mean(1)))
 
     def locations(self, height: int, width: int) -> Float[Tensor, "rows columns dx"]:
-        """Return locations of pixels from −½ to ½ along each axis, so that Δ lies in [−1, 1]; a row has one axis.
-
-        They are in double precision: equal Δ must give equal values of fast sines.
-        """
+        """Return locations of pixels from −½ to ½ along each axis, so that Δ lies in [−1, 1]; a row has one axis. They
+        are in double precision: equal Δ must give equal values of fast sines."""
         sizes = (height, width) if self.dims == 2 else (height * width,)
         axes = [
             torch.linspace(-0.5, 0.5, size, dtype=torch.float64) if size > 1 else torch.zeros(1, dtype=torch.float64)
@@ -167,10 +163,8 @@ class PixelClassifier(Classifier):
         return layers
 
     def openness(self, height: int, width: int) -> Float[Tensor, ""]:
-        """Return the mean of G over pairs of pixels, heads and layers, for a penalty on the span.
-
-        It grows with the share of pairs inside, which has no gradient.
-        """
+        """Return the mean of G over pairs of pixels, heads and layers, for a penalty on the span. It grows with the
+        share of pairs inside, which has no gradient."""
         means = [
             (span.exponents(delta).sum(2).exp() * share).sum(-1).mean()
             for span, delta, share in self._windows(height, width)

@@ -38,10 +38,8 @@ def make_network(kind: str, dim_x: int, dim_in: int, dim_out: int, width: int, d
 
 
 def make_grid(context: Points, targets: Targets, spacing: float, off_grid: SetConv, *networks: CNN | UNet) -> Grid:
-    """Return a grid over context and targets whose edge does not affect predictions.
-
-    Its margin is the receptive field of the networks and six length scales of the Gaussians that read it.
-    """
+    """Return a grid over context and targets whose edge does not affect predictions. Its margin is the receptive field
+    of the networks and six length scales of the Gaussians that read it."""
     length = max(kernel.scale.max().item() for kernel in off_grid.kernels)  # type: ignore[operator]
     margin = sum(n.reach for n in networks) + math.ceil(6 * length / spacing)
     return Grid.over([(context.x, context.keep), (targets.x, targets.valid)], spacing, margin, networks[0].multiple)
@@ -117,10 +115,8 @@ class ConvNP(ConvProcess, LatentProcess):
         return make_posterior(self.into_latent(self.on_grid(points, encoded.grid)), 1)
 
     def noise(self, posterior, encoded):
-        """Return ε, which depends only on the location of a grid point relative to the context.
-
-        It depends neither on the extent of the grid nor on other tasks of the batch, and repeats after `_NOISE_PERIOD`.
-        """
+        """Return ε, which depends only on the location of a grid point relative to the context. It depends neither on
+        the extent of the grid nor on other tasks of the batch, and repeats after `_NOISE_PERIOD`."""
         random = torch.Generator(device=posterior.loc.device).manual_seed(self.seed)
         dims, channels = len(encoded.grid.axes), posterior.loc.shape[1]
         shape = (self.samples, channels, *[_NOISE_PERIOD[dims]] * dims)

@@ -26,10 +26,8 @@ _REFINEMENT = 24  # steps between two frequencies in the second search
 
 @dataclass(frozen=True)
 class Normalization:
-    """y = base + level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context.
-
-    The level is relative to the smallest value, the base, so that 1e4 + 1 keeps its digits in float32.
-    """
+    """y = base + level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context. The
+    level is relative to the smallest value, the base, so that 1e4 + 1 keeps its digits in float32."""
 
     low: Float[Tensor, "b 1 dx"]
     width: Float[Tensor, "b 1 dx"]

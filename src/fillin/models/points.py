@@ -137,10 +137,8 @@ def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch
 
 
 def origin(context: Points, targets: Targets | None = None) -> Float[Tensor, "b 1 dx"]:
-    """Return the smallest location of each task's context (of its targets without a context; 0 without both).
-
-    Relative to it a shift of all locations cancels to the last bit of x.
-    """
+    """Return the smallest location of each task's context (of its targets without a context; 0 without both). Relative
+    to it a shift of all locations cancels to the last bit of x."""
     smallest = context.x.new_full((len(context.x), 1, context.x.shape[-1]), torch.inf)
     for x, valid in ((context.x, context.keep), *([] if targets is None else [(targets.x, targets.valid)])):
         if x.shape[1]:

@@ -158,11 +158,8 @@ class AutoregressiveTNP(TNP):
 
     @torch.no_grad()
     def draw(self, context: Points, targets: Targets, n: int) -> Float[Tensor, "n b nt dy"]:
-        """Draw n coherent functions, target by target.
-
-        Keys and values are cached, so that a step costs two tokens: the last target with its drawn y, and the next
-        target without y.
-        """
+        """Draw n coherent functions, target by target. Keys and values are cached, so that a step costs two tokens: the
+        last target with its drawn y, and the next target without y."""
         b, nt = targets.x.shape[:2]
         points = context.join(targets.without_values(self.dim_y))
         keep, x = points.valid.repeat(n, 1), points.x.repeat(n, 1, 1)

@@ -36,10 +36,8 @@ DIGITS = {"%Y%m%d": 8, "%Y%m": 6}  # tried only where the column has the name of
 
 @dataclass(frozen=True)
 class Clock:
-    """The format of a column of dates: of its text, its UTC offset ("", "Z", "+01:00") and its zone.
-
-    `mixed`: the column has several offsets, as across daylight saving time; ticks are UTC.
-    """
+    """The format of a column of dates: of its text, its UTC offset ("", "Z", "+01:00") and its zone. `mixed`: the
+    column has several offsets, as across daylight saving time; ticks are UTC."""
 
     format: str = ISO
     offset: str = ""

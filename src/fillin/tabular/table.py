@@ -170,10 +170,8 @@ def parse_number(text: str) -> float | None:
 def parse_text(
     name: str, cells: Any, na: Collection[Any] = (), decimal_comma: bool = False, date_format: str | None = None
 ) -> TypedColumn:
-    """Type a column of text, a pandas Series, by what most of its cells are: numbers, else dates, else classes.
-
-    `na` are further words for a missing value; `decimal_comma` allows 3,14. The first unreadable cell is `invalid`.
-    """
+    """Type a column of text, a pandas Series, by what most of its cells are: numbers, else dates, else classes. `na`
+    are further words for a missing value; `decimal_comma` allows 3,14. The first unreadable cell is `invalid`."""
     text = cells.str.strip()
     declared = {str(word).strip().lower() for word in na}
     missing = np.asarray(text.str.lower().isin([*_LENIENT_MISSING_WORDS, *declared]), dtype=bool)

@@ -23,11 +23,8 @@ _FILES = ("model.safetensors", "trainer.safetensors")
 
 
 class TrainingState(NamedTuple):
-    """Progress of a run.
-
-    `best` is the highest validation score so far, `seconds` the training time, `validating` the part of it spent on
-    validation, `pending` the (loss, gradient norm) of steps since the last line of the log.
-    """
+    """Progress of a run. `best` is the highest validation score so far, `seconds` the training time, `validating` the
+    part of it spent on validation, `pending` the (loss, gradient norm) of steps since the last line of the log."""
 
     step: int
     seconds: float

@@ -24,10 +24,8 @@ class LogLine(NamedTuple):
 
 
 class Log:
-    """Log whose lines are appended and flushed one by one.
-
-    Opening it at step s drops later lines: a killed run resumes from its checkpoint with a consistent log.
-    """
+    """Log whose lines are appended and flushed one by one. Opening it at step s drops later lines: a killed run resumes
+    from its checkpoint with a consistent log."""
 
     def __init__(self, folder: Path, step: int = 0):
         self.path = folder / "log.csv"

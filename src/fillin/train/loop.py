@@ -63,10 +63,8 @@ class StopSignal:
 
 
 def prefetch(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None, None]:
-    """Yield stream.task(start), stream.task(start + 1), … without end, with up to `ahead` batches drawn in advance.
-
-    The thread ends when the iterator is closed or deleted. An error of the stream is raised in place of its batch.
-    """
+    """Yield stream.task(start), stream.task(start + 1), … without end, with up to `ahead` batches drawn in advance. The
+    thread ends when the iterator is closed or deleted. An error of the stream is raised in place of its batch."""
     batches: queue.Queue[Any] = queue.Queue(ahead)
     closed = threading.Event()
 
@@ -102,10 +100,8 @@ def prefetch(stream: Batches, start: int, ahead: int = 8) -> Generator[Any, None
 
 
 class TrainingModule(nn.Module):
-    """Model and objective as one module, as DDP and compile require: the parts of a batch in, the loss out.
-
-    `maximised` is the function of `objective` with its options set.
-    """
+    """Model and objective as one module, as DDP and compile require: the parts of a batch in, the loss out. `maximised`
+    is the function of `objective` with its options set."""
 
     def __init__(self, model: Any, maximised: Callable[..., Tensor], objective=OBJECTIVES["log-likelihood"]):
         super().__init__()
@@ -151,10 +147,8 @@ def seed_step(seed: int, step: int, rank: int = 0) -> None:
 
 
 def validate(module: TrainingModule, stream: Stream, batches: int, fabric: Any) -> float:
-    """Return the mean validation score of held-out batches, which are divided among processes.
-
-    It is the log-likelihood per target, also for models trained on a bound; for classifiers per image.
-    """
+    """Return the mean validation score of held-out batches, which are divided among processes. It is the log-likelihood
+    per target, also for models trained on a bound; for classifiers per image."""
     model = module.model
     model.eval()
     total = torch.zeros(())

@@ -25,9 +25,7 @@ from fillin.attention.tabulate import DisplacementTable, largest_displacement, t
 
 class ScoreParts(NamedTuple):
     """A score as the kernel reads it: columns of q and k and the factor of their product, tables of F and of R, and g.
-
-    A part is None where the score has no such part.
-    """
+    A part is None where the score has no such part."""
 
     q: Tensor | None
     k: Tensor | None
