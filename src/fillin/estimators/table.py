@@ -270,7 +270,8 @@ class TableClassifier(ClassifierMixin, TablePredictor):
         ndarray of shape (m,)
             Class labels.
         """
-        return self.classes_[self.predict_proba(X).argmax(-1)]
+        codes = self.predict_proba(X).argmax(-1)  # first: raises an error before fit
+        return self.classes_[codes]
 
     def _log_prob(self, predictions: list[Any], y: ndarray) -> Float[ndarray, "n"]:
         code = np.searchsorted(self.classes_, y).clip(0, len(self.classes_) - 1)
