@@ -12,11 +12,10 @@ from fillin.data.images import Episode, LabelledBatch
 from fillin.data.task import TableBatch, Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, ObservedMixture, joint_log_prob
-from fillin.models.base import LatentProcess, Process
+from fillin.models.base import LatentProcess, Process, check_values, per_entry
 from fillin.models.classifier import PixelClassifier
 from fillin.models.few_shot import InContextClassifier
 from fillin.models.npt import NPT
-from fillin.models.points import check_values, per_entry
 
 _MAX_COST = 100.0  # nats that one target may cost
 

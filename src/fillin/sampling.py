@@ -6,8 +6,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from fillin.errors import InputError, choose
-from fillin.models.base import LatentProcess, Process
-from fillin.models.points import per_entry
+from fillin.models.base import LatentProcess, Process, per_entry
 
 
 @torch.no_grad()

@@ -12,8 +12,8 @@ from fillin.data.curves import TaskLayout
 from fillin.data.function_prior import gaussian_part
 from fillin.errors import InputError
 from fillin.heads import ObservedMixture
+from fillin.models.base import Points
 from fillin.models.filler import Normalization
-from fillin.models.points import Points
 from fillin.objectives import observed_and_clean
 
 

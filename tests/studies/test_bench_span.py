@@ -12,12 +12,11 @@ from fillin import measure
 from fillin.attention import kernel
 from fillin.cli import main
 from fillin.measure import BIAS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
-from fillin_studies.bench import span, targets
+from fillin_studies.bench import span
 from fillin_studies.bench.models import StepSize
 from fillin_studies.bench.results_pages import draw_span, make_core_page, make_span_page
-from fillin_studies.bench.span import SpanPlan, WindowCase
+from fillin_studies.bench.span import SpanPlan, WindowCase, check_requirements
 from fillin_studies.bench.tables import make_tables
-from fillin_studies.bench.targets import check_requirements
 
 pytestmark = pytest.mark.skipif(not kernel.is_available(), reason="the kernel is not built here")
 TINY = SpanPlan(
@@ -63,9 +62,9 @@ def test_all_candidates_with_a_window_compute_the_same():
     assert len(truth) == 4  # q, k, v and σ
 
 
-@pytest.mark.parametrize("kind", targets.PROBLEMS, ids=str)
+@pytest.mark.parametrize("kind", span.PROBLEMS, ids=str)
 def test_all_back_ends_of_the_crossover_compute_the_same(kind):
-    runs = targets.make_candidates(*kind, 40)
+    runs = span.make_candidates(*kind, 40)
     assert set(runs) == {"native", "streamed", "reference", "fused"}
     truth = runs["reference"]()
     for name, run in runs.items():
@@ -79,15 +78,15 @@ def test_what_would_need_gigabytes_is_left_out():
     )
     assert everyone == [NATIVE, HARD, FUSED, BIAS, REFERENCE]
     assert few == [NATIVE, HARD]
-    assert set(targets.make_candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
+    assert set(span.make_candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
     assert WindowCase("scattered", 2, 65536, 0.2) not in span.FULL.cases
     assert WindowCase("scattered", 2, 65536, 0.05) in span.FULL.cases
 
 
 def test_everything_is_measured_and_ticks_as_announced():
     ticked = []
-    results = targets.measure_span(TINY, tick=lambda: ticked.append(1))
-    assert len(ticked) == targets.count_span_ticks(TINY)
+    results = span.measure_span(TINY, tick=lambda: ticked.append(1))
+    assert len(ticked) == span.count_span_ticks(TINY)
     first = [(row["layout"], row["dim"], row["points"]) for row in results["table"]][:2]
     assert first == [("grid", 2, 16), ("scattered", 1, 20)]
     assert len(results["table"]) == 7
@@ -109,9 +108,9 @@ def test_the_kernel_pays_from_where_it_stays_the_fastest():
     def times(*first: str):
         return [{name: 1.0 if name == one else 2.0 for name in (NATIVE, "fused")} for one in first]
 
-    assert targets.find_crossover([8, 16, 32], times(NATIVE, "fused", NATIVE)) == 4 * 32 * 32
-    assert targets.find_crossover([8, 16, 32], times(NATIVE, NATIVE, NATIVE)) == 4 * 8 * 8
-    assert targets.find_crossover([8, 16, 32], times(NATIVE, NATIVE, "fused")) is None
+    assert span.find_crossover([8, 16, 32], times(NATIVE, "fused", NATIVE)) == 4 * 32 * 32
+    assert span.find_crossover([8, 16, 32], times(NATIVE, NATIVE, NATIVE)) == 4 * 8 * 8
+    assert span.find_crossover([8, 16, 32], times(NATIVE, NATIVE, "fused")) is None
 
 
 def test_requirements_are_compared_with_the_worst_figure():
@@ -133,8 +132,8 @@ def test_requirements_are_compared_with_the_worst_figure():
 
 def test_memory_that_the_system_does_not_tell(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
-    results = targets.measure_span(TINY, ["table", "growth", "function"])
-    content = {"benchmark": "span", "budget": {"threads": 1}, "rows": [], **targets.describe_parts(results)}
+    results = span.measure_span(TINY, ["table", "growth", "function"])
+    content = {"benchmark": "span", "budget": {"threads": 1}, "rows": [], **span.describe_parts(results)}
     assert results["growth"][0]["beyond"] is None
     assert results["function"][0]["less_memory"] is None
     assert any("–" in cell for table in make_tables(content) for row in table.rows for cell in row)

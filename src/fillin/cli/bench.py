@@ -136,7 +136,6 @@ def _span(arguments: argparse.Namespace) -> None:
     from fillin.attention.kernel import load_library
     from fillin.errors import choose
     from fillin_studies.bench import span
-    from fillin_studies.bench.targets import count_span_ticks, describe_parts, measure_span
 
     parts = [choose("part", part, span.PARTS) for part in arguments.parts] or span.PARTS
     rounds = arguments.repeats or (1 if arguments.quick else 3)
@@ -147,14 +146,14 @@ def _span(arguments: argparse.Namespace) -> None:
     parts_content: dict[str, Any] = {}
 
     def measure(tick):
-        results = measure_span(plan, parts, arguments.seed, tick)
-        parts_content.update(describe_parts(results))
+        results = span.measure_span(plan, parts, arguments.seed, tick)
+        parts_content.update(span.describe_parts(results))
         return results["table"]
 
     library = load_library()
     lanes = None if library is None else library.fillin_lanes()  # numbers in a vector of the kernel that is measured
     budget = {"lanes": lanes, "batch": 1, "rounds": rounds, "turn": plan.turn}
-    content = _report(arguments, "span", measure, count_span_ticks(plan, parts), budget, parts_content)
+    content = _report(arguments, "span", measure, span.count_span_ticks(plan, parts), budget, parts_content)
     if arguments.out and (content["growth"] or content["rows"]):
         from fillin_studies.bench.results_pages import draw_span
 

@@ -24,7 +24,7 @@ from fillin.inference.length_scales import fit_length_scales
 from fillin.inference.sample_paths import COVARIANCE_PATHS, covariance, sample_paths
 from fillin.models import Process, load
 from fillin.models.filler import Filler
-from fillin.models.serialization import build
+from fillin.models.registry import build
 from fillin.predictive import check_levels
 from fillin.pretrained import names
 from fillin.runtime import progress

@@ -16,7 +16,7 @@ from fillin.data.images import Images
 from fillin.errors import InputError
 from fillin.heads import LatentMixture, joint_log_prob, to_predictive
 from fillin.models import Process
-from fillin.models.points import per_entry
+from fillin.models.base import per_entry
 from fillin.predictive import GaussianMixture
 
 # Added to the seed: training uses seeds from 0, validation from 2³¹. The sum stays below 2³², because numpy cuts seeds

@@ -1,10 +1,8 @@
 """Building blocks of the models. Those that mix points do it through `fillin.attention`."""
 
-from fillin.layers.block import Block, FeedForward, KeyValues, MultiHeadAttention, mlp
-from fillin.layers.cnn import CNN, UNet
+from fillin.layers.block import Block, Decoder, Encoder, FeedForward, KeyValues, MultiHeadAttention, Seq2Seq, mlp
+from fillin.layers.conv import CNN, Grid, SetConv, UNet
 from fillin.layers.pseudo import CMAB, ISAB, PMA, CMABState, LatentBottleneck, PseudoTokens, masked_mean
-from fillin.layers.setconv import Grid, SetConv
-from fillin.layers.transformer import Decoder, Encoder, Seq2Seq
 
 __all__ = [
     "CMAB", "CNN", "ISAB", "PMA", "Block", "CMABState", "Decoder", "Encoder", "FeedForward", "Grid", "KeyValues",

@@ -3,8 +3,7 @@
 from fillin.models.base import LatentProcess, Process
 from fillin.models.classifier import Classifier, PixelClassifier
 from fillin.models.few_shot import InContextClassifier, MatchingNetwork, NPTImages
-from fillin.models.registry import CLASSIFIERS, REGISTRY, SIZES, ModelEntry, create, list_options, names
-from fillin.models.serialization import load, save
+from fillin.models.registry import CLASSIFIERS, REGISTRY, SIZES, ModelEntry, create, list_options, load, names, save
 
 __all__ = [
     "CLASSIFIERS", "REGISTRY", "SIZES", "Classifier", "InContextClassifier", "LatentProcess", "MatchingNetwork",

@@ -14,8 +14,7 @@ from torch.distributions import Normal
 from fillin.attention import Laplace, attend, expand_key_mask
 from fillin.errors import choose
 from fillin.layers import Block, MultiHeadAttention, masked_mean, mlp
-from fillin.models.base import LatentProcess, Process, make_posterior
-from fillin.models.points import Points, Targets
+from fillin.models.base import LatentProcess, Points, Process, Targets, make_posterior
 
 _ATTENTIVE_DECODER_LAYERS = 3
 

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 
 from fillin.errors import InputError, choose
 from fillin.layers import CNN, Grid, SetConv, UNet
-from fillin.models.base import LatentProcess, Process, make_posterior
-from fillin.models.points import Points, Targets
+from fillin.models.base import LatentProcess, Points, Process, Targets, make_posterior
 
 Map = Float[Tensor, "b _ ..."]
 _NOISE_PERIOD = {1: 4096, 2: 256}  # grid points along each axis after which the noise of a latent function repeats

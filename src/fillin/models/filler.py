@@ -14,8 +14,7 @@ from torch import Tensor
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, rescale
 from fillin.layers import mlp
-from fillin.models.base import Process
-from fillin.models.points import Points, Targets, per_entry
+from fillin.models.base import Points, Process, Targets, per_entry
 from fillin.models.tnp import AutoregressiveTNP, Tokens
 
 _HARMONICS = (1.0, 0.9, 0.8)  # weights of the power at 1, 2 and 3 times a frequency: of two equals the faster wins

@@ -23,8 +23,7 @@ from fillin.attention import expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.heads import rescale
 from fillin.layers import ISAB, Block, PseudoTokens
-from fillin.models.base import Process
-from fillin.models.points import Points, Targets, origin, read
+from fillin.models.base import Points, Process, Targets, origin, read
 
 if TYPE_CHECKING:
     from fillin.data.task import TableBatch

@@ -17,8 +17,7 @@ from torch.distributions import Distribution
 from fillin.attention import expand_key_mask
 from fillin.errors import InputError
 from fillin.layers import CMAB, ISAB, CMABState, LatentBottleneck, PseudoTokens
-from fillin.models.base import MaskC, MaskT
-from fillin.models.points import Points, Targets, origin, read
+from fillin.models.base import MaskC, MaskT, Points, Targets, origin, read
 from fillin.models.tnp import Tokens, TransformerProcess
 
 Locations = Float[Tensor, "b n dx"]

@@ -14,8 +14,7 @@ from fillin.attention import CONTROL_SCORES, ScoreFactory, Span, expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.heads import Autoregressive, JointGaussian
 from fillin.layers import Block, KeyValues, mlp
-from fillin.models.base import Process
-from fillin.models.points import Points, Targets
+from fillin.models.base import Points, Process, Targets
 
 Tokens = Float[Tensor, "b _ c"]  # of the context, the targets, or both
 

@@ -16,8 +16,7 @@ from torch.optim import Optimizer
 
 from fillin.errors import InputError
 from fillin.io import restore_folder, sync, write_folder, write_tensors, write_text
-from fillin.models import Classifier, Process
-from fillin.models.serialization import load, save
+from fillin.models import Classifier, Process, load, save
 
 _FILES = ("model.safetensors", "trainer.safetensors")
 
