@@ -30,10 +30,12 @@ Features = Float[Tensor, "*b nt c"]
 Keep = Bool[Tensor, "b nt dy"]
 
 
-class GaussianHead(nn.Module):
-    """Normal(μ, σ) with σ = floor + softplus(s)."""
+class MarginalHead(nn.Module):
+    joint = False  # it predicts every target entry on its own
 
-    joint = False
+
+class GaussianHead(MarginalHead):
+    """Normal(μ, σ) with σ = floor + softplus(s)."""
 
     def __init__(self, dim: int, dim_y: int, floor: float = 1e-3):
         super().__init__()
@@ -44,10 +46,8 @@ class GaussianHead(nn.Module):
         return Normal(mean, self.floor + softplus(raw), validate_args=False)
 
 
-class MixtureHead(nn.Module):
+class MixtureHead(MarginalHead):
     """Σ_k π_k Normal(μ_k, σ_k) for each entry: predictions may be skewed and multimodal."""
-
-    joint = False
 
     def __init__(self, dim: int, dim_y: int, components: int = 4, floor: float = 1e-3):
         super().__init__()
@@ -79,10 +79,8 @@ class ObservedMixture(MixtureSameFamily):
         self.noise_free = noise_free
 
 
-class ObservedHead(nn.Module):
+class ObservedHead(MarginalHead):
     """One mixture for observations and one for the latent function."""
-
-    joint = False
 
     def __init__(self, dim: int, dim_y: int, components: int = 4, floor: float = 1e-3):
         super().__init__()
@@ -107,10 +105,8 @@ def rescale(given: Distribution, location: Float[Tensor, "b nt ..."], scale: Flo
     return MixtureSameFamily(given.mixture_distribution, normal, validate_args=False)
 
 
-class CategoricalHead(nn.Module):
+class CategoricalHead(MarginalHead):
     """One of dim_y classes; y is one-hot, the mean is the vector of probabilities."""
-
-    joint = False
 
     def __init__(self, dim: int, dim_y: int):
         super().__init__()

@@ -22,11 +22,11 @@ from torch.distributions import Distribution, MixtureSameFamily, Normal
 
 import fillin
 from fillin.errors import InputError, InputTypeError
-from fillin.heads import Autoregressive, CholeskyHead, LatentMixture, LowRankHead, ObservedMixture
+from fillin.heads import Autoregressive, CholeskyHead, LatentMixture, LowRankHead, MarginalHead, ObservedMixture
 from fillin.io import write_file
 from fillin.models import Process, load
 from fillin.models.base import LatentProcess
-from fillin.models.convnp import ConvCNP, ConvNP
+from fillin.models.convnp import ConvProcess
 from fillin.models.filler import Filler
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP
@@ -133,7 +133,7 @@ def export(
 
 def find_obstacle(model: Process) -> str | None:
     """Return the reason why this kind of model cannot be exported, or None."""
-    if isinstance(model, ConvCNP | ConvNP):
+    if isinstance(model, ConvProcess):
         return "the size of its grid depends on the locations of the points; export a te-tnp"
     if isinstance(model, NPT):
         return "it sorts the columns of its context, which the graph does not support; export a te-tnp"
@@ -232,7 +232,7 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
 
         model._errors = read_errors
     if isinstance(model.head, LowRankHead | CholeskyHead):
-        model.head = _MarginalHead(model.head)
+        model.head = _DiagonalHead(model.head)
     if isinstance(model, LatentProcess):
         recorded: list[Tensor] = []
         draw = model.noise
@@ -242,10 +242,8 @@ def _traceable(model: Process, task: dict[str, Tensor]) -> Process:
     return model
 
 
-class _MarginalHead(nn.Module):
+class _DiagonalHead(MarginalHead):
     """Marginals of a joint head: the diagonal of its covariance, which needs no factorisation."""
-
-    joint = False
 
     def __init__(self, head: LowRankHead | CholeskyHead):
         super().__init__()

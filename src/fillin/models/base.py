@@ -118,13 +118,9 @@ def read(xc, yc, xt, mask_c, mask_t, dim_x: int | None, dim_y: int, dtype: torch
     """Check the arguments of a model and return context and targets."""
     for name, tensor, letters in (("xc", xc, "b nc dim_x"), ("yc", yc, "b nc dim_y"), ("xt", xt, "b nt dim_x")):
         _check_tensor(name, tensor, letters, dtype, "the model")
-    for name, tensor, dim, width in (
-        ("xc", xc, "dim_x", dim_x),
-        ("xt", xt, "dim_x", dim_x),
-        ("yc", yc, "dim_y", dim_y),
-    ):
-        if width is not None and tensor.shape[-1] != width:
-            raise InputError(f"{name} has {tensor.shape[-1]} columns, but the model was made with {dim}={width}")
+    for name, tensor, dim, size in (("xc", xc, "dim_x", dim_x), ("xt", xt, "dim_x", dim_x), ("yc", yc, "dim_y", dim_y)):
+        if size is not None and tensor.shape[-1] != size:
+            raise InputError(f"{name} has {tensor.shape[-1]} columns, but the model was made with {dim}={size}")
     if xc.shape[-1] != xt.shape[-1]:
         raise InputError(f"xc has {xc.shape[-1]} columns and xt {xt.shape[-1]}; both need the same number of columns")
     if xc.shape[:2] != yc.shape[:2]:

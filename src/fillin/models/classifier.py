@@ -178,7 +178,11 @@ class PixelClassifier(Classifier):
         """Return the window, the distinct displacements [1 dx 1 m] and their share of pairs [m] of each layer."""
         x, windows = self.locations(height, width)[None].to(self.out.weight), []
         for number, block in enumerate(self.blocks, 1):
-            windows.append((block.attention.span, *_displacements(x[0])))
+            axes = [x[0, 0, :, 0]] if self.dims == 1 else [x[0, :, 0, 0], x[0, 0, :, 1]]
+            counted = [torch.unique(((a[:, None] - a) * 1e6).round(), return_counts=True) for a in axes]
+            delta = torch.stack(torch.meshgrid(*(values / 1e6 for values, _ in counted), indexing="ij")).flatten(1)
+            shares = torch.meshgrid(*(counts / counts.sum() for _, counts in counted), indexing="ij")
+            windows.append((block.attention.span, delta[None, :, None], torch.stack(shares).prod(0).flatten().to(x)))
             x = self._halved(x) if number in self.reduce else x
         return windows
 
@@ -203,12 +207,3 @@ def _score(positions: str, heads: int, head_dim: int, dims: int, side: int) -> S
         band = 1 / _SLOWEST, float(along)
         score.set_positions(GridEncoding(SIREN(dims, score.dim, bias=False, band=band)))
     return score
-
-
-def _displacements(x: Float[Tensor, "rows columns dx"]) -> tuple[Float[Tensor, "1 dx 1 m"], Float[Tensor, "m"]]:
-    """Return the distinct displacements of pixels on a grid and their share of all pairs."""
-    axes = [x[0, :, 0]] if x.shape[-1] == 1 else [x[:, 0, 0], x[0, :, 1]]
-    counted = [torch.unique(((a[:, None] - a) * 1e6).round(), return_counts=True) for a in axes]
-    delta = torch.stack(torch.meshgrid(*(values / 1e6 for values, _ in counted), indexing="ij")).flatten(1)
-    shares = torch.meshgrid(*(counts / counts.sum() for _, counts in counted), indexing="ij")
-    return delta[None, :, None], torch.stack(shares).prod(0).flatten().to(x)

@@ -23,7 +23,7 @@ from fillin.attention import expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.heads import rescale
 from fillin.layers import ISAB, Block, PseudoTokens
-from fillin.models.base import Points, Process, Targets, origin, read
+from fillin.models.base import Points, Process, Targets
 
 if TYPE_CHECKING:
     from fillin.data.task import TableBatch
@@ -198,12 +198,6 @@ class NPT(Process):
         mixture = rescale(mixture, units.mean, units.scale)
         assert isinstance(mixture, MixtureSameFamily)
         return mixture
-
-    def read(self, xc, yc, xt, mask_c=None, mask_t=None) -> tuple[Points, Targets]:
-        dtype = next(self.parameters()).dtype
-        context, targets = read(xc, yc, xt, mask_c, mask_t, self.dim_x, self.dim_y, dtype)
-        start = origin(context)
-        return context.relative_to(start), targets.relative_to(start)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Distribution:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)

@@ -32,12 +32,15 @@ from fillin.pretrained import locate
 FORMAT = 1
 Model = TypeVar("Model", Process, PixelClassifier, InContextClassifier)
 
-# width, heads (of dimension 16), layers, feed-forward width: equal for all transformers, so that models compare
-SIZES: dict[str, dict[str, int]] = {
-    "small": {"width": 64, "heads": 4, "layers": 4, "hidden": 128},
-    "base": {"width": 128, "heads": 8, "layers": 5, "hidden": 128},
-    "1m": {"width": 160, "heads": 10, "layers": 5, "hidden": 320},
-}
+
+def _make_sizes(*rows: tuple[int, int, int, int]) -> dict[str, dict[str, int]]:
+    """Return the options of the three sizes from their width, heads, layers and feed-forward width."""
+    options = [dict(zip(("width", "heads", "layers", "hidden"), row, strict=True)) for row in rows]
+    return dict(zip(("small", "base", "1m"), options, strict=True))
+
+
+# equal for all transformers, with heads of dimension 16, so that models compare
+SIZES = _make_sizes((64, 4, 4, 128), (128, 8, 5, 128), (160, 10, 5, 320))
 
 
 @dataclass(frozen=True)
@@ -81,19 +84,11 @@ REGISTRY: dict[str, ModelEntry] = {
 CLASSIFIERS: dict[str, ModelEntry] = {
     "classifier": ModelEntry(
         PixelClassifier, "image classifier: pixels with learned positions and windows", "Alfons 2022",
-        sizes={
-            "small": {"width": 32, "heads": 4, "layers": 4, "hidden": 64},
-            "base": {"width": 64, "heads": 8, "layers": 6, "hidden": 128},
-            "1m": {"width": 160, "heads": 10, "layers": 6, "hidden": 320},
-        },
+        sizes=_make_sizes((32, 4, 4, 64), (64, 8, 6, 128), (160, 10, 6, 320)),
     ),
     "npt-images": ModelEntry(
         NPTImages, "image classifier: attention to labelled images", "Kossen et al. 2021",
-        sizes={
-            "small": {"width": 64, "heads": 4, "layers": 1, "hidden": 128},
-            "base": {"width": 128, "heads": 8, "layers": 2, "hidden": 256},
-            "1m": {"width": 192, "heads": 12, "layers": 3, "hidden": 384},
-        },
+        sizes=_make_sizes((64, 4, 1, 128), (128, 8, 2, 256), (192, 12, 3, 384)),
     ),
     "matching": ModelEntry(
         MatchingNetwork, "few-shot: the class whose labelled images are most similar", "Vinyals et al. 2016",

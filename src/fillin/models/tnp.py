@@ -151,7 +151,10 @@ class AutoregressiveTNP(TNP):
     def teacher_forced(self, context: Points, targets: Targets, yt: Float[Tensor, "b nt dy"]) -> Tokens:
         """Return features of p(y_i | context, y_1 … y_{i−1}) for all i."""
         points = context.join(targets.with_values(yt))
-        mask = _causal_mask(len(context), targets.x.shape[1], points.x.device)
+        nc, nt = len(context), targets.x.shape[1]
+        pairs = torch.ones(nt, nt, dtype=torch.bool, device=points.x.device)
+        causal = torch.cat([pairs.new_zeros(nc, nt), pairs.tril(), pairs.tril(-1)])  # [context | with y | without y]
+        mask = torch.cat([causal.new_ones(nc + 2 * nt, nc), causal], 1)
         mask = mask if points.keep is None else mask & points.keep[:, None, None, :]
         return self.attend_to_points(points, targets, mask)
 
@@ -198,13 +201,3 @@ class AutoregressiveTNP(TNP):
             caches.append(KeyValues(None if memory.k is None else pad(memory.k), pad(memory.v)))
             tokens = block(tokens, memory, xq=x, xk=x, mask=mask)
         return caches
-
-
-def _causal_mask(nc: int, nt: int, device: torch.device) -> Bool[Tensor, "q k"]:
-    """Return the mask of [context | targets with y | targets without y]; the last are never keys."""
-    before = torch.ones(nt, nt, dtype=torch.bool, device=device).tril(-1)
-    mask = torch.zeros(nc + 2 * nt, nc + nt, dtype=torch.bool, device=device)
-    mask[:, :nc] = True
-    mask[nc : nc + nt, nc:] = before | torch.eye(nt, dtype=torch.bool, device=device)
-    mask[nc + nt :, nc:] = before
-    return mask

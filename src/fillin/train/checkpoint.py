@@ -42,7 +42,7 @@ def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state
         write_tensors(new / "trainer.safetensors", tensors)
         digests = {name: _digest(new / name) for name in _FILES}
         header = {**state._asdict(), "optimiser": numbers, "sha256": digests}
-        write_text(new / "trainer.json", json.dumps({**header, "seal": _seal(header)}, indent=2) + "\n")
+        write_text(new / "trainer.json", json.dumps({**header, "seal": _digest(header)}, indent=2) + "\n")
         sync(new)
 
     try:
@@ -89,7 +89,7 @@ def read_header(folder: Path) -> tuple[TrainingState, dict[str, Any]]:
     """Read the training state and the whole header of a checkpoint."""
     try:
         header = json.loads((folder / "trainer.json").read_text())
-        if header.pop("seal") != _seal(header):
+        if header.pop("seal") != _digest(header):
             raise InputError(f"{folder / 'trainer.json'} is damaged: its content differs from what was written")
         return TrainingState(**{name: header[name] for name in TrainingState._fields}), header
     except InputError:
@@ -106,14 +106,10 @@ def _unreadable(folder: Path, error: Exception) -> InputError:
 
 def _flatten(optimiser: Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Return the state of each parameter as "3.exp_avg": tensors for one file, numbers for the other."""
-    tensors, numbers = {}, {}
-    for index, entries in optimiser.state_dict()["state"].items():
-        for key, value in entries.items():
-            if isinstance(value, Tensor):
-                tensors[f"{index}.{key}"] = value.detach().contiguous()
-            else:
-                numbers[f"{index}.{key}"] = value
-    return tensors, numbers
+    state = optimiser.state_dict()["state"].items()
+    entries = {f"{index}.{key}": value for index, values in state for key, value in values.items()}
+    tensors = {name: value.detach().contiguous() for name, value in entries.items() if isinstance(value, Tensor)}
+    return tensors, {name: value for name, value in entries.items() if name not in tensors}
 
 
 def _restore(optimiser: Optimizer, tensors: dict[str, Tensor], numbers: dict[str, Any]) -> None:
@@ -125,10 +121,7 @@ def _restore(optimiser: Optimizer, tensors: dict[str, Tensor], numbers: dict[str
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def _seal(header: dict[str, Any]) -> str:
-    """Return the digest of the content of trainer.json, which is stored in it."""
-    return hashlib.sha256(json.dumps(header, sort_keys=True).encode()).hexdigest()
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _digest(content: Path | dict[str, Any]) -> str:
+    """Return the digest of a file, or of the content of trainer.json, which is stored in it."""
+    data = content.read_bytes() if isinstance(content, Path) else json.dumps(content, sort_keys=True).encode()
+    return hashlib.sha256(data).hexdigest()

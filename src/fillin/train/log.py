@@ -9,8 +9,6 @@ from typing import NamedTuple
 from fillin.errors import InputError
 from fillin.io import write_file
 
-COLUMNS = ("step", "seconds", "loss", "gradient", "rate", "validation")
-
 
 class LogLine(NamedTuple):
     """Means since the previous line, after `step` steps; `validation` where one was due."""
@@ -21,6 +19,9 @@ class LogLine(NamedTuple):
     gradient: float
     rate: float
     validation: float | None = None
+
+
+COLUMNS = LogLine._fields
 
 
 class Log:

@@ -108,8 +108,6 @@ CHOICES = {
 }
 _NAMES = {"model": "name", "data": "function", "objective": "name"}  # settings on which others of a section depend
 _NAMED = ("data.name", "data.protocol", "data.function", "model.name", "model.head", "model.size", "objective.name")
-
-
 _MINIMUM = {
     "budget.steps": 1, "keep.log": 1, "keep.validations": 1, "keep.batches": 1, "keep.checkpoint": 0,
     "optimiser.rate": 1e-12, "optimiser.clip": 0, "optimiser.decay": 0, "schedule.warmup": 0, "objective.samples": 1,

@@ -175,15 +175,11 @@ def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callabl
     fabric.launch()
     torch.set_num_threads(threads or before)
     folder = Path(fabric.broadcast(str(run.folder)))  # the first process chose it
+    # a checkpoint must agree with these settings
+    fixed = dump_recipe({**read_recipe(run.recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
     try:
-        Loop(fabric, run.recipe, folder, _digest(run.recipe), compiled, watch)()
+        Loop(fabric, run.recipe, folder, hashlib.sha256(fixed.encode()).hexdigest()[:16], compiled, watch)()
         if fabric.is_global_zero:
             draw_learning_curve(run.lines, run.folder / "learning.png", title=run.recipe["model"]["name"])
     finally:
         torch.set_num_threads(before)
-
-
-def _digest(recipe: Recipe) -> str:
-    """Return the digest of the settings that a checkpoint must agree with."""
-    fixed = dump_recipe({**read_recipe(recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
-    return hashlib.sha256(fixed.encode()).hexdigest()[:16]

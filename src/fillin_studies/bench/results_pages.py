@@ -59,9 +59,8 @@ def make_core_page(folder: Path) -> str:
 def make_span_page(folder: Path) -> str:
     """Make span.md from span.json."""
     content = _load(folder, "span")
-    return _SPAN.format_map(content | content["budget"]) + "\n".join(
-        table.to_markdown() for table in make_tables(content)
-    )
+    tables = (table.to_markdown() for table in make_tables(content))
+    return _SPAN.format_map(content | content["budget"]) + "\n".join(tables)
 
 
 def _load(folder: Path, name: str) -> dict[str, Any]:
@@ -95,9 +94,8 @@ def draw_span(content: dict[str, Any], folder: Path) -> Path:
                 if measured:
                     x, y = zip(*measured, strict=True)
                     growth = f", $N^{{{fit_exponent(x, y):.2f}}}$" if len(measured) > 1 else ""
-                    axes.plot(
-                        x, y, dash, marker=mark, color=colour, markersize=3.5, linewidth=1.4, label=label + growth
-                    )
+                    line = {"marker": mark, "color": colour, "markersize": 3.5, "linewidth": 1.4}
+                    axes.plot(x, y, dash, label=label + growth, **line)
             axes.set(xscale="log", yscale="log", xlabel="points")
             axes.xaxis.set_major_locator(FixedLocator(sizes))
             axes.xaxis.set_minor_locator(NullLocator())
