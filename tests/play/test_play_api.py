@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from fillin.play import limits
-from fillin.play.models import CURVE_MODELS
+from fillin.play.curves import CURVE_MODELS
 
 POINTS = [[-1.5, 0.2], [-0.7, 0.6], [0.1, -0.4], [1.2, 0.3]]
 
@@ -280,7 +280,7 @@ def test_every_path_is_described(client):
 def test_missing_weights_are_an_error(monkeypatch):
     from fillin import pretrained
     from fillin.errors import InputError
-    from fillin.play.models import check_weights
+    from fillin.play.curves import check_weights
 
     monkeypatch.setattr(pretrained, "names", lambda: [])
     with pytest.raises(InputError, match=r"te-tnp-kernels; they come with the package, so reinstall"):

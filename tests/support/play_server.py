@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
 
+from fillin.play import listen
 from fillin.play.app import create_server
 from fillin.play.job_queue import JobQueue, JobQueues
 from fillin.play.limits import Limits
-from fillin.play.server import listen
 
 TIMEOUT = 600.0  # seconds that a test waits for anything: no test depends on the speed of the machine
 GENEROUS = Limits(

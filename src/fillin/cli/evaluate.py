@@ -8,7 +8,7 @@ from fillin.cli.options import check_writable, console, describe_results, positi
 from fillin.errors import InputError
 
 if TYPE_CHECKING:
-    from fillin.evaluate.evaluation import Evaluation
+    from fillin.evaluate.scores import Evaluation
 
 EXAMPLES = """\
   fillin evaluate runs/te-tnp                          a run, on the data of its recipe and on other functions

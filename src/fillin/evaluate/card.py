@@ -14,8 +14,8 @@ import torch
 from fillin import pretrained
 from fillin.errors import FillinError, InputError
 from fillin.evaluate.curves import SettingScores, open_curves
-from fillin.evaluate.evaluation import format_estimate, format_percent, format_score
 from fillin.evaluate.image_completion import CompletionEvaluation, open_completion
+from fillin.evaluate.scores import format_percent, format_score
 from fillin.io import write_text
 from fillin.measure import describe_machine
 from fillin.models import load, save
@@ -68,10 +68,7 @@ def write_card(run: Run, name: str, scores: CardScores) -> str:
 def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
     """Score likelihoods beside the Bayes limit."""
     rows, data = open_curves(run.folder, contexts=(), batches=batches, limit=limit).score(), run.recipe["data"]
-    head = [
-        "| setting | log-likelihood | limit | gap | joint | joint limit | coverage of 50 / 80 / 95 % intervals |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
+    head = "| setting | log-likelihood | limit | gap | joint | joint limit | coverage of 50 / 80 / 95 % intervals |"
     if data["name"] == "curves":
         prior = f"`{data['function']}` under the protocol `{data['protocol']}`"
     else:
@@ -81,7 +78,7 @@ def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
         f"synthetic draws of {prior}, generated during training",
         f"`fillin evaluate {name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} tasks per setting, "
         "nats per target, ± one standard error",
-        [*head, *(_format_row(row) for row in rows)],
+        [head, "|---|---:|---:|---:|---:|---:|---:|", *map(_format_row, rows)],
     )
 
 
@@ -94,7 +91,7 @@ def score_images(run: Run, name: str, evaluation: CompletionEvaluation) -> CardS
         )
     scores = evaluation.score()
     rows = [
-        f"| {title} | {format_estimate(kind.log_likelihood, kind.error)} | {kind.rmse:.3f} | "
+        f"| {title} | {format_score(kind.log_likelihood, kind.error)} | {kind.rmse:.3f} | "
         f"{format_percent(kind.covered, 0)} |"
         for title, kind in scores.kinds.items()
     ]
@@ -102,7 +99,7 @@ def score_images(run: Run, name: str, evaluation: CompletionEvaluation) -> CardS
         _SOURCES[evaluation.source],
         f"`fillin evaluate {name} --batches {evaluation.batches}`, {scores.images:,} draws of held-out images, which "
         "also selected the best weights, nats per pixel of colours from −½ to ½, ± one standard error, mean "
-        f"{format_estimate(scores.log_likelihood, scores.standard_error)}, RMSE at observed pixels "
+        f"{format_score(scores.log_likelihood, scores.standard_error)}, RMSE at observed pixels "
         f"{scores.context_rmse:.3f}; no exact limit exists for images",
         ["| observed pixels | log-likelihood | RMSE | coverage of 95 % intervals |", "|---|---:|---:|---:|", *rows],
     )
@@ -133,7 +130,7 @@ def _format_row(row: SettingScores) -> str:
     scores, joint = row.scores, row.scores.joint
     coverage = " / ".join(format_percent(scores.coverage[k], 0) for k in ("50", "80", "95")) if scores.coverage else "–"
     cells = [
-        row.label.replace("|", "\\|"), format_estimate(scores.log_likelihood, scores.standard_error),
+        row.label.replace("|", "\\|"), format_score(scores.log_likelihood, scores.standard_error),
         format_score(scores.limit), format_score(scores.gap), format_score(joint and joint.log_likelihood),
         format_score(joint and joint.limit), coverage,
     ]  # fmt: skip

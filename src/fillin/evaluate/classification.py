@@ -1,9 +1,7 @@
 """Evaluation of image classifiers: accuracy, likelihood, calibration, confusion matrix, learned windows.
 
-A `PixelClassifier` classifies test images one by one. An `InContextClassifier` also sees a support set of labelled
-images: up to 1,024 training images (`LabelledSets`), or the shots of held-out classes (`FewShot`). It is compared with
-itself after a permutation of the support labels (`shuffled`) and with the nearest centroid of the support images of a
-class, in pixels and in the model's embedding.
+An `InContextClassifier` sees a support set of labelled training images (`LabelledSets`) or of shots of held-out classes
+(`FewShot`). Its baselines are itself with permuted support labels, and the nearest centroid of a class.
 """
 
 import math
@@ -20,7 +18,7 @@ from torch import Tensor
 from fillin.data.images import Episode, FewShot, LabelledImages, LabelledSets
 from fillin.data.task import make_generator
 from fillin.errors import InputError, option
-from fillin.evaluate.evaluation import Evaluation, ResultTable, find_run, format_estimate, format_percent
+from fillin.evaluate.scores import Evaluation, ResultTable, find_run, format_percent, format_score
 from fillin.metrics import calibration_error
 from fillin.models import InContextClassifier, MatchingNetwork, PixelClassifier, load
 from fillin.plots import draw_windows, find_spans, panels, save, style
@@ -46,15 +44,14 @@ class LayerWindow:
 
 @dataclass(frozen=True)
 class ClassScores:
-    """Scores on `images` images. `calibration_error` is the expected calibration error with 15 bins. `confusion[i][j]`
-    counts images of class i that are classified as j."""
+    """Scores on `images` images. `confusion[i][j]` counts images of class i that are classified as j."""
 
     images: int
     accuracy: float
     accuracy_error: float
     log_likelihood: float
     standard_error: float
-    calibration_error: float
+    calibration_error: float  # expected calibration error with 15 bins
     confusion: list[list[int]]
     layers: list[LayerWindow]
 
@@ -63,7 +60,7 @@ class ClassScores:
         """The scores of `_COLUMNS`, as text."""
         return (
             f"{format_percent(self.accuracy, 2)} ± {format_percent(self.accuracy_error, 2)}",
-            format_estimate(self.log_likelihood, self.standard_error),
+            format_score(self.log_likelihood, self.standard_error),
             format_percent(self.calibration_error, 2),
         )
 
@@ -88,9 +85,6 @@ class ClassifierEvaluation(Evaluation):
     stream: LabelledImages
     max_images: int = 0
     batch: int = 64
-
-    def describe(self) -> dict[str, Any]:
-        return {"data": {"source": self.stream.source}, "budget": {}}
 
     @torch.no_grad()
     def score(self, show_progress: bool = False) -> ClassScores:
@@ -136,9 +130,6 @@ class InContextEvaluation(Evaluation):
     stream: LabelledSets | FewShot
     tasks: int = 600
 
-    def describe(self) -> dict[str, Any]:
-        return {"data": {"source": self.stream.source}, "budget": {}}
-
     @torch.no_grad()
     def score(self, show_progress: bool = False) -> InContextScores:
         model, stream, support = self.model.eval(), self.stream, 0
@@ -176,13 +167,10 @@ class InContextEvaluation(Evaluation):
         return [draw_confusion(folder / "confusion.png", scores.found)]
 
     def tables(self, name: str, scores: InContextScores) -> list[ResultTable]:
-        baselines = {
-            "shuffled support labels": scores.shuffled,
-            "nearest centroid, pixels": scores.centroid_pixels,
-            "nearest centroid, embedding": scores.centroid_embedding,
-        }
+        labels = ("shuffled support labels", "nearest centroid, pixels", "nearest centroid, embedding")
+        baselines = zip(labels, (scores.shuffled, scores.centroid_pixels, scores.centroid_embedding), strict=True)
         title = f"{name}: {scores.found.images:,} images in {scores.tasks:,} sets, {scores.shown:,} support images each"
-        rows = [(label, format_percent(accuracy, 2), "", "") for label, accuracy in baselines.items()]
+        rows = [(label, format_percent(accuracy, 2), "", "") for label, accuracy in baselines]
         caption = (
             "± one standard error; likelihood in nats. Shuffled: the model with permuted support labels. Nearest "
             "centroid: the class whose support images have the nearest mean."
@@ -193,8 +181,7 @@ class InContextEvaluation(Evaluation):
 def open_classifier(
     folder: str | os.PathLike, source: str | None = None
 ) -> ClassifierEvaluation | InContextEvaluation | None:
-    """Open the classifier of a run or saved folder, with the test images of its recipe or of `source`. Returns None for
-    a folder that holds no classifier."""
+    """Open the classifier of a run or saved folder, if any, with the test images of its recipe or of `source`."""
     path = locate(folder)
     run = find_run(path)
     if run is None and not (path / "model.safetensors").exists():

@@ -16,8 +16,8 @@ from fillin import plots
 from fillin.data import Curves, FunctionPrior, GaussianProcessPrior, MixturePrior, Task, curves
 from fillin.data.curves import defaults
 from fillin.errors import InputError
-from fillin.evaluate.evaluation import Evaluation, ResultTable, find_run, format_estimate, format_percent, format_score
-from fillin.evaluate.scores import Likelihood, Scores, check_dimensions, evaluate, to_test_stream
+from fillin.evaluate import Likelihood, Scores, evaluate
+from fillin.evaluate.scores import Evaluation, ResultTable, check_dimensions, find_run, to_test_stream
 from fillin.metrics import COVERAGE_LEVELS, PIT_BINS
 from fillin.models import Process, load
 from fillin.plots import BLUE, COLOURS, FAINT, GREEN, INK, ORANGE, panels, save, style
@@ -36,17 +36,14 @@ _HELD_OUT_POINTS = 40
 
 @dataclass(frozen=True)
 class Condition:
-    """The property that distinguishes the tasks of a setting.
-
-    `kind` is "training", "shift", "beyond" (all targets to the right of the context), "function" or "context"; `value`
-    is the function, the distance or the number of points.
+    """The property that distinguishes the tasks of a setting: "beyond" has all targets to the right of the context.
 
     >>> Condition("shift", 4.0).label, Condition("context", 8).label
     ('shifted by 4', '8 points')
     """
 
-    kind: str
-    value: str | float | int
+    kind: str  # "training", "shift", "beyond", "function" or "context"
+    value: str | float | int  # the function, the distance or the number of points
 
     @property
     def label(self) -> str:
@@ -72,11 +69,8 @@ class SettingScores(Condition):
 
 @dataclass(frozen=True)
 class CurveEvaluation(Evaluation):
-    """A model and its settings. `data` are the arguments of `fillin.data.curves` for the first of them.
-
-    `limit` hyperparameter settings are averaged for the Bayes limit. `autoregressive` adds the joint likelihood of a
-    marginal model on an eighth of the batches.
-    """
+    """A model and its settings. `data` are the arguments of `fillin.data.curves` for the first of them, and `limit` is
+    the number of hyperparameter settings that the Bayes limit averages over."""
 
     model: Process
     data: dict[str, Any]
@@ -84,7 +78,7 @@ class CurveEvaluation(Evaluation):
     batches: int = 160
     seed: int = 0
     limit: int = 256
-    autoregressive: bool = False
+    autoregressive: bool = False  # adds the joint likelihood of a marginal model on an eighth of the batches
 
     @property
     def joint_batches(self) -> int:
@@ -120,7 +114,7 @@ class CurveEvaluation(Evaluation):
         marginal = ResultTable(
             f"{name}: marginal predictions, {scores[0].scores.tasks} tasks per setting",
             (*columns, "RMSE", "CRPS", "50 %", "80 %", "95 %", "KS"),
-            [(row.label, *_likelihood_cells(row.scores), *_marginal_cells(row.scores)) for row in scores],
+            [(row.label, *row.scores.likelihood_cells, *row.scores.marginal_cells) for row in scores],
             "Nats per target, ± one standard error. limit: exact inference, given the prior of the hyperparameters; "
             "known: given the hyperparameters; –: no closed form, or --limit too small. gap: limit − log-likelihood. "
             "50 %: coverage of the central 50 % interval. KS: Kolmogorov–Smirnov distance of the PIT from uniform.",
@@ -130,19 +124,8 @@ class CurveEvaluation(Evaluation):
             return [marginal]
         factors = "each target given the previous ones" if self.model.kind == "marginal" else self.model.kind
         title = f"{name}: joint prediction of all targets, {factors}, {joint[0][1].tasks} tasks per setting"
-        rows = [(label, *_likelihood_cells(likelihood)) for label, likelihood in joint]
+        rows = [(label, *likelihood.likelihood_cells) for label, likelihood in joint]
         return [marginal, ResultTable(title, columns, rows)]
-
-
-def _likelihood_cells(scores: Likelihood) -> tuple[str, ...]:
-    gap = "–" if scores.gap is None or scores.gap_error is None else format_estimate(scores.gap, scores.gap_error)
-    value = format_estimate(scores.log_likelihood, scores.standard_error)
-    return value, format_score(scores.limit), gap, format_score(scores.known)
-
-
-def _marginal_cells(scores: Scores) -> tuple[str, ...]:
-    coverage = (format_percent((scores.coverage or {}).get(level)) for level in ("50", "80", "95"))
-    return format_score(scores.rmse), format_score(scores.crps), *coverage, format_score(scores.ks)
 
 
 def open_curves(
@@ -155,8 +138,8 @@ def open_curves(
     contexts: Sequence[int] | None = None,
     **budget: Any,
 ) -> CurveEvaluation:
-    """Open the best model of a run with the data of its recipe, or a saved model with the named data. `budget` are
-    further fields of `CurveEvaluation`; the other options are those of `make_settings`."""
+    """Open the best model of a run with the data of its recipe, or a saved model with the named data. Further options
+    are those of `make_settings`, and other fields of `CurveEvaluation`."""
     path = locate(folder)
     run = find_run(path)
     if run is None and not (path / "model.safetensors").exists():
@@ -165,7 +148,8 @@ def open_curves(
             f"{', '.join(names())}"
         )
     model, recipe = load(path), {} if run is None else run.recipe["data"]
-    if recipe.get("name") == "curves":
+    trained = recipe.get("name") == "curves"
+    if trained:
         if function or protocol:
             raise InputError(f"{path} is a run and has its data; drop function and protocol, or use {path}/best")
         data = {key: value for key, value in recipe.items() if key not in ("name", "batch")}
@@ -178,7 +162,6 @@ def open_curves(
             f"{path} was trained on {recipe['name']}, but runs are evaluated on curves and images; learning.png in it "
             "shows its validation scores"
         )
-    trained = recipe.get("name") == "curves"
     settings = make_settings(model, data, functions, shift, contexts, trained=trained)
     return CurveEvaluation(model, data, settings, **budget)
 
@@ -192,11 +175,8 @@ def make_settings(
     *,
     trained: bool = True,
 ) -> list[Setting]:
-    """Make the settings of a report.
-
-    By default the functions are those of FUNCTIONS that fit the model, and the context sizes six over the range of the
-    data. shift=0 omits the shifted inputs. `trained` is True where `data` is the training distribution.
-    """
+    """Make the settings of a report, by default with those of FUNCTIONS that fit the model, and six context sizes over
+    the range of the data. shift=0 omits shifted inputs. `trained`: `data` is the training distribution."""
     stream = _make_stream(data)
     check_dimensions(model, stream)
     settings = [Setting("training" if trained else "function", data["function"], stream)]
@@ -227,8 +207,8 @@ def _make_stream(data: dict[str, Any]) -> Curves:
 
 @torch.no_grad()
 def draw_predictions(path: Path, model: Process, stream: Curves, seed: int = 0) -> Path:
-    """Draw predictions from few to many context points, and below them the exact posterior where there is one. The
-    posterior is given the hyperparameters. Both have 50 % and 95 % intervals and five sample paths."""
+    """Draw predictions from few to many context points, and below them the exact posterior given the hyperparameters,
+    where there is one. Both have 50 % and 95 % intervals and five sample paths."""
     low, high = stream.layout.target_range or stream.layout.range
     fine, coarse = (torch.linspace(low, high, n).view(1, n, 1) + stream.layout.shift for n in (241, 41))
     min_size, max_size = stream.layout.context
@@ -237,21 +217,22 @@ def draw_predictions(path: Path, model: Process, stream: Curves, seed: int = 0) 
     model.eval()
     held_out = to_test_stream(replace(stream, batch=1), seed).at(targets=(_HELD_OUT_POINTS,) * 2, points=None)
     draws = [held_out.at(context=(size, size)).draw(size) for size in sizes]  # tasks and their hyperparameters
-    exact = all(_exact_posterior(stream.function, parameters, task, fine) for task, parameters in draws)
     with style(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         # a model that samples targets in the given order was trained on random order, not from left to right
         coarse = coarse[:, torch.randperm(coarse.shape[1])]
+        posteriors: list[Any] = [
+            [_exact_posterior(stream.function, parameters, task, x) for x in (fine, coarse)]
+            for task, parameters in draws
+        ]
+        exact = all(posterior for posterior, _ in posteriors)
         figure, axes = panels(1 + exact, len(sizes), width=9, height=2.1, sharex=True, sharey="col")
-        for column, (task, parameters) in zip(axes.T, draws, strict=True):
+        for column, (task, _), (posterior, paths) in zip(axes.T, draws, posteriors, strict=True):
             xc, yc, xt, few = (t.to(device) for t in (task.xc, task.yc, fine, coarse))
             plots.draw_intervals(column[0], xt, model(xc, yc, xt), xc, yc)
             plots.draw_samples(column[0], few, sample(model, xc, yc, few, n=_SAMPLE_PATHS))
             column[0].set_title(Condition("context", task.xc.shape[1]).label)
             if exact:
-                posterior, paths = (_exact_posterior(stream.function, parameters, task, x) for x in (fine, coarse))
-                assert posterior is not None
-                assert paths is not None
                 marginals = Normal(posterior.mean[..., None], posterior.stddev[..., None], validate_args=False)
                 plots.draw_intervals(column[1], fine, marginals, task.xc, task.yc, colour=GREEN)
                 samples = paths.sample(torch.Size([_SAMPLE_PATHS]))[..., None]
@@ -279,8 +260,8 @@ def _exact_posterior(
 
 
 def draw_calibration(path: Path, rows: Sequence[SettingScores]) -> Path:
-    """Draw the coverage of central intervals against their level (left) and the PIT of each setting (right). A ∪-shaped
-    PIT is that of an overconfident model, a ∩-shaped one that of an underconfident model."""
+    """Draw the coverage of central intervals against their level (left) and the PIT of each setting (right), which is
+    ∪-shaped for an overconfident model and ∩-shaped for an underconfident one."""
     across = (len(rows) + 1) // 2
     edges = [i / PIT_BINS for i in range(PIT_BINS + 1)]
     with style():

@@ -15,8 +15,7 @@ from torch import Tensor
 from fillin.data import Task
 from fillin.data.images import Images, pixel_locations
 from fillin.errors import InputError
-from fillin.evaluate.evaluation import Evaluation, ResultTable, find_run, format_estimate, format_percent
-from fillin.evaluate.scores import evaluate
+from fillin.evaluate.scores import Evaluation, ResultTable, evaluate, find_run, format_percent, format_score
 from fillin.models import Process
 from fillin.plots import panels, save, style
 from fillin.pretrained import locate
@@ -53,19 +52,15 @@ class PatternScores:
 
 @dataclass(frozen=True)
 class CompletionScores:
-    """Scores by pattern, and their means, in nats per pixel of colours from −½ to ½.
-
-    `context_rmse` is the error at observed pixels, one in five being observed; `moved` the largest change of a
-    predicted mean when the image is shifted by `SHIFT_PIXELS`.
-    """
+    """Scores by pattern, and their means, in nats per pixel of colours from −½ to ½."""
 
     images: int
     kinds: dict[str, PatternScores]
     log_likelihood: float
     standard_error: float
     rmse: float
-    context_rmse: float
-    moved: float
+    context_rmse: float  # at observed pixels, one in five being observed
+    moved: float  # largest change of a predicted mean when the image is shifted by `SHIFT_PIXELS`
 
 
 @dataclass(frozen=True)
@@ -80,6 +75,7 @@ class CompletionEvaluation(Evaluation):
     def describe(self) -> dict[str, Any]:
         return {"data": {"source": self.source}, "budget": {}}
 
+    @torch.no_grad()
     def score(self, show_progress: bool = False) -> CompletionScores:
         """Score every pattern on the same batches of held-out images."""
         kinds = {}
@@ -92,34 +88,24 @@ class CompletionEvaluation(Evaluation):
         columns = zip(*((kind.log_likelihood, kind.error, kind.rmse) for kind in kinds.values()), strict=True)
         # the mean error is an upper bound: all patterns are scored on the same images
         likelihood, error, rmse = map(statistics.fmean, columns)
-        context_rmse, moved = self.context_rmse(), self.shift_error()
-        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, moved)
-
-    @torch.no_grad()
-    def context_rmse(self) -> float:
-        """Return the root mean square error at observed pixels, one in five being observed."""
-        stream = replace(open_test_images(self.source, "random 0.2"), seed=1)
-        tasks = map(stream.task, range(self.batches))
+        stream = open_test_images(self.source, "random 0.2")
+        tasks = map(replace(stream, seed=1).task, range(self.batches))
         squares = [(self.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean() for task in tasks]
-        return float(torch.stack(squares).mean().sqrt())
-
-    @torch.no_grad()
-    def shift_error(self) -> float:
-        """Return the largest change of a predicted mean when all locations are shifted by whole pixels."""
-        stream = replace(open_test_images(self.source, "random 0.2"), seed=2)
-        task, shift = stream.task(0), SHIFT_PIXELS * 4 / max(stream.images.shape[:2])
-        mean = self.model(*task.inputs).mean
-        return float((mean - self.model(task.xc + shift, task.yc, task.xt + shift).mean).abs().max())
+        context_rmse = float(torch.stack(squares).mean().sqrt())
+        task, shift = replace(stream, seed=2).task(0), SHIFT_PIXELS * 4 / max(stream.images.shape[:2])
+        change = self.model(*task.inputs).mean - self.model(task.xc + shift, task.yc, task.xt + shift).mean
+        moved = float(change.abs().max())
+        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, moved)
 
     def draw(self, folder: Path, scores: CompletionScores) -> list[Path]:
         return [draw_patterns({self.model.config["model"]: self.model}, self.source, folder / "completions.png")]
 
     def tables(self, name: str, scores: CompletionScores) -> list[ResultTable]:
         rows = [
-            (title, format_estimate(kind.log_likelihood, kind.error), f"{kind.rmse:.3f}", format_percent(kind.covered))
+            (title, format_score(kind.log_likelihood, kind.error), f"{kind.rmse:.3f}", format_percent(kind.covered))
             for title, kind in scores.kinds.items()
         ]
-        rows.append(("mean", format_estimate(scores.log_likelihood, scores.standard_error), f"{scores.rmse:.3f}", ""))
+        rows.append(("mean", format_score(scores.log_likelihood, scores.standard_error), f"{scores.rmse:.3f}", ""))
         caption = (
             "Nats per pixel, ± one standard error, and RMSE of colours from −½ to ½; 95 %: coverage. RMSE at observed "
             f"pixels, one in five: {scores.context_rmse:.3f}. Largest change of a mean when the image is shifted by "

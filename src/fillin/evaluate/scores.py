@@ -1,8 +1,10 @@
-"""Scores of one model on one stream of tasks."""
+"""Scores of one model on one stream of tasks, and the interface of evaluations."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from fillin.heads import LatentMixture, joint_log_prob, to_predictive
 from fillin.models import Process
 from fillin.models.base import per_entry
 from fillin.predictive import GaussianMixture
+from fillin.train import Run, open_run
 
 # Added to the seed: training uses seeds from 0, validation from 2³¹. The sum stays below 2³², because numpy cuts seeds
 # into words of 32 bits, and the words of a longer seed equal those of another (seed, step).
@@ -44,6 +47,11 @@ class Likelihood:
     gap_error: float | None
     tasks: int
 
+    @property
+    def likelihood_cells(self) -> tuple[str, ...]:
+        value, gap = format_score(self.log_likelihood, self.standard_error), format_score(self.gap, self.gap_error)
+        return value, format_score(self.limit), gap, format_score(self.known)
+
 
 @dataclass(frozen=True)
 class Scores(Likelihood):
@@ -61,6 +69,11 @@ class Scores(Likelihood):
     pit: list[float] | None
     ks: float | None
     targets: int
+
+    @property
+    def marginal_cells(self) -> tuple[str, ...]:
+        coverage = (format_percent((self.coverage or {}).get(level)) for level in ("50", "80", "95"))
+        return format_score(self.rmse), format_score(self.crps), *coverage, format_score(self.ks)
 
 
 @torch.no_grad()
@@ -176,11 +189,7 @@ def _score_batch(
 
 
 def _summarise_likelihood(batches: Sequence[dict[str, Tensor]], kind: str) -> Likelihood | None:
-    """Average the likelihoods and limits of one kind, "marginal" or "joint".
-
-    A limit has not converged where the posterior is so narrow that hardly any setting falls into it, as that of a
-    period. It is omitted: a model could seem to beat it.
-    """
+    """Average the likelihoods and limits of one kind, "marginal" or "joint", without limits that have not converged."""
     batches = [batch for batch in batches if kind in batch]
     if not batches:
         return None
@@ -190,9 +199,62 @@ def _summarise_likelihood(batches: Sequence[dict[str, Tensor]], kind: str) -> Li
         for name in ("limit", "known")
         if f"{name} {kind}" in batches[0]
     }
+    # hardly any setting falls into a narrow posterior, as that of a period; a model could seem to beat such a limit
     changes = [b[f"limit {kind}"] - b[f"coarse {kind}"] for b in batches if f"coarse {kind}" in b]
     if changes and abs(float(torch.stack(changes).mean())) > _MAX_LIMIT_CHANGE:
         del limits["limit"]
     gap, gap_error = metrics.average(limits["limit"] - values) if "limit" in limits else (None, None)
     limit, oracle = (metrics.average(limits[name])[0] if name in limits else None for name in ("limit", "known"))
     return Likelihood(*metrics.average(values), limit, oracle, gap, gap_error, tasks=values.numel())
+
+
+class ResultTable(NamedTuple):
+    """A table to print. Its first column names the rows."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    caption: str = ""
+
+
+class Evaluation(ABC):
+    """A model and the tasks that it is scored on. Each kind of data has a subclass."""
+
+    model: Any
+    stream: Any
+
+    def describe(self) -> dict[str, Any]:
+        """Describe the `data`, by default the source of the images, and the `budget`, for JSON."""
+        return {"data": {"source": self.stream.source}, "budget": {}}
+
+    @abstractmethod
+    def score(self, show_progress: bool = False) -> Any:
+        """Return a dataclass of scores, or a list of them."""
+
+    @abstractmethod
+    def draw(self, folder: Path, scores: Any) -> list[Path]:
+        """Save the figures into a folder and return their paths."""
+
+    @abstractmethod
+    def tables(self, name: str, scores: Any) -> list[ResultTable]:
+        """Arrange the scores of the model `name` for printing."""
+
+
+def find_run(path: Path) -> Run | None:
+    """Return the run in a folder, or None if it holds no run. A run without weights is an error."""
+    if not (path / "recipe.yaml").exists():
+        return None
+    run = open_run(path)
+    if not (path / "best").exists():
+        raise InputError(f"{path} has no weights yet; continue its training: fillin train --resume {path}")
+    return run
+
+
+def format_score(value: float | None, standard_error: float | None = None) -> str:
+    """Format with three decimals, and with the standard error if there is one; a dash for None."""
+    error = "" if standard_error is None else f" ± {standard_error:.3f}"
+    return "–" if value is None else f"{value:.3f}{error}"
+
+
+def format_percent(share: float | None, decimals: int = 1) -> str:
+    return "–" if share is None else f"{100 * share:.{decimals}f}"

@@ -64,7 +64,7 @@ def create_app(port: int | None = None, limits: Limits = Limits()) -> Guard:  # 
         title="fillin play", version=fillin.__version__, description=_DESCRIPTION, docs_url=None, redoc_url=None,
         lifespan=lifespan, responses=_ERRORS,
     )  # fmt: skip
-    app.state.queues, app.state.table_cache = JobQueues(limits), tables.TableCache(limits.cached_tables)
+    app.state.queues, app.state.table_cache = JobQueues(limits, curves.warm_up), tables.TableCache(limits.cached_tables)
     for tool in _TOOLS:
         app.include_router(tool.router)
     for kind in (FillinError, RequestValidationError, HTTPException, QueueBusy):

@@ -1,26 +1,61 @@
 """Curves tool: from context points to the mean, prediction intervals, function samples and attention weights."""
 
+from dataclasses import dataclass
+from functools import cache
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field, field_validator
 
-from fillin.errors import InputError
+from fillin import pretrained
+from fillin.errors import InputError, choose
 from fillin.play import limits
 from fillin.play.job_queue import Deadline
 from fillin.play.limits import Coordinate, PositiveScale, Seed, StrictRequest
-from fillin.play.models import CURVE_MODELS, CurveModel, CurveModelName, load_curve_model, predict_curve
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from torch import Tensor
 
 router = APIRouter(prefix="/api/curves", tags=["curves"])
 Point = tuple[Coordinate, Coordinate]
+CurveModelName = Literal["te-tnp", "anp", "convcnp", "gp"]
 _Z50, _Z95 = 0.6744898, 1.959964  # half widths of central normal intervals, in standard deviations
 _MAX_MODEL_COORDINATE = 1e4  # in the model's units
 _MAX_GRID_EXTENT = 200  # of a ConvCNP, in the model's units
+
+
+@dataclass(frozen=True)
+class CurveModel:
+    """Model that the page offers; `weights` names pretrained weights, or is None for the Gaussian process."""
+
+    name: CurveModelName
+    title: str
+    weights: str | None
+    equivariant: bool
+    description: str
+
+
+CURVE_MODELS = {model.name: model for model in (
+    CurveModel(
+        "te-tnp", "TE-TNP", "te-tnp-kernels", True,
+        "A transformer whose attention depends on displacements between locations, never on the locations themselves.",
+    ),
+    CurveModel(
+        "anp", "ANP", "anp-kernels", False,
+        "The attentive neural process. Its tokens contain absolute locations; each latent sample gives one function.",
+    ),
+    CurveModel(
+        "convcnp", "ConvCNP", "convcnp-kernels", True,
+        "Convolutions on a grid that moves with the data. The model has no attention.",
+    ),
+    CurveModel(
+        "gp", "Exact GP", None, True,
+        "A Gaussian process with an RBF kernel; a grid search finds its length scale, amplitude and noise. No network.",
+    ),
+)}  # fmt: skip
 
 
 class CurveUnits(StrictRequest):
@@ -104,6 +139,63 @@ async def attention(curve: CurveAttentionRequest, request: Request) -> CurveAtte
     return await request.app.state.queues.interactive.run(lambda deadline: _attention(curve))
 
 
+def check_weights(names: list[str]) -> None:
+    """Raise an error unless all of these weights are installed."""
+    missing = sorted({*names} - {*pretrained.names()})
+    if missing:
+        raise InputError(
+            f"pretrained weights are missing: {', '.join(missing)}; they come with the package, so reinstall it: "
+            "pip install --force-reinstall 'fillin[play]'"
+        )
+
+
+@cache
+def load_curve_model(name: str) -> Any:
+    """Return a model of `CURVE_MODELS`, loaded once."""
+    weights = CURVE_MODELS[choose("model", name, CURVE_MODELS)].weights
+    if weights is None:
+        from fillin.play.gp import ExactGP
+
+        return ExactGP()
+    from fillin.models import load
+
+    check_weights([weights])
+    return load(weights).eval()
+
+
+def warm_up() -> None:
+    """Load every model and run it once, so that no request waits for that."""
+    import torch
+
+    x = torch.linspace(-1, 1, 7).view(1, 7, 1)
+    for name in CURVE_MODELS:
+        predict_curve(name, x[:, :1], x[:, :1], x, samples=1)
+
+
+def predict_curve(
+    name: str, xc: "Tensor", yc: "Tensor", xt: "Tensor", samples: int = 0, seed: int = 0
+) -> "tuple[Float[Tensor, 'nt'], Float[Tensor, 'nt'], Float[Tensor, 'n nt']]":
+    """Predict the mean and standard deviation at xt, and function samples, which vary smoothly with the context."""
+    import torch
+
+    from fillin.heads import LatentMixture
+    from fillin.sampling import sample_curve
+
+    model = load_curve_model(name)
+    with torch.inference_mode(), torch.random.fork_rng(devices=[]):
+        prediction = model(xc, yc, xt)
+        torch.manual_seed(seed)
+        if not samples:
+            functions = xt.new_empty(0, 1, xt.shape[1], 1)
+        elif isinstance(prediction, LatentMixture):
+            functions = prediction.given.mean[:samples]  # the noise-free function of each latent
+        elif CURVE_MODELS[name].weights is None:
+            functions = model.sample(samples, xc, yc, xt)
+        else:
+            functions = sample_curve(model, xc, yc, xt, samples, prediction=prediction)
+        return prediction.mean[0, :, 0], prediction.stddev[0, :, 0], functions[:, 0, :, 0]
+
+
 def _context_tensors(curve: CurveContext) -> "tuple[Tensor, Tensor]":
     """Locations and values [1 n 1] in the model's units."""
     import torch
@@ -144,12 +236,10 @@ def _predict(curve: CurveRequest, deadline: Deadline) -> CurveResponse:
     def in_y_units(values: "Tensor") -> list[float]:
         return [round(v, 6) for v in (values.double() * units.y1 + units.y0).tolist()]
 
-    def bound(z: float) -> list[float]:
-        return in_y_units(mean + z * std)
-
     return CurveResponse(
         x=[round(v, 6) for v in x.tolist()], mean=in_y_units(mean),
-        low50=bound(-_Z50), high50=bound(_Z50), low95=bound(-_Z95), high95=bound(_Z95),
+        low50=in_y_units(mean - _Z50 * std), high50=in_y_units(mean + _Z50 * std),
+        low95=in_y_units(mean - _Z95 * std), high95=in_y_units(mean + _Z95 * std),
         samples=[in_y_units(sample) for sample in samples], max_change=max_change,
         unshifted=None if unshifted is None else in_y_units(unshifted),
         milliseconds=round(1e3 * (perf_counter() - start), 2),
@@ -157,8 +247,7 @@ def _predict(curve: CurveRequest, deadline: Deadline) -> CurveResponse:
 
 
 def _attention(curve: CurveAttentionRequest) -> CurveAttentionResponse:
-    """Weights of the last attention from the target to the context; for models without attention, the weights or the
-    derivatives of the mean."""
+    """Weights of the last attention to the context; without attention, the weights or derivatives of the mean."""
     import torch
 
     from fillin.attention import record_weights

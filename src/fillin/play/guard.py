@@ -1,7 +1,7 @@
 """Checks of every request (host, origin, type, size, time to arrive), and the security headers of responses.
 
-The server listens on 127.0.0.1 alone. That keeps other machines out, but not other pages in the same browser. Host (a
-foreign name may resolve to this machine) and Origin tell those apart.
+Listening on 127.0.0.1 keeps other machines out. Checks of Host and Origin keep out other pages of the same browser,
+even under a foreign name that resolves to this machine.
 """
 
 import asyncio
@@ -49,17 +49,22 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        send = _with_headers(send)
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(HEADERS)
+            await send(message)
+
         error = self.check(scope["method"], scope["path"], Headers(scope=scope))
-        if error is not None:
-            status, detail = error
-            await JSONResponse({"detail": detail}, status)(scope, receive, send)
-            return
-        try:
-            await self.app(scope, self._limit_body(receive, self.max_bytes(scope["path"])), send)
-        except asyncio.CancelledError:  # by the server at shutdown; raised further it would print a traceback
-            detail = "the server is stopping; start it again"
-            await JSONResponse({"detail": detail}, 503)(scope, receive, send)
+        if error is None:
+            try:
+                body = self._limit_body(receive, self.max_bytes(scope["path"]))
+                await self.app(scope, body, send_with_headers)
+                return
+            except asyncio.CancelledError:  # by the server at shutdown; raised further it would print a traceback
+                error = 503, "the server is stopping; start it again"
+        status, detail = error
+        await JSONResponse({"detail": detail}, status)(scope, receive, send_with_headers)
 
     def check(self, method: str, path: str, headers: Headers) -> tuple[int, str] | None:
         """Return the status and message of an error, or None if the request is allowed."""
@@ -110,17 +115,6 @@ class Guard:
 
 def _too_large(max_bytes: int) -> str:
     return f"the body is larger than {max_bytes // MEGABYTE} MB; send less"
-
-
-def _with_headers(send: Send) -> Send:
-    async def send_with_headers(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in HEADERS.items():
-                headers[name] = value
-        await send(message)
-
-    return send_with_headers
 
 
 class HeaderTimeoutProtocol(_Protocol):

@@ -1,17 +1,14 @@
-"""Job queues: one computation at a time in each, a bounded number of waiting requests, and a time limit.
-
-Interactive requests have a queue of their own, so that no uploaded table or photograph delays a drag.
-"""
+"""Job queues: one computation at a time in each, a bounded number of waiting requests, and a time limit."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from time import monotonic
 from typing import TypeVar
 
 from fillin.errors import InputError
 from fillin.play.limits import Limits
-from fillin.play.models import warm_up
 
 Result = TypeVar("Result")
 _POLL_SECONDS = 0.5  # between checks for clients that have disconnected
@@ -61,7 +58,8 @@ class JobQueue:
         self.seconds, self.max_length, self.clock = seconds, max_length, clock
         self.length = 0
         self._current: Deadline | None = None
-        self._worker = ThreadPoolExecutor(1, f"fillin-{name}", initializer=_use_one_thread)
+        # tensors here are so small that a second thread costs more than it saves
+        self._worker = ThreadPoolExecutor(1, f"fillin-{name}", lambda: import_module("torch").set_num_threads(1))
         self._warm_up = self._worker.submit(warm_up)
 
     @property
@@ -123,17 +121,10 @@ class JobQueue:
             deadline.cancelled = True
 
 
-def _use_one_thread() -> None:
-    """Tensors here are so small that a second thread costs more than it saves."""
-    import torch
-
-    torch.set_num_threads(1)
-
-
 class JobQueues:
-    """`interactive` for requests of tens of milliseconds, `background` for uploads and fits that take seconds."""
+    """`interactive` for requests of tens of milliseconds, which no upload or fit of seconds in `background` delays."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: Limits, warm_up: Callable[[], object]):
         self.interactive = JobQueue("interactive", limits.interactive_seconds, limits.queue_length, warm_up)
         self.background = JobQueue("background", limits.background_seconds, limits.queue_length)
 

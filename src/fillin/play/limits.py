@@ -1,7 +1,4 @@
-"""Bounds of `fillin play`: sizes of requests, types of their fields, queue lengths and time limits.
-
-A request beyond a bound gets an error that names it; nothing is computed.
-"""
+"""Bounds of `fillin play`: sizes of requests, types of their fields, queue lengths and time limits."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any

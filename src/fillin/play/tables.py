@@ -5,9 +5,8 @@ import io
 import math
 import threading
 import warnings
-from dataclasses import dataclass
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from fastapi import APIRouter, Request
@@ -15,13 +14,15 @@ from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, Field
 
 from fillin.errors import InputError
+from fillin.filling.frames import added_cells
+from fillin.filling.plan import Source
+from fillin.filling.prediction import ClassPrediction, ColumnPrediction
 from fillin.play import limits
 from fillin.play.job_queue import Deadline
 from fillin.play.limits import StrictRequest, describe_upload
 
 if TYPE_CHECKING:
     from fillin.estimators import TableImputer
-    from fillin.filling.prediction import ColumnPrediction
     from fillin.filling.table.plan import TablePlan
 
 router = APIRouter(prefix="/api/tables", tags=["tables"])
@@ -75,13 +76,12 @@ class ExplanationResponse(BaseModel):
     description: str
 
 
-@dataclass(frozen=True)
-class CachedTable:
+class CachedTable(NamedTuple):
     """Filled table, with what its explanations need."""
 
     plan: "TablePlan"
     model: "TableImputer | None"
-    predictions: "dict[str, ColumnPrediction]"
+    predictions: dict[str, ColumnPrediction]
 
 
 class TableCache:
@@ -134,7 +134,6 @@ async def explain(cell: ExplanationRequest, request: Request) -> ExplanationResp
 
 
 def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
-    from fillin.filling.plan import Source
     from fillin.filling.table.impute import EnsembleSize, fit_imputer
     from fillin.filling.table.plan import TableOptions, TablePlan
     from fillin.runtime import progress_to
@@ -165,9 +164,8 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     deadline()
     table_id = hashlib.sha256(body).hexdigest()[:16]
     cache.put(table_id, CachedTable(plan, model, predictions))
-    names, filled = list(table.columns), []
-    for column in plan.all_fills:
-        filled += _filled_cells(names.index(column.name), column, predictions[column.name])
+    names = list(table.columns)
+    filled = [cell for c in plan.all_fills for cell in _filled_cells(names.index(c.name), c, predictions[c.name])]
     texts = [[str(text).strip() for text in column.cells()] for column in table.columns.values()]
     return TableResponse(
         id=table_id, columns=names, kinds=[c.kind for c in table.columns.values()],  # type: ignore[misc]
@@ -176,10 +174,7 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     )  # fmt: skip
 
 
-def _filled_cells(j: int, column: Any, prediction: "ColumnPrediction") -> list[FilledCell]:
-    from fillin.filling.frames import added_cells
-    from fillin.filling.prediction import ClassPrediction
-
+def _filled_cells(j: int, column: Any, prediction: ColumnPrediction) -> list[FilledCell]:
     if isinstance(prediction, ClassPrediction):
         confidences = prediction.probability
     else:
