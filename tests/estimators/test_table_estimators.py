@@ -97,7 +97,7 @@ def test_a_seed_determines_the_fit_and_the_global_random_state_is_kept():
 def test_density_quantiles_and_samples_are_of_one_distribution(scale):
     X, y = numbers()
     model = TableRegressor(**QUICK, scale=scale).fit(X, np.exp(y))
-    mixture = model._predict_targets(X[:4])[0]
+    mixture = model._predict(X[:4])[0]
     at = np.linspace(-30, 60, 60_001)
     for i in range(4):
         density = np.exp(mixture[[i] * len(at)].log_prob(at))

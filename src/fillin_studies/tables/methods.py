@@ -30,7 +30,7 @@ TimedPrediction = tuple[GaussianMixture, float]  # with the processor time of fi
 def predict_distribution(model: Any, split: TableSplit) -> TimedPrediction:
     """Fit and predict with an estimator of fillin, which predicts whole distributions."""
     start = time.process_time()
-    [prediction] = model.fit(split.X, split.y)._predict_targets(split.X_test)
+    prediction = model.fit(split.X, split.y)._predict(split.X_test)[0]
     return prediction, time.process_time() - start
 
 
