@@ -80,7 +80,7 @@ def test_predictions_are_those_of_the_model(fitted):
     xc, yc, xt = (torch.from_numpy(a).float()[None] for a in (X, Y[:, None], Q))
     with torch.no_grad():
         marginals = fitted.model(xc, yc, xt).marginals
-    for noise, mixture in ((True, marginals), (False, marginals.clean)):
+    for noise, mixture in ((True, marginals), (False, marginals.noise_free)):
         mean, std = fitted.predict(Q, return_std=True, noise=noise)
         likely = Categorical(mixture.mixture_distribution.probs * (mixture.mixture_distribution.probs > 0.01))
         likely = MixtureSameFamily(likely, mixture.component_distribution)
