@@ -92,10 +92,16 @@ class CompletionEvaluation(Evaluation):
         tasks = map(replace(stream, seed=1).task, range(self.batches))
         squares = [(self.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean() for task in tasks]
         context_rmse = float(torch.stack(squares).mean().sqrt())
+        moved = self.shift_error()
+        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, moved)
+
+    @torch.no_grad()
+    def shift_error(self) -> float:
+        """Return the largest change of a predicted mean when all locations are shifted by whole pixels."""
+        stream = open_test_images(self.source, "random 0.2")
         task, shift = replace(stream, seed=2).task(0), SHIFT_PIXELS * 4 / max(stream.images.shape[:2])
         change = self.model(*task.inputs).mean - self.model(task.xc + shift, task.yc, task.xt + shift).mean
-        moved = float(change.abs().max())
-        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, moved)
+        return float(change.abs().max())
 
     def draw(self, folder: Path, scores: CompletionScores) -> list[Path]:
         return [draw_patterns({self.model.config["model"]: self.model}, self.source, folder / "completions.png")]
