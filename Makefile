@@ -6,10 +6,10 @@ STAMP  := $(VENV)/.ready
 
 .PHONY: help setup demo train test test-all sanitize lint bench studies pretrain curves images results clean
 
-help:            ## what can be made
+help:            ## list the targets
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
 
-setup: $(STAMP)  ## a virtual environment with everything in it
+setup: $(STAMP)  ## create .venv with everything installed
 
 $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*)
 	$(PYTHON) -m venv $(VENV)
@@ -17,35 +17,35 @@ $(STAMP): pyproject.toml constraints.txt CMakeLists.txt $(wildcard native/*)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev,fields,fill,images,play,study,export]'
 	@touch $(STAMP)
 
-demo: setup      ## fill the gaps of a real series and a real field, and compare with what was hidden
+demo: setup      ## fill the gaps of a real series and a real field, and compare with the held-out values
 	$(BIN)/python examples/fill_gaps.py --out out
 
-train: setup     ## train a small te-tnp on curves for a minute and draw what it learnt
+train: setup     ## train a small te-tnp on curves for a minute and draw its predictions
 	$(BIN)/python examples/gp_curves.py --seconds 60 --threads 1 --out out
 
-test: setup      ## style and tests, without the slow ones (eight minutes)
+test: setup      ## run ruff and the tests, without the slow ones (eight minutes)
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pytest -n 2 -m "not slow"
 
-test-all: setup  ## style and every test: also exports of every model and studies in miniature
+test-all: setup  ## run ruff and every test: also exports of every model and studies in miniature
 	$(BIN)/ruff check src tests examples
 	$(BIN)/pytest -n 2
 
-# torch throws and catches: libasan must find C++'s own library loaded, though python has no use for it
+# torch throws C++ exceptions: libasan needs libstdc++ loaded, although python does not
 WATCHED = LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)" \
   ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 FILLIN_NATIVE=$(CURDIR)/build/sanitize
 
-sanitize: setup  ## the tests of the native kernel, with AddressSanitizer and UBSan looking on
+sanitize: setup  ## run the tests of the native kernel under AddressSanitizer and UBSan
 	cmake -S . -B build/sanitize -DCMAKE_CXX_COMPILER=$(CXX) -DFILLIN_SANITIZE=address,undefined
 	cmake --build build/sanitize
-	$(WATCHED) $(BIN)/pytest -vv --capture=sys tests/attention/test_kernel*.py  # what a sanitizer says ends the process: no capture
+	$(WATCHED) $(BIN)/pytest -vv --capture=sys tests/attention/test_kernel*.py  # a sanitizer ends the process with its message, so output is not captured
 
-lint: setup      ## style and types
+lint: setup      ## run ruff and pyright
 	$(BIN)/ruff check src tests examples
 	$(BIN)/ruff format --check src tests examples
 	$(BIN)/pyright
 
-bench: setup     ## time and memory of every model, of every score and of a learned window
+bench: setup     ## measure time and memory of every model, every score and a learned span
 	$(BIN)/fillin bench models
 	$(BIN)/fillin bench scores
 	$(BIN)/fillin bench train
@@ -56,7 +56,7 @@ STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes
 DATA ?=  # a folder with curves/*.csv and fields/*.nc, for the study `fill`
 TABLES ?=  # a folder with NAME/data.csv.gz and NAME/test_mask.csv.gz, for the studies of tables
 
-studies: setup   ## the reports of docs/results/studies (an hour and a half; DATA=DIR for real curves and fields)
+studies: setup   ## make the reports of docs/results (an hour and a half; DATA=DIR for real curves and fields)
 	for study in $(STUDIES); do $(BIN)/fillin study $$study || exit 1; \
 	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
 	$(BIN)/fillin study fill --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
@@ -68,13 +68,13 @@ studies: setup   ## the reports of docs/results/studies (an hour and a half; DAT
 	mkdir -p docs/results/uses-rows
 	cp out/uses-rows/*.png out/uses-rows/results.json out/uses-rows/report.md docs/results/uses-rows
 
-pretrain: setup  ## the weights that fill gaps (five and a half hours on one core; stop it, call it again)
+pretrain: setup  ## train the weights that fill gaps (five and a half hours on one core; resumable)
 	for name in curve surface radial; do \
 	  if [ -d runs/$$name ]; then $(BIN)/fillin train --resume runs/$$name --threads 1; \
 	  else $(BIN)/fillin train $$name --threads 1 --out runs/$$name; fi || exit 1; \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$name $$name || exit 1; done
 
-curves: setup    ## the weights and figures of docs/results/curves.md, and weights of the page (three hours on one core)
+curves: setup    ## train the weights and make the figures of docs/results/curves.md (three hours on one core)
 	$(BIN)/fillin train te-tnp --time 7m --threads 1 --out runs/te-tnp-rbf
 	$(BIN)/fillin train tnp-d --time 30m --threads 1 --out runs/tnp-d-rbf
 	$(BIN)/fillin train te-tnp-a --time 68m --threads 1 --out runs/te-tnp-a-rbf
@@ -87,7 +87,7 @@ curves: setup    ## the weights and figures of docs/results/curves.md, and weigh
 
 IMAGES ?=  # a folder with mnist, fashion_mnist and cifar10, for the larger reports on images
 
-images: setup    ## weights and reports on images (an hour; IMAGES=DIR for MNIST, Fashion-MNIST and CIFAR-10: a day)
+images: setup    ## train weights and make reports on images (an hour; IMAGES=DIR for MNIST, Fashion-MNIST and CIFAR-10: a day)
 	if [ -d runs/te-tnp-digits ]; then $(BIN)/fillin train --resume runs/te-tnp-digits --threads 1; \
 	else $(BIN)/fillin train images-te-tnp --time 16m --threads 1 --out runs/te-tnp-digits; fi
 	$(BIN)/python -m fillin.evaluate.card runs/te-tnp-digits te-tnp-digits
@@ -98,7 +98,7 @@ images: setup    ## weights and reports on images (an hour; IMAGES=DIR for MNIST
 	  for one in $$made; do mkdir -p docs/results/$$one || exit 1; \
 	    cp out/$$one/*.png out/$$one/results.json out/$$one/report.md docs/results/$$one || exit 1; done; done
 
-results: setup   ## the measured tables of docs/results (leave the machine alone meanwhile)
+results: setup   ## measure the tables of docs/results (on an idle machine)
 	$(BIN)/fillin bench models --repeats 5 --json docs/results/models.json
 	$(BIN)/fillin bench models --peers --json docs/results/peers.json
 	$(BIN)/fillin bench scores --threads 1 --json docs/results/scores-1-thread.json
@@ -106,5 +106,5 @@ results: setup   ## the measured tables of docs/results (leave the machine alone
 	$(BIN)/fillin bench span --threads 2 --json docs/results/span.json --out docs/results
 	$(BIN)/python -m fillin_studies.bench.results_pages docs/results
 
-clean:           ## remove what was made
+clean:           ## remove everything that was made
 	rm -rf $(VENV) build dist out .pytest_cache .hypothesis .ruff_cache
