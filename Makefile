@@ -6,6 +6,9 @@ STAMP  := $(VENV)/.ready
 
 .PHONY: help setup demo train test test-all sanitize lint bench studies pretrain curves images results clean
 
+# the tests start many interpreters, which reuse compiled modules
+export PYTHONDONTWRITEBYTECODE :=
+
 help:            ## list the targets
 	@grep -E '^[a-z-]+: *.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/:	/'
 

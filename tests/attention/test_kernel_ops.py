@@ -134,6 +134,7 @@ def compiled():
 
 @needs_kernel
 @pytest.mark.parametrize(("case", "bound"), [("window", 1e-5), ("score", 5e-5), ("model", 1e-4)])
+@pytest.mark.slow
 def test_compiled_results_agree(case, bound, compiled):
     assert float(compiled[case]) < bound
 

@@ -92,6 +92,7 @@ def held_out_r2(stable: bool, dim_x: int, function) -> torch.Tensor:
         return 1 - (run(parameters, buffers, held_out) - true).square().mean(-1) / true.var(-1, correction=0)
 
 
+@pytest.mark.slow
 def test_the_stable_siren_needs_no_tuning(capsys):
     """Over ω₀, three functions and five seeds R² varies by at most 0.1, with a median of at least 0.95."""
     results = {}

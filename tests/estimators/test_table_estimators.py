@@ -44,7 +44,9 @@ def checks():
             name = check.func.__name__
             if name in LEARNS:
                 estimator = kind(members=LEARNS[name][0], steps=LEARNS[name][1])
-            yield pytest.param(estimator, check, id=f"{kind.__name__}-{name}-{len(str(check))}")
+            # a check that trains for long is repeated for other memory layouts and dtypes
+            marks = [pytest.mark.slow] if name in LEARNS and check.keywords else []
+            yield pytest.param(estimator, check, id=f"{kind.__name__}-{name}-{len(str(check))}", marks=marks)
 
 
 @pytest.mark.parametrize(("estimator", "check"), list(checks()))

@@ -8,6 +8,7 @@ from fillin import TableRegressor
 
 
 @pytest.mark.usefixtures("unchecked")  # shape checks of this test run are not active in other processes
+@pytest.mark.slow
 def test_cross_validation_scores_do_not_depend_on_n_jobs():
     random = np.random.default_rng(0)
     X = random.normal(size=(24, 2))

@@ -298,6 +298,7 @@ def test_report_of_a_saved_model(tmp_path, capsys):
     assert len(list((tmp_path / "pictures").iterdir())) == 3
 
 
+@pytest.mark.slow
 def test_report_of_a_model_with_windows(tmp_path):
     fillin.save(fillin.create("te-tnp", size="small", span=0.3), tmp_path / "model")
     arguments = ["evaluate", str(tmp_path / "model"), "--batches", "1", "--limit", "0", "--functions", "matern-5/2"]

@@ -242,6 +242,7 @@ def test_the_demo_fills_held_out_values(tmp_path):
     assert ours < line / 2
 
 
+@pytest.mark.slow
 def test_the_training_example_runs(tmp_path):
     script = Path(__file__).parents[2] / "examples" / "gp_curves.py"
     command = [sys.executable, str(script), "--seconds", "1", "--threads", "1", "--out", str(tmp_path)]

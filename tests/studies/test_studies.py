@@ -172,6 +172,7 @@ def test_seeds_differ_and_variants_share_their_data(tmp_path, swift):
     assert mean_over_seeds(cells, "log_likelihood").keys() == set(study.variants(True))
 
 
+@pytest.mark.slow
 def test_the_search_over_sizes_keeps_to_its_parameters(tmp_path, swift, monkeypatch):
     monkeypatch.setattr(sizes, "PARAMETERS", 30_000)
     monkeypatch.setattr(sizes, "SEARCH", {"width": (16, 32), "head_dim": (4, 8), "heads": (1, 2)})
@@ -223,6 +224,7 @@ def test_a_folder_holds_one_study(tmp_path):
         open_study(get("te-scores"), tmp_path / "file", quick=True)
 
 
+@pytest.mark.slow
 def test_every_cell_of_every_scale_is_a_valid_recipe(tmp_path):
     for name in STUDIES:
         for quick in (True, False):

@@ -170,6 +170,7 @@ def small(folder: Path | None = None):
     return study.replaced(variants=lambda quick: some)
 
 
+@pytest.mark.slow
 def test_the_study_ends_in_a_report(tmp_path, folder, stand_in):
     with_field(folder)
     run = open_study(small(folder), tmp_path / "out", quick=True)
