@@ -35,8 +35,9 @@ Model = TypeVar("Model", Process, PixelClassifier, InContextClassifier)
 
 def _make_sizes(*rows: tuple[int, int, int, int]) -> dict[str, dict[str, int]]:
     """Return the options of the three sizes from their width, heads, layers and feed-forward width."""
-    options = [dict(zip(("width", "heads", "layers", "hidden"), row, strict=True)) for row in rows]
-    return dict(zip(("small", "base", "1m"), options, strict=True))
+    names: tuple[str, ...] = ("width", "heads", "layers", "hidden")
+    sizes: tuple[str, ...] = ("small", "base", "1m")
+    return {size: dict(zip(names, row, strict=True)) for size, row in zip(sizes, rows, strict=True)}
 
 
 # equal for all transformers, with heads of dimension 16, so that models compare
