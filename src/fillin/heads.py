@@ -175,6 +175,7 @@ class _JointHead(nn.Module):
         return JointGaussian(normal, (features.shape[-2], self.mean.out_features), keep)
 
     def normal(self, mean: Tensor, std: Tensor, factor: Tensor) -> Distribution:
+        """Return the Gaussian over all targets of a task. Subclasses implement it."""
         raise NotImplementedError
 
     def parts(self, features: Features, spread: Features | None, keep: Keep | None):

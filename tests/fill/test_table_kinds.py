@@ -31,7 +31,7 @@ def test_an_index_stays():
     shuffled = unordered().set_index(pd.Index(np.random.default_rng(1).permutation(30)))
     result, plain = (fillin.fill(table, kind="table") for table in (shuffled, unordered()))
     assert result.index.equals(shuffled.index)
-    assert np.array_equal(result["a_filled"], plain["a_filled"])  # a name of a row tells nothing
+    assert np.array_equal(result["a_filled"], plain["a_filled"])  # the name of a row carries no information
     assert list(result.columns[:3]) == ["a", "b", "c"]
 
 

@@ -24,10 +24,10 @@ def test_every_method_is_finite_and_sane(name, series, monkeypatch):
     else:
         y = {"wave": y, "constant": np.full_like(y, 7.0), "zero": np.zeros_like(y)}[series]
     known = np.arange(len(y)) % 3 != 1
-    asked = np.concatenate([x[~known], [[x.max() + 1.0]]])
-    prediction = METHODS[name].predict(x[known], y[known], asked)
-    for part in (prediction.mean, prediction.std, prediction.log_prob(np.full(len(asked), y[0]))):
-        assert part.shape == (len(asked),)
+    queries = np.concatenate([x[~known], [[x.max() + 1.0]]])
+    prediction = METHODS[name].predict(x[known], y[known], queries)
+    for part in (prediction.mean, prediction.std, prediction.log_prob(np.full(len(queries), y[0]))):
+        assert part.shape == (len(queries),)
         assert np.isfinite(part).all()
     assert (prediction.std > 0).all()
     low, high = y.min() - 3 * (np.ptp(y) + 1), y.max() + 3 * (np.ptp(y) + 1)

@@ -31,10 +31,10 @@ def test_what_is_put_into_known_cells_does_not_count(values, monkeypatch):
         return np.where(gone, truth + 0.5, 1e9), np.full(known.shape, 0.5 / 1.9)
 
     monkeypatch.setitem(imputes.METHODS, "odd", odd)
-    told = imputes.score_imputation(values, "odd", 3)
-    assert told["rmse"] == pytest.approx(0.5)
-    assert told["mae"] == pytest.approx(0.5)
-    assert told["covered"] == 1
+    scores = imputes.score_imputation(values, "odd", 3)
+    assert scores["rmse"] == pytest.approx(0.5)
+    assert scores["mae"] == pytest.approx(0.5)
+    assert scores["covered"] == 1
 
 
 @pytest.mark.slow

@@ -106,6 +106,7 @@ class InContextClassifier(Classifier):
         return self.embed(images.flatten(0, 1)).unflatten(0, images.shape[:2])
 
     def predict(self, h: Float[Tensor, "b n e"], labels: Int64[Tensor, "b support"]) -> Float[Tensor, "b queries k"]:
+        """Return the logits of the query images from the vectors of all images. Subclasses implement it."""
         raise NotImplementedError
 
 
