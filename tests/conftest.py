@@ -1,4 +1,4 @@
-"""One torch thread a worker, shapes checked at every call, and hypothesis the same on every machine."""
+"""One torch thread per worker, shapes checked at every call, and the same hypothesis examples on every machine."""
 
 import gc
 import os
@@ -36,12 +36,27 @@ def _seed():
     torch.manual_seed(0)
 
 
+# Tests of applications call the functions whose shapes the tests of attention, layers, models, data and training check.
+# There the checks would take a fifth of the time of `make test`; `make test-all` checks shapes everywhere.
+_APPLICATIONS = ("estimators", "fill", "play", "studies")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _shape_checks(request):
+    """Shape checks are off in tests of applications, unless the slow tests run too."""
+    quick = request.config.getoption("markexpr") == "not slow" and request.path.parent.name in _APPLICATIONS
+    jaxtyping.config.update("jaxtyping_disable", quick)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
+
+
 @pytest.fixture
 def unchecked():
     """As users have it: without the shape checks of the test run, which would complain first."""
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)
     yield
-    jaxtyping.config.update("jaxtyping_disable", False)
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="session")
@@ -67,10 +82,11 @@ def browser():
     """Chromium. Not for the whole session: while Playwright runs, no test may run an event loop of its own."""
     from support.browser import launch_chromium
 
+    before = jaxtyping.config.jaxtyping_disable
     jaxtyping.config.update("jaxtyping_disable", True)  # the tests of the API check shapes; here they take time
     with launch_chromium() as browser:
         yield browser
-    jaxtyping.config.update("jaxtyping_disable", False)
+    jaxtyping.config.update("jaxtyping_disable", before)
 
 
 @pytest.fixture(scope="module")

@@ -110,6 +110,7 @@ def test_a_table_of_one_visitor_delays_no_drag_of_another(browser, play_server, 
     slow.context.close()
 
 
+@pytest.mark.slow
 def test_eight_visitors_that_drag_at_once_are_all_served(browser, play_server):
     visitors = [Visitor(browser, play_server.url) for _ in range(8)]
     for visitor in visitors:

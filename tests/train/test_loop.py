@@ -166,6 +166,7 @@ def test_a_rate_far_too_high(tmp_path):
 # ---- several processes
 
 
+@pytest.mark.slow
 def test_two_processes_learn_what_one_does(tmp_path):
     said = [*words(SMALL), "--data.batch=4", "--budget.steps=6", "--budget.time=null"]
     said += ["--keep.log=1", "--keep.batches=2"]
