@@ -15,14 +15,35 @@ struct Shares {
   std::vector<double> inverse;        // [groups, D, D]
   std::vector<float> bias, features;  // [groups, nodes …]
   std::vector<float> d_k, d_v;        // [items, keys, width], only where queries are split into parts
+  std::vector<double> forms;          // [groups, forms, D + 1]: length scales, then the amplitude
+  std::vector<float> d_xq, d_xk;      // [items, queries, D], [items, keys, D]: heads share their locations
 
   Shares(const FillinProblem &p, const FillinGradients &to, const Plan &plan)
       : inverse((size_t)plan.groups * p.dim_x * p.dim_x), bias(to.d_bias ? plan.groups * table_size(p.bias, 1) : 0),
         features(plan.groups * table_size(p.features, p.features_width)) {
     size_t items = plan.parts > 1 ? (size_t)p.batch * p.heads * plan.parts * p.keys : 0;
     d_k.resize(items * p.width), d_v.resize(items * p.value_width);
+    forms.resize((size_t)plan.groups * p.forms * (p.dim_x + 1));
+    size_t copies = (size_t)p.batch * p.heads * plan.parts * p.dim_x;
+    d_xq.resize(to.d_xq ? copies * p.queries : 0), d_xk.resize(to.d_xk ? copies * p.keys : 0);
   }
 };
+
+// The weights r.p of the rows of a tile again, and from d ln(weight) in r.ds the gradients to scores and to ln W.
+template <bool WILD, int D>
+void unweigh(const Window<D> &window, Rows &r, const float *lse) {
+  const int rows = r.rows;
+  const bool open = window.open, continuous = window.continuous, scores = window.scores;
+  for (int n = 0; n < rows; n++) {
+    vec d_log = load(r.ds + n * L), weight;
+    if (WILD) weight = window.wild_exponential(r, n, window.wild_exponent(r, n) - lse[r.query[n]]);
+    else weight = exponential(exponent(r, n, scores) - lse[r.query[n]]);
+    if (!open) store(r.pull + n * L, weight * d_log);
+    if (continuous) weight *= load(r.weight + n * L);
+    store(r.p + n * L, weight);
+    store(r.ds + n * L, scores ? weight * d_log * load(r.gauss + n * L) : weight * d_log);
+  }
+}
 
 template <int D>
 void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan &plan, int group, Item item,
@@ -40,7 +61,10 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
   bool windowed = to.d_inverse && !window.open;
   float *d_bias = to.d_bias ? &shares.bias[group * table_size(p.bias, 1)] : nullptr;
   float *d_features = p.features.values ? &shares.features[group * table_size(p.features, p.features_width)] : nullptr;
-  double d_inverse[D][D] = {};
+  double d_inverse[D][D] = {}, d_forms[FILLIN_MAX_FORMS][D + 1] = {};
+  float *dxq = to.d_xq ? space.dxq.get((size_t)BLOCK * D * L) : nullptr;
+  float *dxk = to.d_xk ? space.dxk.get(index.size() * D) : nullptr;
+  if (dxk) memset(dxk, 0, index.size() * D * sizeof(float));
   Rows &r = space.rows;
 
   work.blocks([&](const Block<D> &block) {
@@ -50,30 +74,30 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
     float *d_g = space.dg.get((size_t)BLOCK * p.features_width + L);
     memset(d_g, 0, (size_t)BLOCK * p.features_width * sizeof(float));
     dq.clear();
-    float lse[BLOCK], start[BLOCK];
+    float lse[BLOCK], start[BLOCK], products[BLOCK * L];  // d lse_i − dO_i · out_i
+    for (int i = 0; i < block.count; i++)
+      store(products + i * L, product_lanes(d_out + (size_t)i * p.value_width,
+                                            item.of(p.out) + block.index[i] * p.out.row, p.value_width));
+    sum_lanes(products, block.count);
     for (int i = 0; i < block.count; i++) {
       size_t at = item.flat(p) * p.queries + block.index[i];
-      const float *out = item.of(p.out) + block.index[i] * p.out.row;
       lse[i] = p.lse[at] == -INFINITY ? INFINITY : p.lse[at];
-      start[i] = (to.d_lse ? to.d_lse[at] : 0) - product(d_out + (size_t)i * p.value_width, out, p.value_width);
+      start[i] = (to.d_lse ? to.d_lse[at] : 0) - products[i];
     }
-    vec d_window[D][D] = {};
+    vec d_window[D][D] = {}, d_scale[FILLIN_MAX_FORMS][D] = {}, d_amplitude[FILLIN_MAX_FORMS] = {};
+    if (dxq) memset(dxq, 0, (size_t)BLOCK * D * L * sizeof(float));
     const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
       const float *x = space.tiles.x.data() + (size_t)tile * D * L;
       work.score(block, tile, q, g, keys, wild);
       if (!r.rows) continue;
       dot(d_out, p.value_width, values.columns_of(tile), start, r, r.ds);
-      for (int n = 0; n < r.rows; n++) {
-        vec d_log = load(r.ds + n * L), weight;
-        if (wild) weight = window.wild_exponential(r, n, window.wild_exponent(r, n) - lse[r.query[n]]);
-        else weight = exponential(window.exponent(r, n) - lse[r.query[n]]);
-        store(r.pull + n * L, weight * d_log);
-        if (window.continuous) weight *= load(r.weight + n * L);
-        store(r.p + n * L, weight);
-        store(r.ds + n * L, window.scores ? weight * d_log * load(r.gauss + n * L) : weight * d_log);
-      }
+      if (wild) unweigh<true>(window, r, lse);
+      else unweigh<false>(window, r, lse);
       if (windowed) window.back(block, x, r, d_window);
+      for (int f = 0; f < p.forms; f++)
+        work.forms[f].back(block, x, r, r.form[f], d_scale[f], d_amplitude[f], dxq,
+                           dxk ? dxk + (size_t)tile * D * L : nullptr);
       spread(r.p, d_out, p.value_width, r, dv.columns_of(tile));
       if (p.width) {
         mix(r.ds, keys.rows_of(tile), keys.columns_of(tile), r, dq);
@@ -97,16 +121,31 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
           });
         });
     }
+    dq.finish(block.count);
     for (int i = 0; i < block.count; i++) {
       if (p.width && to.d_q.data)
         dq.write(i, p.scale, item.of(to.d_q) + block.index[i] * to.d_q.row);
-      if (d_features)
+      if (d_features && to.d_g.data)
         memcpy(item.of(to.d_g) + block.index[i] * to.d_g.row, d_g + (size_t)i * p.features_width,
                p.features_width * sizeof(float));
     }
+    if (dxq)
+      for (int i = 0; i < block.count; i++)
+        for (int d = 0; d < D; d++)
+          shares.d_xq[(plan.slot(item) * p.queries + block.index[i]) * D + d] = sum(load(dxq + (i * D + d) * L));
     for (int d = 0; d < D; d++)
       for (int c = 0; c < D; c++) d_inverse[d][c] += sum(d_window[d][c]);
+    for (int f = 0; f < p.forms; f++) {
+      for (int d = 0; d < D; d++) d_forms[f][d] += sum(d_scale[f][d]);
+      d_forms[f][D] += sum(d_amplitude[f]);
+    }
   });
+  for (int f = 0; f < p.forms; f++)
+    for (int d = 0; d <= D; d++) shares.forms[((size_t)group * p.forms + f) * (D + 1) + d] += d_forms[f][d];
+  if (dxk)
+    for (size_t i = 0; i < index.size(); i++)
+      for (int d = 0; index[i] >= 0 && d < D; d++)
+        shares.d_xk[(plan.slot(item) * p.keys + index[i]) * D + d] = dxk[(i / L * D + d) * L + i % L];
 
   for (int d = 0; d < D; d++)
     for (int c = 0; c < D; c++) shares.inverse[((size_t)group * D + d) * D + c] += window.finish(d, c, d_inverse[d][c]);
@@ -133,6 +172,29 @@ inline void gather_shares(const FillinProblem &p, const FillinGradients &to, con
       for (int c = 0; c < square; c++) total[plan.head(g) * square + c] += shares.inverse[(size_t)g * square + c];
     for (size_t i = 0; i < total.size(); i++) to.d_inverse[i] = (float)total[i];
   }
+  for (int f = 0; f < p.forms; f++) {
+    const int dims = p.form[f].dims, width = p.dim_x + 1;
+    std::vector<double> total((size_t)p.heads * width);
+    for (int g = 0; g < plan.groups; g++)
+      for (int d = 0; d < width; d++)
+        total[plan.head(g) * width + d] += shares.forms[((size_t)g * p.forms + f) * width + d];
+    for (int h = 0; h < p.heads; h++) {
+      if (to.d_amplitude[f]) to.d_amplitude[f][h] = (float)total[h * width + p.dim_x];
+      if (!to.d_log_scale[f]) continue;
+      double all_dims = 0;  // one length scale for all dimensions
+      for (int d = 0; d < p.dim_x; d++) all_dims += total[h * width + d];
+      for (int d = 0; d < dims; d++) to.d_log_scale[f][h * dims + d] = (float)(dims == 1 ? all_dims : total[h * width + d]);
+    }
+  }
+  auto add_heads = [&](const std::vector<float> &from, int points, float *to_x) {
+    if (!to_x) return;
+    const size_t size = (size_t)points * p.dim_x;
+    memset(to_x, 0, p.batch * size * sizeof(float));
+    for (size_t i = 0; i < (size_t)p.batch * p.heads * plan.parts; i++)
+      for (size_t j = 0; j < size; j++) to_x[i / (p.heads * plan.parts) * size + j] += from[i * size + j];
+  };
+  add_heads(shares.d_xq, p.queries, to.d_xq);
+  add_heads(shares.d_xk, p.keys, to.d_xk);
   auto add_tables = [&](const std::vector<float> &from, size_t size, float *table) {
     if (!table || !size) return;
     memset(table, 0, size * p.heads * sizeof(float));

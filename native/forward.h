@@ -9,6 +9,31 @@ namespace fillin {
 // it is updated, and the sums are rescaled, only where a row exceeds it by this much, which is rare.
 constexpr float SLACK = 30;
 
+// r.p = W e^(exponent − maximum) for the rows of a tile; `total` sums them up for each query, lane by lane.
+template <bool WILD, int D>
+void weigh(const Window<D> &window, Rows &r, float *most, vec *total, Accumulated &out) {
+  const int rows = r.rows;
+  const bool continuous = window.continuous, scores = window.scores;
+  for (int n = 0; n < rows; n++) {
+    const int i = r.query[n];
+    vec e = WILD ? window.wild_exponent(r, n) : exponent(r, n, scores);
+    float peak = most[i];
+    if (any(e > peak + SLACK)) {
+      float now = !WILD && peak == -INFINITY && e[0] > 0.5f * NEVER && !any(e > e[0] + 8.f) ? e[0] : largest(e);
+      if (peak > -INFINITY) {
+        float factor = std::exp(peak - now);
+        total[i] *= factor;
+        out.scale(i, factor);
+      }
+      most[i] = peak = now;
+    }
+    vec weight = WILD ? window.wild_exponential(r, n, e - peak) : exponential(e - peak);
+    if (continuous) weight *= load(r.weight + n * L);
+    total[i] += weight;
+    store(r.p + n * L, weight);
+  }
+}
+
 template <int D>
 void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
   Work<D> work(p, item, space);
@@ -28,27 +53,14 @@ void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
     const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
       work.score(block, tile, q, g, keys, wild);
-      for (int n = 0; n < r.rows; n++) {
-        int i = r.query[n];
-        vec e = wild ? work.window.wild_exponent(r, n) : work.window.exponent(r, n);
-        if (any(e > most[i] + SLACK)) {
-          float now = largest(e);
-          if (most[i] > -INFINITY) {
-            float factor = std::exp(most[i] - now);
-            total[i] *= factor;
-            out.scale(i, factor);
-          }
-          most[i] = now;
-        }
-        vec weight = wild ? work.window.wild_exponential(r, n, e - most[i]) : exponential(e - most[i]);
-        if (work.window.continuous) weight *= load(r.weight + n * L);
-        total[i] += weight;
-        store(r.p + n * L, weight);
-      }
+      if (wild) weigh<true>(work.window, r, most, total, out);
+      else weigh<false>(work.window, r, most, total, out);
       if (r.rows) mix(r.p, values.rows_of(tile), values.columns_of(tile), r, out);
     }
+    out.finish(block.count);
+    sum_lanes(reinterpret_cast<float *>(total), block.count);
     for (int i = 0; i < block.count; i++) {
-      float sum_i = sum(total[i]), inverse = sum_i != 0 ? 1 / sum_i : 0;
+      float sum_i = reinterpret_cast<const float *>(total)[i], inverse = sum_i != 0 ? 1 / sum_i : 0;
       out.write(i, inverse, item.of(p.out) + block.index[i] * p.out.row);
       p.lse[item.flat(p) * p.queries + block.index[i]] = sum_i != 0 ? most[i] + std::log(sum_i) : -INFINITY;
     }

@@ -1,6 +1,7 @@
 // Shared by forward and backward: an item of work, its keys packed into tiles, and its blocks of queries.
 #pragma once
 
+#include "forms.h"
 #include "table.h"
 
 namespace fillin {
@@ -58,7 +59,7 @@ template <int D>
 struct Workspace {
   Tiles<D> tiles;
   std::vector<int32_t> found;
-  Scratch k_columns, k_rows, v_columns, v_rows, dk, dv, q, g, d_out, sums, lanes, dq_sums, dq_lanes, dg;
+  Scratch k_columns, k_rows, v_columns, v_rows, dk, dv, q, g, d_out, sums, lanes, dq_sums, dq_lanes, dg, dxq, dxk;
   Rows rows;
   Cells bias_cells, features_cells;
 };
@@ -91,17 +92,28 @@ struct Work {
   const float *xq;
   const int32_t *order;
   const float *bias, *features;
+  PairMask pairs;
+  Form<D> forms[FILLIN_MAX_FORMS];
+  bool tame_forms = true;
   float key_square = 0, bias_square = 0, features_square = 0;  // sums of squares
 
   Work(const FillinProblem &problem, Item item_, Workspace<D> &space_)
       : p(problem), item(item_), space(space_), window(problem, item_.h), xq(p.xq + (size_t)item.b * p.queries * D),
-        order(p.order_q + (size_t)item.b * p.queries), bias(table_of(p.bias, item.h, 1)),
-        features(table_of(p.features, item.h, p.features_width)) {
+        order(p.order_q ? p.order_q + (size_t)item.b * p.queries : nullptr), bias(table_of(p.bias, item.h, 1)),
+        features(table_of(p.features, item.h, p.features_width)),
+        pairs{p.pairs ? p.pairs + item.b * p.pairs_batch + item.h * p.pairs_head : nullptr, p.pairs_row} {
     const float *xk = p.xk + (size_t)item.b * p.keys * D;
     const uint8_t *keep = p.keep ? p.keep + (size_t)item.b * p.keys : nullptr;
-    space.tiles.place(xk, p.order_k + (size_t)item.b * p.keys, keep, p.keys);
+    space.tiles.place(xk, p.order_k ? p.order_k + (size_t)item.b * p.keys : nullptr, keep, p.keys);
     frame = window.frame(xq);
-    space.tiles.enclose(xk, frame);
+    if (window.open) {  // all tiles are within reach
+      space.found.resize(space.tiles.count);
+      for (int t = 0; t < space.tiles.count; t++) space.found[t] = t;
+    } else {
+      space.tiles.enclose(xk, frame);
+    }
+    for (int f = 0; f < p.forms; f++) forms[f] = Form<D>(p.form[f], item.h), tame_forms &= forms[f].tame();
+    if (p.forms) tame_forms &= squares(xq, (size_t)p.queries * D) + squares(xk, (size_t)p.keys * D) < 1e30f;
     bias_square = squares(bias, table_size(p.bias, 1));
     features_square = squares(features, table_size(p.features, p.features_width));
   }
@@ -124,12 +136,14 @@ struct Work {
       box.clear();
       block.count = std::min(BLOCK, p.queries - n * BLOCK);
       for (int i = 0; i < block.count; i++) {
-        int32_t query = block.index[i] = order[n * BLOCK + i];
+        int32_t query = block.index[i] = order ? order[n * BLOCK + i] : n * BLOCK + i;
         for (int d = 0; d < D; d++) block.x[i][d] = xq[(size_t)query * D + d];
-        frame.add(box, block.x[i]);
+        if (!window.open) frame.add(box, block.x[i]);
       }
-      frame.widen(box);
-      space.tiles.find(box, frame, space.found);
+      if (!window.open) {
+        frame.widen(box);
+        space.tiles.find(box, frame, space.found);
+      }
       use(block);
     }
   }
@@ -137,7 +151,7 @@ struct Work {
   // Whether a score of the block may be infinite or NaN, by the Cauchy–Schwarz inequality.
   bool wild(const Block<D> &block, const float *q, const float *g) const {
     constexpr float TAME = 1e30f;  // of a square
-    bool tame = squares(q, (size_t)block.count * p.width) * key_square < TAME && bias_square < TAME;
+    bool tame = squares(q, (size_t)block.count * p.width) * key_square < TAME && bias_square < TAME && tame_forms;
     return !(tame && (!g || squares(g, (size_t)block.count * p.features_width) * features_square < TAME));
   }
 
@@ -162,9 +176,10 @@ struct Work {
   void score(const Block<D> &block, int tile, const float *q, const float *g, const Packed &keys, bool wild) const {
     Rows &r = space.rows;
     const float *x = space.tiles.x.data() + (size_t)tile * D * L;
-    window.enter(block, x, space.tiles.index.data() + (size_t)tile * L, r);
+    window.enter(block, x, space.tiles.index.data() + (size_t)tile * L, pairs, r);
     if (!r.rows) return;
     dot(q, p.width, keys.columns_of(tile), nullptr, r, r.s);
+    for (int f = 0; f < p.forms; f++) forms[f].add(block, x, wild, r, r.form[f]);
     with_grid<D>(p.bias, [&](const auto &grid) {
       grid.locate(block, x, r, space.bias_cells);
       add_bias(grid, bias, space.bias_cells, r);

@@ -21,6 +21,12 @@ inline vec load(const float *p) { return *reinterpret_cast<const loose *>(p); }
 inline void store(float *p, vec v) { *reinterpret_cast<loose *>(p) = v; }
 inline vec all(float x) { return x - vec{}; }
 inline vec larger(vec a, vec b) { return a > b ? a : b; }
+inline vec absolute(vec a) { return (vec)((bits)a & 0x7FFFFFFFu); }
+inline vec root(vec a) {
+  vec r;
+  for (int l = 0; l < L; l++) r[l] = std::sqrt(a[l]);
+  return r;
+}
 
 // Reduce a vector by repeated halving.
 template <class Join>
@@ -57,14 +63,27 @@ inline vec sums(vec *v) {
   else return v[0];
 }
 
-// Σ_c a_c b_c
-inline float product(const float *a, const float *b, int count) {
+// Replace `count` vectors by the sums over their lanes: lanes[i] = Σ_l lanes[i · L + l], L vectors at a time.
+inline void sum_lanes(float *lanes, int count) {
+  int i = 0;
+  for (; i + L <= count; i += L) {
+    vec v[L];
+#pragma GCC unroll 16
+    for (int l = 0; l < L; l++) v[l] = load(lanes + (size_t)(i + l) * L);
+    store(lanes + i, sums(v));
+  }
+  for (; i < count; i++) lanes[i] = sum(load(lanes + (size_t)i * L));
+}
+
+// Σ_c a_c b_c, left in lanes
+inline vec product_lanes(const float *a, const float *b, int count) {
   vec lanes = {};
   float rest = 0;
   int c = 0;
   for (; c + L <= count; c += L) lanes += load(a + c) * load(b + c);
   for (; c < count; c++) rest += a[c] * b[c];
-  return rest + sum(lanes);
+  lanes[0] += rest;
+  return lanes;
 }
 
 // Σ_c a_c², which is NaN or infinite where an element is.
@@ -104,9 +123,9 @@ inline void together(float *p, vec a, vec b) {
   store(p + L, __builtin_shuffle(a, b, high));
 }
 
-// e^x. It is 0 below −60, where a weight is negligible beside the largest and products would be denormal, and for NaN.
+// e^x for x ≤ 88. It is 0 below −60, where a weight is negligible beside the largest and products would be denormal,
+// and for NaN.
 inline vec exponential(vec x) {
-  x = x > 88.f ? all(88.f) : x;
   vec t = x * 1.44269504088896341f;
   vec shifted = t + 12582912.f;  // 1.5 · 2²³: rounds t to an integer, which is then in the lowest bits
   bits whole = (bits)shifted - 0x4B400000u;

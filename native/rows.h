@@ -24,6 +24,7 @@ struct Rows {
   alignas(64) float p[BLOCK * L];       // the weight of the pair
   alignas(64) float ds[BLOCK * L];      // the gradient to the score
   alignas(64) float pull[BLOCK * L];    // the gradient to ln W, without W
+  alignas(64) float form[FILLIN_MAX_FORMS][BLOCK * L];  // the closed forms of F, without their amplitudes
 };
 
 // A matrix of `width` columns over the keys of all tiles: `columns` [tile, width, L] holds all columns, `full`
@@ -52,30 +53,33 @@ struct Accumulated {
     for (int c = 0; c < whole; c++) sum[c] *= factor;
     for (int c = 0; c < (width - whole) * L; c++) lane[c] *= factor;
   }
+  // Add up the lanes of the first `queries` queries; then `write` returns their rows.
+  void finish(int queries) { sum_lanes(lanes, queries * (width - whole)); }
   void write(int query, float factor, float *row) const {
-    const float *from = sums + (size_t)query * whole, *lane = lanes + (size_t)query * (width - whole) * L;
+    const float *from = sums + (size_t)query * whole, *rest = lanes + (size_t)query * (width - whole);
     for (int c = 0; c < whole; c += L) store(row + c, factor * load(from + c));
-    for (int c = whole; c < width; c++, lane += L) row[c] = factor * sum(load(lane));
+    for (int c = whole; c < width; c++) row[c] = factor * rest[c - whole];
   }
 };
 
 // Sums begin at start[query], or at 0.
-inline void dot(const float *a, int width, const float *columns, const float *start, const Rows &r, float *s) {
+inline void dot(const float *a, const int width, const float *columns, const float *start, const Rows &r, float *s) {
+  const int rows = r.rows;
   int c0 = 0;
   for (; c0 + L <= width; c0 += L) {
     vec column[L];
 #pragma GCC unroll 16
     for (int c = 0; c < L; c++) column[c] = load(columns + (c0 + c) * L);
-    for (int i = 0; i < r.rows; i++) {
+    for (int i = 0; i < rows; i++) {
       const float *row = a + (size_t)r.query[i] * width + c0;
-      vec even = c0 ? load(s + i * L) : start ? all(start[r.query[i]]) : vec{}, odd = {};
+      vec part[4] = {c0 ? load(s + i * L) : start ? all(start[r.query[i]]) : vec{}};  // four short chains
 #pragma GCC unroll 16
-      for (int c = 0; c < L; c += 2) even += row[c] * column[c], odd += row[c + 1] * column[c + 1];
-      store(s + i * L, even + odd);
+      for (int c = 0; c < L; c++) part[c % 4] += row[c] * column[c];
+      store(s + i * L, (part[0] + part[1]) + (part[2] + part[3]));
     }
   }
   if (c0 == width && width) return;
-  for (int i = 0; i < r.rows; i++) {
+  for (int i = 0; i < rows; i++) {
     const float *row = a + (size_t)r.query[i] * width;
     vec total = c0 ? load(s + i * L) : start ? all(start[r.query[i]]) : vec{};
     for (int c = c0; c < width; c++) total += row[c] * load(columns + c * L);
@@ -84,35 +88,38 @@ inline void dot(const float *a, int width, const float *columns, const float *st
 }
 
 inline void mix(const float *p, const float *full, const float *columns, const Rows &r, Accumulated &out) {
-  for (int c0 = 0; c0 < out.whole; c0 += L) {
+  const int rows = r.rows, whole = out.whole, rest = out.width - out.whole;
+  float *sums = out.sums, *lanes = out.lanes;
+  for (int c0 = 0; c0 < whole; c0 += L) {
     vec row[L];
 #pragma GCC unroll 16
-    for (int l = 0; l < L; l++) row[l] = load(full + (size_t)l * out.whole + c0);
-    for (int i = 0; i < r.rows; i++) {
-      float *to = out.sums + (size_t)r.query[i] * out.whole + c0;
+    for (int l = 0; l < L; l++) row[l] = load(full + (size_t)l * whole + c0);
+    for (int i = 0; i < rows; i++) {
+      float *to = sums + (size_t)r.query[i] * whole + c0;
       const float *weight = p + i * L;
-      vec even = load(to), odd = {};
+      vec part[4] = {load(to)};
 #pragma GCC unroll 16
-      for (int l = 0; l < L; l += 2) even += weight[l] * row[l], odd += weight[l + 1] * row[l + 1];
-      store(to, even + odd);
+      for (int l = 0; l < L; l++) part[l % 4] += weight[l] * row[l];
+      store(to, (part[0] + part[1]) + (part[2] + part[3]));
     }
   }
-  int rest = out.width - out.whole;
-  if (rest == 0) return;
-  for (int i = 0; i < r.rows; i++) {
-    float *to = out.lanes + (size_t)r.query[i] * rest * L;
-    vec weight = load(p + i * L);
-    for (int c = 0; c < rest; c++) store(to + c * L, load(to + c * L) + weight * load(columns + (out.whole + c) * L));
+  for (int c = 0; c < rest; c++) {
+    const vec column = load(columns + (whole + c) * L);
+    for (int i = 0; i < rows; i++) {
+      float *to = lanes + ((size_t)r.query[i] * rest + c) * L;
+      store(to, load(to) + load(p + i * L) * column);
+    }
   }
 }
 
-inline void spread(const float *p, const float *a, int width, const Rows &r, float *columns) {
+inline void spread(const float *p, const float *a, const int width, const Rows &r, float *columns) {
+  const int rows = r.rows;
   int c0 = 0;
   for (; c0 + L <= width; c0 += L) {
     vec column[L];
 #pragma GCC unroll 16
     for (int c = 0; c < L; c++) column[c] = load(columns + (c0 + c) * L);
-    for (int i = 0; i < r.rows; i++) {
+    for (int i = 0; i < rows; i++) {
       vec weight = load(p + i * L);
       const float *row = a + (size_t)r.query[i] * width + c0;
 #pragma GCC unroll 16
@@ -121,10 +128,15 @@ inline void spread(const float *p, const float *a, int width, const Rows &r, flo
 #pragma GCC unroll 16
     for (int c = 0; c < L; c++) store(columns + (c0 + c) * L, column[c]);
   }
-  for (int c = c0; c < width; c++) {
-    vec column = load(columns + c * L);
-    for (int i = 0; i < r.rows; i++) column += a[(size_t)r.query[i] * width + c] * load(p + i * L);
-    store(columns + c * L, column);
+  for (; c0 < width; c0++) {
+    vec even = load(columns + c0 * L), odd = {};
+    int i = 0;
+    for (; i + 1 < rows; i += 2) {
+      even += a[(size_t)r.query[i] * width + c0] * load(p + i * L);
+      odd += a[(size_t)r.query[i + 1] * width + c0] * load(p + (i + 1) * L);
+    }
+    if (i < rows) even += a[(size_t)r.query[i] * width + c0] * load(p + i * L);
+    store(columns + c0 * L, even + odd);
   }
 }
 

@@ -68,6 +68,7 @@ int32_t in_dimensions(int dim_x, Body body) {
       case 1: return body.template operator()<1>();
       case 2: return body.template operator()<2>();
       case 3: return body.template operator()<3>();
+      case 4: return body.template operator()<4>();
     }
   } catch (...) {
   }

@@ -8,14 +8,15 @@
 //     out_i = Σ_j w_ij v_j / Σ_j w_ij           lse_i = ln Σ_j w_ij
 //
 // with r² = ‖A_h Δ‖², G = exp(−½ r²), and W = max(G − t, 0)/(1 − t) for the continuous cut (a product over dimensions
-// for a box), G or 1 inside for the hard one. F and R are interpolated linearly from tables;
-// for pixels on a grid R is read at the nodes.
+// for a box), G or 1 inside for the hard one. F is a sum of closed forms, such as an RBF, and of a table; F and R are
+// interpolated linearly from tables; for pixels on a grid R is read at the nodes.
 //
 // The files:
 //   order.h     points are sorted once, so that neighbours in space are close in memory (leaves of a kd-tree);
 //   tiles.h     keys are packed into tiles of L (the lanes of a vector), each with a bounding box, in a
 //               hierarchy of boxes; a block of 32 queries finds the tiles within its reach in this tree;
 //   window.h    a row is one query and one tile: Δ, r², the pairs inside, G and W;
+//   forms.h     closed forms of F(Δ) for one row, and the gradients to their parameters and to locations;
 //   table.h     F(Δ) and R(Δ) for one row, and the gradients to the tables;
 //   forward.h   one pass over the tiles of a block: rows with a pair inside are scored, exponentiated and added
 //               up, with a running maximum that is updated only when necessary;
@@ -38,6 +39,20 @@ enum FillinWindow { FILLIN_OPEN = 0, FILLIN_WEIGHTS = 1, FILLIN_SCORES = 2 };
 enum FillinCut { FILLIN_HARD = 0, FILLIN_CONTINUOUS = 1 };
 enum FillinShape { FILLIN_BALL = 0, FILLIN_BOX = 1 };
 
+// A closed form of F, with u_d = Δ_d / ℓ_d and amplitude a. Length scales are given by their logarithms.
+enum FillinFormKind {
+  FILLIN_RBF = 0,       // a exp(−½ ‖u‖²)
+  FILLIN_GAUSSIAN = 1,  // −½ ‖u‖²
+  FILLIN_LAPLACE = 2,   // −‖u‖₁
+  FILLIN_RADIAL = 3,    // −‖u‖₂
+};
+enum { FILLIN_MAX_FORMS = 4 };
+typedef struct {
+  int32_t kind, dims;      // `dims` length scales per head: dim_x, or 1 for all dimensions
+  const float *log_scale;  // [heads, dims]
+  const float *amplitude;  // [heads]; NULL: 1
+} FillinForm;
+
 // Rows of floats: element c of row i of head h of batch b is at data[b·batch + h·head + i·row + c].
 typedef struct {
   float *data;
@@ -59,13 +74,17 @@ typedef struct {
   FillinRows q, k, v, out;
   float *lse;  // [batch, heads, queries]
   const float *xq, *xk;              // [batch, queries, dim_x], [batch, keys, dim_x]
-  const int32_t *order_q, *order_k;  // [batch, queries], [batch, keys], from fillin_order
+  const int32_t *order_q, *order_k;  // [batch, queries], [batch, keys], from fillin_order; NULL: 0, 1, 2 …
   const uint8_t *keep;               // [batch, keys], 0: masked; NULL: no mask
+  const uint8_t *pairs;              // 0: masked; key j of query i at pairs[b·batch + h·head + i·row + j]; NULL: no mask
+  int64_t pairs_batch, pairs_head, pairs_row;
   float scale;
   int32_t causal;                    // query i attends to keys j ≤ i
   int32_t window, cut, shape, full;  // `full`: A has entries below its diagonal
   float threshold;
   const float *inverse;              // A [heads, dim_x, dim_x], lower triangular; NULL where the window is open
+  int32_t forms;                     // closed forms of F
+  FillinForm form[FILLIN_MAX_FORMS];
   FillinTable bias;                  // F: one number per node
   FillinRows g;                      // multiplied by R
   FillinTable features;              // R: `features_width` numbers per node
@@ -80,11 +99,13 @@ typedef struct {
   float *d_inverse;    // [heads, dim_x, dim_x]
   float *d_bias;       // as bias.values
   float *d_features;   // as features.values
+  float *d_xq, *d_xk;  // [batch, queries, dim_x], [batch, keys, dim_x]: through closed forms, without a window
+  float *d_log_scale[FILLIN_MAX_FORMS], *d_amplitude[FILLIN_MAX_FORMS];  // as the parameters of the forms
 } FillinGradients;
 
 // The number of lanes of this build; the sizes of the structures above and (which = 2) the version of this interface,
 // which changes with their meaning. The caller checks both.
-enum { FILLIN_INTERFACE = 2 };
+enum { FILLIN_INTERFACE = 3 };
 int32_t fillin_lanes(void);
 int32_t fillin_sizes(int32_t which);
 

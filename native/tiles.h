@@ -102,7 +102,7 @@ struct Tiles {
   void place(const float *xk, const int32_t *order, const uint8_t *keep, int n) {
     index.clear();
     for (int i = 0; i < n; i++)
-      if (!keep || keep[order[i]]) index.push_back(order[i]);
+      if (int32_t key = order ? order[i] : i; !keep || keep[key]) index.push_back(key);
     keys = (int)index.size(), count = up(keys, L);
     index.resize((size_t)count * L, -1);
     x.assign((size_t)count * D * L, 0.f);

@@ -15,6 +15,38 @@ struct Block {
   float x[BLOCK][D];
 };
 
+// The exponent of row i, where the window multiplies `scores` or not.
+inline vec exponent(const Rows &r, int i, bool scores) {
+  vec s = load(r.s + i * L);
+  return (scores ? s * load(r.gauss + i * L) : s) + load(r.base + i * L);
+}
+
+// The mask over pairs of one batch and head: row i at data + i · row; NULL: no mask.
+struct PairMask {
+  const uint8_t *data;
+  int64_t row;
+
+  // Lanes of query i that may be attended, for the keys `index` of a tile.
+  ints allowed(int32_t i, const int32_t *index, bool adjacent) const {
+    const uint8_t *at = data + i * row;
+    ints mask;
+    if (adjacent) {
+      memcpy_bytes(at + index[0], mask);
+    } else {
+      for (int l = 0; l < L; l++) mask[l] = index[l] >= 0 && at[index[l]] ? -1 : 0;
+    }
+    return mask;
+  }
+
+ private:
+  static void memcpy_bytes(const uint8_t *from, ints &mask) {
+    typedef uint8_t bytes __attribute__((vector_size(L)));
+    bytes b;
+    memcpy(&b, from, sizeof b);
+    mask = __builtin_convertvector(b, ints) != 0;
+  }
+};
+
 template <int D>
 struct Window {
   bool open, scores, continuous, box, full, causal;
@@ -41,9 +73,9 @@ struct Window {
 
   // u = A Δ for one query and the L keys at x [D, L].
   void coordinates(const float *query, const float *x, vec *delta, vec *u) const {
-#pragma GCC unroll 3
+#pragma GCC unroll 4
     for (int d = 0; d < D; d++) delta[d] = query[d] - load(x + d * L);
-#pragma GCC unroll 3
+#pragma GCC unroll 4
     for (int d = 0; d < D; d++) {
       u[d] = a[d][d] * delta[d];
       for (int c = 0; c < d; c++) u[d] += a[d][c] * delta[c];
@@ -51,20 +83,47 @@ struct Window {
   }
 
   // Find the rows of this tile with a pair inside, with base, gauss and weight where they are needed.
-  void enter(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
-    if (open || box || full || causal) find<false>(block, x, index, r);
-    else find<true>(block, x, index, r);
+  void enter(const Block<D> &block, const float *x, const int32_t *index, const PairMask &pairs, Rows &r) const {
+    if (open) return admit(block, index, pairs, r);
+    if (box || full || causal || pairs.data) find<false>(block, x, index, pairs, r);
+    else find<true>(block, x, index, pairs, r);
     if (scores || continuous) weigh(block, x, r);
   }
 
  private:
+  // Without a window: base = 0 for the pairs that mask and order allow.
+  void admit(const Block<D> &block, const int32_t *index, const PairMask &pairs, Rows &r) const {
+    ints at, real;
+    memcpy(&at, index, sizeof at);
+    real = at >= 0;
+    const bool adjacent = index[0] >= 0 && index[L - 1] == index[0] + L - 1;
+    const int count = block.count;
+    if (!causal && !pairs.data) {
+      const vec base = real ? vec{} : all(NEVER);
+      for (int i = 0; i < count; i++) store(r.base + i * L, base), r.query[i] = i;
+      r.rows = count;
+      return;
+    }
+    int n = 0;
+    for (int i = 0; i < count; i++) {
+      r.query[n] = i;
+      ints inside = real;
+      if (causal) inside &= at <= block.index[i];
+      if (pairs.data) inside &= pairs.allowed(block.index[i], index, adjacent);
+      store(r.base + n * L, inside ? vec{} : all(NEVER));
+      n += any(inside);
+    }
+    r.rows = n;
+  }
+
   // base = −½ r² inside. A row is written first and counted only if it has a pair inside, without a branch.
-  template <bool PLAIN>  // an axis-aligned ball without causal order
-  void find(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
+  template <bool PLAIN>  // an axis-aligned ball without masks over pairs and without causal order
+  void find(const Block<D> &block, const float *x, const int32_t *index, const PairMask &pairs, Rows &r) const {
     int n = 0;
     ints at, real;
     memcpy(&at, index, sizeof at);
     real = at >= 0;
+    const bool adjacent = index[0] >= 0 && index[L - 1] == index[0] + L - 1;
     vec place[D];
     for (int d = 0; d < D; d++) place[d] = load(x + d * L);
     float diagonal[D];
@@ -74,7 +133,7 @@ struct Window {
       ints inside = real;
       vec distance = {};
       if (PLAIN) {
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int d = 0; d < D; d++) {
           vec u = diagonal[d] * (block.x[i][d] - place[d]);
           distance += u * u;
@@ -82,15 +141,14 @@ struct Window {
         inside &= distance < limit_;
       } else {
         vec delta[D], u[D];
-        if (!open) {
-          coordinates(block.x[i], x, delta, u);
-          for (int d = 0; d < D; d++) {
-            distance += u[d] * u[d];
-            if (box) inside &= u[d] * u[d] < limit_;
-          }
-          if (!box) inside &= distance < limit_;
+        coordinates(block.x[i], x, delta, u);
+        for (int d = 0; d < D; d++) {
+          distance += u[d] * u[d];
+          if (box) inside &= u[d] * u[d] < limit_;
         }
+        if (!box) inside &= distance < limit_;
         if (causal) inside &= at <= block.index[i];
+        if (pairs.data) inside &= pairs.allowed(block.index[i], index, adjacent);
       }
       r.query[n] = i;
       store(r.base + n * L, inside ? -0.5f * distance : all(NEVER));
@@ -118,20 +176,15 @@ struct Window {
   }
 
  public:
-  // The exponent of row i.
-  vec exponent(const Rows &r, int i) const {
-    vec s = load(r.s + i * L);
-    return (scores ? s * load(r.gauss + i * L) : s) + load(r.base + i * L);
-  }
 
   // The same where scores may be infinite or NaN: masked keys get −∞.
   vec wild_exponent(const Rows &r, int i) const {
-    return load(r.base + i * L) > 0.5f * NEVER ? exponent(r, i) : all(-INFINITY);
+    return load(r.base + i * L) > 0.5f * NEVER ? exponent(r, i, scores) : all(-INFINITY);
   }
 
   // e^x for those: NaN stays NaN, so that it reaches the output.
   vec wild_exponential(const Rows &r, int i, vec x) const {
-    vec e = x == x ? exponential(x) : x;
+    vec e = x == x ? exponential(x > 88.f ? all(88.f) : x) : x;
     return load(r.base + i * L) > 0.5f * NEVER ? e : vec{};
   }
 
@@ -148,7 +201,7 @@ struct Window {
         vec part = load(r.pull + i * L);
         if (continuous) part *= share * load(r.gauss + i * L);
         ints inside = load(r.base + i * L) > 0.5f * NEVER;
-#pragma GCC unroll 3
+#pragma GCC unroll 4
         for (int d = 0; d < D; d++) {
           vec delta = block.x[r.query[i]][d] - place[d];
           along[d] += inside ? part * delta * delta : vec{};

@@ -160,9 +160,9 @@ def test_tables_are_not_read_out_of_bounds(seed, dim_x, radial, wide, options, s
         settings = settings.with_span("weights", "continuous", "ball", 0.1)
     inverse = None if p.span is None else p.span.inverse(dim_x).contiguous()
     tables = (None, p.q, table) if wide else (table, None, None)
-    inputs = ops.DifferentiableInputs(p.q, p.k, p.v, inverse, *tables)
+    inputs = ops.DifferentiableInputs(p.q, p.k, p.v, p.xq, p.xk, inverse, *tables)
     orders = ops.spatial_order(p.xq), ops.spatial_order(p.xk)
-    out, _ = ops.run_attention(inputs, ops.FixedInputs(p.xq, p.xk, *orders, None, axes, axes), settings)
+    out, _ = ops.run_attention(inputs, ops.FixedInputs(*orders, None, None, axes, axes), settings)
     out.sum().backward()
     assert out.shape == (1, 2, 40, 5)
 

@@ -91,14 +91,13 @@ def arguments(wide=False, tabled=False, **options):
     table = torch.randn(2, 5, 6, *([3] if wide else []), requires_grad=True) if wide or tabled else None
     bias, features = (None, table) if wide else (table, None)
     g = torch.randn(1, 2, 9, 3, requires_grad=True) if wide else None
-    inputs = ops.DifferentiableInputs(*leaves, p.span.inverse(2).detach().requires_grad_(), bias, g, features)
+    inverse = p.span.inverse(2).detach().requires_grad_()
+    inputs = ops.DifferentiableInputs(*leaves, p.xq, p.xk, inverse, bias, g, features)
     axes = torch.tensor([[-2.0, -2.0], [1.0, 1.25]])
     orders = ops.spatial_order(p.xq), ops.spatial_order(p.xk)
-    fixed = ops.FixedInputs(
-        p.xq, p.xk, *orders, torch.rand(1, 12) > 0.3, axes if tabled else None, axes if wide else None
-    )
+    fixed = ops.FixedInputs(*orders, torch.rand(1, 12) > 0.3, None, axes if tabled else None, axes if wide else None)
     settings = ops.KernelSettings(window=1, cut=1, threshold=0.1)
-    return ops.flatten(inputs), ops.flatten(fixed), list(map(float, settings))
+    return ops.flatten(inputs), ops.flatten(fixed), settings.flatten()
 
 
 @needs_kernel
@@ -114,7 +113,7 @@ def test_fake_tensors_have_the_right_shapes_and_strides(options):
     def run(inputs, fixed, settings):
         out, lse = ops.attend_op(inputs, fixed, settings)
         leaves = [t for t in inputs if t.requires_grad]
-        return [out, lse, ops.sort_points(fixed[0]), *torch.autograd.grad(out.sum() + lse.sum(), leaves)]
+        return [out, lse, ops.sort_points(inputs[3]), *torch.autograd.grad(out.sum() + lse.sum(), leaves)]
 
     inputs, fixed, settings = arguments(**options)
     real = run(inputs, fixed, settings)
@@ -259,7 +258,7 @@ def test_out_of_memory_is_reported_and_leaves_the_output_untouched():
     row, none = library.FillinRows(v.data_ptr(), 0, 0, 0), library.FillinRows()
     problem = library.FillinProblem(
         1, 1, 1, keys, 0, 1 << 30, 1, 1, none, none, row, library.FillinRows(out.data_ptr(), 0, 0, 0), out.data_ptr(),
-        x.data_ptr(), x.data_ptr(), first.data_ptr(), order.data_ptr(), None, 1.0,
+        x.data_ptr(), x.data_ptr(), first.data_ptr(), order.data_ptr(), None, None, 0, 0, 0, 1.0,
     )  # fmt: skip
     assert library.load_library().fillin_forward(problem) == 1
     assert out.item() == 7

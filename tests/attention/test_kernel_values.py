@@ -23,10 +23,9 @@ from support.attention_problems import (
 )
 from support.helpers import distance
 
-from fillin.attention import BACKENDS, SCORES, DotProduct, Gaussian, Laplace, Span, Uniform, attend, make_score
+from fillin.attention import BACKENDS, RBF, SCORES, DotProduct, Gaussian, Laplace, Span, Uniform, attend, make_score
 from fillin.attention.backends.reference import compute_logits
 from fillin.attention.displacement import DisplacementScore
-from fillin.errors import InputError
 
 pytestmark = needs_kernel
 seeds = st.integers(0, 2**16)
@@ -103,11 +102,18 @@ def test_masks_over_keys_of_every_shape(shape):
     assert largest_error(random_problem(m=70, span=random_span(), mask=torch.rand(shape) > 0.3)) < 1e-5
 
 
-@pytest.mark.parametrize("shape", [(40, 1), (1, 2, 1, 70), (2, 1, 40, 70)], ids=str)
-def test_other_masks_are_refused(shape):
-    p = random_problem(m=70)
-    with pytest.raises(InputError, match="masks over keys"):
-        attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, mask=torch.ones(shape, dtype=torch.bool), backend="native")
+@pytest.mark.parametrize("shape", [(40, 1), (1, 2, 1, 70), (2, 1, 40, 70), (2, 1, 40, 1), (2, 2, 40, 70)], ids=str)
+@pytest.mark.parametrize("windowed", [False, True])
+def test_masks_over_pairs_of_every_shape(shape, windowed):
+    """Broadcast over any axis; a query without keys has an output of 0 and lse = −∞ in both."""
+    torch.manual_seed(0)
+    span = random_span() if windowed else None
+    assert largest_error(random_problem(m=70, span=span, mask=torch.rand(shape) > 0.3)) < 1e-5
+
+
+def test_a_mask_over_pairs_may_have_any_strides():
+    mask = torch.rand(2, 70, 40) > 0.3
+    assert largest_error(random_problem(m=70, mask=mask.mT[:, None])) < 1e-5
 
 
 def test_masked_keys_may_be_nan():
@@ -119,6 +125,81 @@ def test_masked_keys_may_be_nan():
     after = solve(p)
     for got, expected in zip((*after[:5], after.span), (*before[:5], before.span), strict=True):
         assert distance(got, expected) < 1e-6
+
+
+# closed forms of displacement
+
+
+CLOSED_FORMS = {
+    "rbf": lambda h, dim_x, radial: RBF(h, dim_x, radial),
+    "gaussian": lambda h, dim_x, radial: Gaussian(h, dim_x, radial),
+    "laplace": lambda h, dim_x, radial: Laplace(h, dim_x, radial),
+    "two rbf": lambda h, dim_x, radial: RBF(h, dim_x, radial) + RBF(h, dim_x, not radial, init=(0.3, 0.4)),
+    "rbf and laplace": lambda h, dim_x, radial: RBF(h, dim_x, radial) + Laplace(h, dim_x, radial),
+}
+
+
+def relative_gradients(p, backend):
+    """Output, lse and gradients to everything that can have one, locations included."""
+    tensors = {name: getattr(p, name).detach().requires_grad_() for name in ("q", "k", "v", "xq", "xk")}
+    out, lse = run(replace(p, **tensors), backend)
+    d_out, d_lse = output_gradients(p)
+    loss = (out * d_out).sum() + (lse.masked_fill(lse == -torch.inf, 0) * d_lse).sum()
+    leaves = [*tensors.values(), *p.score.parameters()]
+    grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+    grads = [torch.zeros_like(t) if g is None else g for t, g in zip(leaves, grads, strict=True)]
+    return [out, lse.nan_to_num(neginf=0), *grads]
+
+
+@settings(max_examples=100)
+@given(
+    seed=seeds, form=st.sampled_from(sorted(CLOSED_FORMS)), radial=st.booleans(), dotted=st.booleans(),
+    shape=st.tuples(*(st.integers(1, high) for high in (3, 4, 75, 75, 4, 40, 40))),
+    masked=st.sampled_from(["no", "keys", "pairs", "causal"]), shared=st.booleans(),
+)  # fmt: skip
+def test_closed_forms(seed, form, radial, dotted, shape, masked, shared):
+    """Scores F(Δ) without a window, in up to four dimensions: gradients reach their parameters and the locations."""
+    torch.manual_seed(seed)
+    b, h, n, m, dim_x, d, e = shape
+    m = n if masked == "causal" else m
+    masks = {"keys": torch.rand(b, 1, 1, m) > 0.3, "pairs": torch.rand(b, h, n, m) > 0.3}
+    score = CLOSED_FORMS[form](1 if shared else h, dim_x, radial)
+    score = DotProduct() + score if dotted else score
+    with torch.no_grad():
+        for parameter in score.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    p = random_problem(
+        b, h, n, m, dim_x, d, e, score=score, mask=masks.get(masked), causal=masked == "causal"
+    )  # fmt: skip
+    got, exact = relative_gradients(p, "native"), relative_gradients(to_float64(p), "reference")
+    for i, (value, expected) in enumerate(zip(got, exact, strict=True)):
+        assert distance(value.double(), expected, 0.1 * math.sqrt(e)) < 2e-5, i
+
+
+@pytest.mark.parametrize("form", sorted(CLOSED_FORMS))
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_non_finite_locations_reach_the_output_of_closed_forms(form, value):
+    """The output of a query at such a location is that of the reference; NaN stays with those it concerns."""
+    torch.manual_seed(0)
+    p = random_problem(1, 2, 40, 50, 2, score=DotProduct() + CLOSED_FORMS[form](2, 2, radial=False))
+    p.xq[0, 3, 1] = value
+    with torch.no_grad():
+        native, reference = run(p)[0], run(p, "reference")[0]
+    assert torch.equal(native.isnan(), reference.isnan())
+    assert distance(native.nan_to_num(0), reference.nan_to_num(0)) < 1e-5
+
+
+def test_closed_forms_do_not_depend_on_the_number_of_threads():
+    torch.manual_seed(0)
+    p = random_problem(3, 4, 130, 150, 2, score=DotProduct() + RBF(4, 2))
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        single = relative_gradients(p, "native")
+        torch.set_num_threads(2)
+        assert all(map(torch.equal, single, relative_gradients(p, "native")))
+    finally:
+        torch.set_num_threads(threads)
 
 
 # gradient to σ

@@ -8,10 +8,10 @@ import torch
 
 from fillin.attention.backends import BACKENDS
 from fillin.attention.backends.fused import fold_terms
-from fillin.attention.backends.native import needs_location_gradient
+from fillin.attention.backends.native import has_closed_form, needs_location_gradient
 from fillin.attention.displacement import DisplacementScore
 from fillin.attention.problem import AttentionProblem, AttentionResult
-from fillin.attention.scores import Sum
+from fillin.attention.scores import Score, Sum
 from fillin.attention.tabulate import TabulatedScore, find_grid_step, largest_displacement, tabulate_scores
 from fillin.errors import InputError, choose
 
@@ -25,6 +25,10 @@ MAX_STORED_LOGITS = 1 << 21
 MIN_NATIVE_LOGITS_WITH_WINDOW = 1 << 14
 MIN_NATIVE_LOGITS_1D = 1 << 20
 MIN_NATIVE_LOGITS_2D = 1 << 24
+
+# The kernel packs all keys before it scores the first query. Without a window that pays from this many queries on, with
+# 8 and with 16 lanes (`fillin bench span crossover`); fewer, as in sampling target by target, take the plain path.
+MIN_QUERIES_FOR_PACKING = 8
 
 MIN_PAIRS_PER_NODE = 4  # from which on a table is faster than the score on every pair
 
@@ -55,17 +59,20 @@ def solve(problem: AttentionProblem, want: Collection[str], backend: str = "auto
 def choose_backend(p: AttentionProblem, want: Collection[str] = ()) -> tuple[str, AttentionProblem]:
     """Select the fastest back end; return its name and the problem, prepared for it.
 
-    A score that folds completely goes to "fused". Many pairs go to "native" (on a GPU to "flex"), and what those do not
-    take goes to "reference" where the pairs can be stored, otherwise to "streamed".
+    A score that folds completely goes to "fused". A score with closed forms and many pairs go to "native" (on a GPU to
+    "flex"), and what those do not take goes to "reference" where the pairs can be stored, otherwise to "streamed".
     """
     if p.chunk is not None:
         return "streamed", p
     fused, native, flex = BACKENDS["fused"], BACKENDS["native"], BACKENDS["flex"]
-    if p.span is None and all(result in fused.provides for result in want) and fused.unfit(p) is None:
+    may_fold = p.span is None and all(type(term).fold is not Score.fold for term in p.score.terms)
+    if may_fold and all(result in fused.provides for result in want) and fused.unfit(p) is None:
         folded = fold_terms(p)
         if None not in folded:
             return "fused", replace(p, folded=folded)
     drops_pairs = p.span is not None and p.span.threshold > 0
+    if p.span is None and p.n >= MIN_QUERIES_FOR_PACKING and has_closed_form(p) and native.unfit(p) is None:
+        return "native", p
     min_logits = MIN_NATIVE_LOGITS_WITH_WINDOW if drops_pairs else _min_native_logits(p)
     if p.n_logits >= min_logits and native.unfit(p) is None and not needs_location_gradient(p):
         return "native", p

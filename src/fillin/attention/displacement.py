@@ -6,7 +6,7 @@ Each head has its own parameters. Δ may have any number of dimensions; `radial`
 import math
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -24,6 +24,14 @@ def reduce_to_radius(delta: Delta) -> Float[Tensor, "#b 1 n m"]:
     return torch.linalg.vector_norm(delta, dim=1, keepdim=True)
 
 
+class ClosedForm(NamedTuple):
+    """A function of u = Δ/ℓ: "rbf" a·exp(−½‖u‖²), "gaussian" −½‖u‖², "laplace" −‖u‖₁, "radial-laplace" −‖u‖₂."""
+
+    kind: Literal["rbf", "gaussian", "laplace", "radial-laplace"]
+    log_scale: Float[Tensor, "h _"]  # ln ℓ, one per dimension, or one for all
+    amplitude: Float[Tensor, " h"] | None = None
+
+
 class DisplacementScore(Score):
     """A score of Δ, or of ‖Δ‖ where `radial`: then one set of weights serves any number of dimensions."""
 
@@ -38,6 +46,10 @@ class DisplacementScore(Score):
             raise InputError(f"attend: {name} has heads={self.heads}, but there are {heads}")
         if not self.traits.radial and self.dim != dim_x:
             raise InputError(f"attend: {name} has dim_x={self.dim}, but locations have {dim_x} dimensions")
+
+    def closed_form(self) -> ClosedForm | None:
+        """This score as the compiled kernel evaluates it on every pair; None where the kernel has no such form."""
+        return None
 
     def reduce(self, delta: Delta) -> Float[Tensor, "b _ n m"]:
         """The argument of this score: Δ [b dx n m], or ‖Δ‖ [b 1 n m]."""
@@ -73,12 +85,18 @@ class Laplace(_LengthScaleScore):
     def forward(self, q, k, delta):
         return -torch.einsum("hd,bdnm->bhnm", 1 / self.scale, self.reduce(delta).abs())
 
+    def closed_form(self):
+        return ClosedForm("radial-laplace" if self.traits.radial else "laplace", self.log_scale)
+
 
 class Gaussian(_LengthScaleScore):
     """logit = −½‖Δ/ℓ‖²: the *weight* is a Gaussian. Folds by expanding the square."""
 
     def forward(self, q, k, delta):
         return -0.5 * torch.einsum("hd,bdnm->bhnm", *self.squared_factors(delta))
+
+    def closed_form(self):
+        return ClosedForm("gaussian", self.log_scale)
 
     def fold(self, q, k, xq, xk):
         if torch.compiler.is_compiling():
@@ -101,6 +119,9 @@ class RBF(_LengthScaleScore):
 
     def forward(self, q, k, delta):
         return _ScaledGaussian.apply(self.amplitude, *self.squared_factors(delta))
+
+    def closed_form(self):
+        return ClosedForm("rbf", self.log_scale, self.amplitude)
 
 
 class _ScaledGaussian(torch.autograd.Function):

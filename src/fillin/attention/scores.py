@@ -71,6 +71,7 @@ class Sum(Score):
     def __init__(self, *scores: Score):
         super().__init__()
         self.scores = nn.ModuleList(scores)
+        self._terms = scores  # a list of modules takes longer to read than a small problem takes to solve
         traits = [score.traits for score in scores]
         self.traits = ScoreTraits(
             content=any(t.content for t in traits),
@@ -82,13 +83,13 @@ class Sum(Score):
 
     @property
     def terms(self) -> tuple[Score, ...]:
-        return tuple(self.scores)  # type: ignore[return-value]
+        return self._terms
 
     def learned_tensors(self) -> list[Tensor]:
         return [tensor for term in self.terms for tensor in term.learned_tensors()]
 
     def forward(self, q, k, delta):
-        first, second, *rest = self.scores
+        first, second, *rest = self.terms
         added = second(q, k, delta)
         for score in rest:
             added = added + score(q, k, delta)

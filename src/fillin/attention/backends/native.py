@@ -1,7 +1,7 @@
 """The compiled kernel (native/span.h): time and memory grow with the pairs inside the window, not with all pairs.
 
-A score is split into columns of q and k, a table of F(Δ), and a table of features that meet the query (Transformer-XL).
-The kernel takes float32 on the CPU, locations of one to three dimensions and masks over keys.
+A score is split into columns of q and k, closed forms and a table of F(Δ), and a table of features that meet the query
+(Transformer-XL). The kernel takes float32 on the CPU and locations of one to four dimensions.
 """
 
 import math
@@ -15,7 +15,7 @@ from torch.nn.functional import pad
 
 from fillin.attention import kernel
 from fillin.attention.backends.fused import join_columns
-from fillin.attention.displacement import DisplacementScore
+from fillin.attention.displacement import ClosedForm, DisplacementScore
 from fillin.attention.kernel import DifferentiableInputs, FixedInputs, KernelSettings
 from fillin.attention.problem import AttentionProblem, AttentionResult, Backend
 from fillin.attention.relative import RelativePosition
@@ -24,15 +24,16 @@ from fillin.attention.tabulate import DisplacementTable, largest_displacement, t
 
 
 class ScoreParts(NamedTuple):
-    """A score as the kernel reads it: columns of q and k and the factor of their product, tables of F and of R, and g.
-    A part is None where the score has no such part."""
+    """A score as the kernel reads it: columns of q and k and the factor of their product, closed forms of F, tables of
+    F and of R, and g. A part is None where the score has no such part."""
 
     q: Tensor | None
     k: Tensor | None
     scale: float
-    bias: DisplacementTable | None
-    g: Tensor | None
-    features: DisplacementTable | None
+    forms: list[ClosedForm]
+    bias: DisplacementTable | None = None
+    g: Tensor | None = None
+    features: DisplacementTable | None = None
 
 
 class NativeBackend(Backend):
@@ -51,10 +52,8 @@ class NativeBackend(Backend):
             return "the score or the span is not in float32"
         if p.xq is None or p.xk is None:
             return "the kernel needs locations: pass xq and xk"
-        if p.xq.shape[-1] not in (1, 2, 3):
-            return f"the kernel takes locations of 1 to 3 dimensions, not {p.xq.shape[-1]}"
-        if p.has_pair_mask:
-            return "the kernel takes masks over keys alone, [b 1 1 m]"
+        if p.xq.shape[-1] not in (1, 2, 3, 4):
+            return f"the kernel takes locations of 1 to 4 dimensions, not {p.xq.shape[-1]}"
         for term in p.score.terms:
             if term.traits.content and isinstance(term, DisplacementScore):
                 return f"the score {type(term).__name__} mixes content and displacement pair by pair"
@@ -73,8 +72,17 @@ class NativeBackend(Backend):
 
 
 def needs_location_gradient(p: AttentionProblem) -> bool:
-    """Return whether xq or xk receives a gradient, which the kernel does not compute."""
-    return any(x is not None and x.requires_grad for x in (p.xq, p.xk)) and torch.is_grad_enabled()
+    """Return whether xq or xk receives a gradient that the kernel does not compute: it does through closed forms."""
+    if not (any(x is not None and x.requires_grad for x in (p.xq, p.xk)) and torch.is_grad_enabled()):
+        return False
+    return p.span is not None or not has_closed_form(p)
+
+
+def has_closed_form(p: AttentionProblem) -> bool:
+    """Return whether the score has terms of Δ, and the kernel evaluates all of them in closed form."""
+    displacement = [t for t in p.score.terms if t.traits.displacement]
+    forms = [t.closed_form() for t in displacement if isinstance(t, DisplacementScore)]
+    return 0 < len(displacement) == len(forms) <= kernel.MAX_FORMS and None not in forms
 
 
 def _run_kernel(p: AttentionProblem, parts: ScoreParts) -> tuple[Tensor, Tensor]:
@@ -82,7 +90,8 @@ def _run_kernel(p: AttentionProblem, parts: ScoreParts) -> tuple[Tensor, Tensor]
     assert p.xq is not None
     assert p.xk is not None
     b, h, m, _ = p.v.shape
-    settings, inverse = KernelSettings(parts.scale, p.causal), None
+    kinds = tuple(kernel.FORMS.index(form.kind) for form in parts.forms)
+    settings, inverse = KernelSettings(parts.scale, p.causal, forms=kinds), None
     bias = bias_axes = features = features_axes = None
     if parts.bias is not None:
         bias, bias_axes = _table_tensors(parts.bias)
@@ -93,11 +102,27 @@ def _run_kernel(p: AttentionProblem, parts: ScoreParts) -> tuple[Tensor, Tensor]
     if p.span is not None:
         inverse = p.span.inverse(p.xq.shape[-1]).expand(h, -1, -1).contiguous()
         settings = settings.with_span(p.span.modulate, p.span.cut, p.span.shape, p.span.threshold)
-    allowed = None if p.mask is None else p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
-    xq, xk = p.xq.detach().contiguous(), p.xk.detach().contiguous()
-    orders = kernel.spatial_order(p.xq), kernel.spatial_order(p.xk)
-    inputs = DifferentiableInputs(parts.q, parts.k, p.v, inverse, bias, parts.g, features)
-    return kernel.run_attention(inputs, FixedInputs(xq, xk, *orders, allowed, bias_axes, features_axes), settings)
+    allowed = pairs = None
+    if p.has_pair_mask:
+        assert p.mask is not None
+        pairs = p.mask if p.mask.shape[-1] == m else p.mask.expand(*p.mask.shape[:-1], m)
+        pairs = (pairs if pairs.stride(-1) == 1 else pairs.contiguous()).expand(b, h, p.n, m)
+    elif p.mask is not None:
+        allowed = p.mask.expand(b, 1, 1, m)[:, 0, 0].contiguous()
+    xq, xk, orders = p.xq, p.xk, (None, None)
+    if p.span is not None:  # neighbours in space are close in memory, so that the window drops whole tiles
+        xq, xk, orders = xq.detach(), xk.detach(), (kernel.spatial_order(p.xq), kernel.spatial_order(p.xk))
+    forms = tuple((_by_head(form.log_scale, h), _by_head(form.amplitude, h)) for form in parts.forms)
+    inputs = DifferentiableInputs(parts.q, parts.k, p.v, xq, xk, inverse, bias, parts.g, features, forms)
+    fixed = FixedInputs(*orders, allowed, pairs, bias_axes, features_axes)
+    return kernel.run_attention(inputs, fixed, settings)
+
+
+def _by_head(parameter: Any, heads: int) -> Any:
+    """A parameter of a score, one row per head; shared by all heads where the score has one."""
+    if parameter is None:
+        return None
+    return parameter.expand(heads, *parameter.shape[1:]).contiguous()  # the kernel reads it by address
 
 
 def _table_tensors(table: DisplacementTable) -> tuple[Tensor, Tensor]:
@@ -110,11 +135,17 @@ def split_score(p: AttentionProblem) -> ScoreParts | None:
     assert p.xq is not None
     assert p.xk is not None
     heads, max_nodes = p.v.shape[1], p.n_logits / p.v.shape[1]
+    scores_of_delta = [t for t in p.score.terms if isinstance(t, DisplacementScore)]
+    forms = {t: form for t in scores_of_delta if (form := t.closed_form()) is not None}
+    forms = dict(list(forms.items())[: kernel.MAX_FORMS])
+    displacement = [t for t in scores_of_delta if t not in forms]
+    relative = [t for t in p.score.terms if isinstance(t, RelativePosition)]
+    if not displacement and not relative:
+        content = _fold_content(p, [t for t in p.score.terms if t not in forms], [])
+        return None if content is None else ScoreParts(*content, list(forms.values()))
     reach = largest_displacement(p.xq, p.xk)
     if p.span is not None:  # of the widest window
         reach = torch.minimum(reach, p.span.reach().detach().amax(0))
-    displacement = [t for t in p.score.terms if isinstance(t, DisplacementScore)]
-    relative = [t for t in p.score.terms if isinstance(t, RelativePosition)]
     grids = {  # tables of R at the displacements of a grid of pixels
         t: tabulate_grid(t.tabulate_features, p.xq, p.xk, reach, max_nodes)
         if p.shared_locations and (t.traits.gridded or t.folds)
@@ -123,13 +154,13 @@ def split_score(p: AttentionProblem) -> ScoreParts | None:
     }
     # a row of an exact table is cheaper than many columns, so such a term is not folded
     tabulated = [t for t in relative if not t.folds] or [t for t in relative if grids[t] is not None][:1]
-    others = [t for t in p.score.terms if t not in displacement and t not in tabulated]
+    others = [t for t in p.score.terms if t not in scores_of_delta and t not in tabulated]
     content = _fold_content(p, others, tabulated)
     bias = tabulate_scores(displacement, heads, reach, max_nodes, p.tolerance) if displacement else None
     if content is None or len(tabulated) > 1 or (displacement and bias is None):
         return None
     if not tabulated:
-        return ScoreParts(*content, bias, None, None)
+        return ScoreParts(*content, list(forms.values()), bias)
     term: Any = tabulated[0]
     g, features = term.position_queries(p.q), grids[term]
     if features is None:  # so fine a table that the logits, its products with g, meet the tolerance
@@ -139,7 +170,7 @@ def split_score(p: AttentionProblem) -> ScoreParts | None:
         return None
     if features.exact and (rest := -g.shape[-1] % kernel.lanes()):  # the kernel reads a whole vector at a time
         g, features = pad(g, (0, rest)), replace(features, values=pad(features.values, (0, rest)))
-    return ScoreParts(*content, bias, g, features)
+    return ScoreParts(*content, list(forms.values()), bias, g, features)
 
 
 def _fold_content(

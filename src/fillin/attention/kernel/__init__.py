@@ -1,9 +1,16 @@
 """Access to the compiled kernel: its shared library, and its functions as torch operations. The source is `native/`."""
 
-from fillin.attention.kernel.library import find_builds, is_available, lanes, load_library
-from fillin.attention.kernel.ops import DifferentiableInputs, FixedInputs, KernelSettings, run_attention, spatial_order
+from fillin.attention.kernel.library import MAX_FORMS, find_builds, is_available, lanes, load_library
+from fillin.attention.kernel.ops import (
+    FORMS,
+    DifferentiableInputs,
+    FixedInputs,
+    KernelSettings,
+    run_attention,
+    spatial_order,
+)
 
 __all__ = [
-    "DifferentiableInputs", "FixedInputs", "KernelSettings", "find_builds", "is_available", "lanes", "load_library",
-    "run_attention", "spatial_order",
+    "FORMS", "MAX_FORMS", "DifferentiableInputs", "FixedInputs", "KernelSettings", "find_builds", "is_available",
+    "lanes", "load_library", "run_attention", "spatial_order",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 
 from fillin.errors import InputError
 
-_INTERFACE = 2  # FILLIN_INTERFACE of native/span.h
+_INTERFACE = 3  # FILLIN_INTERFACE of native/span.h
 _LANES = {"AVX512": (16, 8, 4), "AVX2": (8, 4)}  # by torch's name of the instruction set; others run the portable build
 
 
@@ -29,14 +29,23 @@ class FillinTable(Structure):
     )  # fmt: skip
 
 
+MAX_FORMS = 4  # FILLIN_MAX_FORMS
+
+
+class FillinForm(Structure):
+    _fields_ = (("kind", c_int32), ("dims", c_int32), ("log_scale", c_void_p), ("amplitude", c_void_p))
+
+
 class FillinProblem(Structure):
     _fields_ = (
         *((n, c_int32) for n in ("batch", "heads", "queries", "keys", "width", "value_width", "dim_x", "threads")),
         *((name, FillinRows) for name in ("q", "k", "v", "out")),
-        *((name, c_void_p) for name in ("lse", "xq", "xk", "order_q", "order_k", "keep")),
+        *((name, c_void_p) for name in ("lse", "xq", "xk", "order_q", "order_k", "keep", "pairs")),
+        *((name, c_int64) for name in ("pairs_batch", "pairs_head", "pairs_row")),
         ("scale", c_float),
         *((name, c_int32) for name in ("causal", "window", "cut", "shape", "full")),
-        ("threshold", c_float), ("inverse", c_void_p), ("bias", FillinTable), ("g", FillinRows),
+        ("threshold", c_float), ("inverse", c_void_p), ("forms", c_int32), ("form", FillinForm * MAX_FORMS),
+        ("bias", FillinTable), ("g", FillinRows),
         ("features", FillinTable), ("features_width", c_int32),
     )  # fmt: skip
 
@@ -44,7 +53,8 @@ class FillinProblem(Structure):
 class FillinGradients(Structure):
     _fields_ = (
         ("d_out", FillinRows), ("d_lse", c_void_p), *((name, FillinRows) for name in ("d_q", "d_k", "d_v", "d_g")),
-        *((name, c_void_p) for name in ("d_inverse", "d_bias", "d_features")),
+        *((name, c_void_p) for name in ("d_inverse", "d_bias", "d_features", "d_xq", "d_xk")),
+        ("d_log_scale", c_void_p * MAX_FORMS), ("d_amplitude", c_void_p * MAX_FORMS),
     )  # fmt: skip
 
 

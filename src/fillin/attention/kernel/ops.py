@@ -1,6 +1,7 @@
 """The kernel as torch operations: with shapes for the compiler, and a backward pass."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from ctypes import c_void_p
 from typing import Any, NamedTuple
 
 import torch
@@ -8,11 +9,20 @@ from jaxtyping import Float, Int32
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from fillin.attention.kernel.library import FillinGradients, FillinProblem, FillinRows, FillinTable, call
+from fillin.attention.kernel.library import (
+    MAX_FORMS,
+    FillinForm,
+    FillinGradients,
+    FillinProblem,
+    FillinRows,
+    FillinTable,
+    call,
+)
 from fillin.errors import InputTypeError
 
 # In the order of the enumerations of native/span.h.
 _WINDOWS, _CUTS, _SHAPES = ("open", "weights", "scores"), ("hard", "continuous"), ("ball", "box")
+FORMS = ("rbf", "gaussian", "laplace", "radial-laplace")
 
 
 @torch.library.custom_op("fillin::order", mutates_args=())
@@ -73,22 +83,27 @@ class DifferentiableInputs(NamedTuple):
     q: Tensor | None  # [b h n d], as k
     k: Tensor | None
     v: Tensor  # [b h m e]
-    inverse: Tensor | None  # A [h dx dx]
-    bias: Tensor | None  # table of F [h *nodes]
-    g: Tensor | None  # [b h n f], multiplied by R
-    features: Tensor | None  # table of R [h *nodes f]
+    xq: Tensor  # [b n dx]; locations receive gradients through closed forms, without a window
+    xk: Tensor
+    inverse: Tensor | None = None  # A [h dx dx]
+    bias: Tensor | None = None  # table of F [h *nodes]
+    g: Tensor | None = None  # [b h n f], multiplied by R
+    features: Tensor | None = None  # table of R [h *nodes f]
+    forms: tuple[tuple[Tensor, Tensor | None], ...] = ()  # closed forms of F: ln ℓ [h dx or 1], amplitude [h]
+
+
+_BY_HEAD = [DifferentiableInputs._fields.index(name) for name in ("q", "k", "v", "g")]  # [b h … …]
 
 
 class FixedInputs(NamedTuple):
-    """Tensors without gradients: locations and their orders, the mask over keys, and the axes of the tables."""
+    """Tensors without gradients: orders of the locations, masks over keys and pairs, and the axes of the tables."""
 
-    xq: Tensor  # [b n dx]
-    xk: Tensor
-    order_q: Tensor  # int32 [b n]
-    order_k: Tensor
-    allowed: Tensor | None  # [b m]
-    bias_axes: Tensor | None  # [2 dims]: low ends and inverse steps
-    features_axes: Tensor | None
+    order_q: Tensor | None = None  # int32 [b n]; None: as they come
+    order_k: Tensor | None = None
+    allowed: Tensor | None = None  # [b m]
+    pairs: Tensor | None = None  # [b h n m], by strides
+    bias_axes: Tensor | None = None  # [2 dims]: low ends and inverse steps
+    features_axes: Tensor | None = None
 
 
 class KernelSettings(NamedTuple):
@@ -103,11 +118,20 @@ class KernelSettings(NamedTuple):
     radial: float = 0  # 1: F is a function of ‖Δ‖
     features_radial: float = 0
     features_exact: float = 0  # 1: every Δ is a node
+    forms: tuple[int, ...] = ()  # of the closed forms, indices into FORMS
 
     def with_span(self, modulate: str, cut: str, shape: str, threshold: float) -> "KernelSettings":
         """Add a window, with the options of `Span`."""
         choices = {"window": _WINDOWS.index(modulate), "cut": _CUTS.index(cut), "shape": _SHAPES.index(shape)}
         return self._replace(threshold=threshold, **choices)
+
+    def flatten(self) -> list[float]:
+        return [float(s) for s in (*self[:-1], *self.forms)]
+
+    @classmethod
+    def restore(cls, numbers: Sequence[float]) -> "KernelSettings":
+        scalars = len(cls._fields) - 1
+        return cls(*numbers[:scalars], forms=tuple(int(kind) for kind in numbers[scalars:]))
 
 
 _MISSING = torch.empty(0)
@@ -115,34 +139,52 @@ _MISSING = torch.empty(0)
 
 def flatten(inputs: DifferentiableInputs | FixedInputs) -> list[Tensor]:
     """List the tensors as an operation takes them: torch differentiates lists of tensors, but not lists with None."""
-    return [_MISSING if t is None else t for t in inputs]
+    tensors: Any = inputs
+    if isinstance(inputs, DifferentiableInputs):
+        tensors = (*inputs[:-1], *(t for form in inputs.forms for t in form))
+    return [_MISSING if t is None else t for t in tensors]
 
 
-def _restore(tensors: Sequence[Tensor]) -> Iterator[Any]:
-    return (None if t.ndim == 1 else t for t in tensors)
+def _restore(tensors: Sequence[Tensor]) -> list[Any]:
+    return [None if t.ndim == 1 and not t.numel() else t for t in tensors]
+
+
+def _restore_inputs(tensors: Sequence[Tensor]) -> DifferentiableInputs:
+    restored, n = _restore(tensors), len(DifferentiableInputs._fields) - 1
+    return DifferentiableInputs(*restored[:n], forms=tuple(zip(restored[n::2], restored[n + 1 :: 2], strict=True)))
 
 
 def run_attention(
     inputs: DifferentiableInputs, fixed: FixedInputs, settings: KernelSettings
 ) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n"]]:
     """Return the normalised output and lse (native/span.h)."""
-    return attend_op(flatten(inputs), flatten(fixed), [float(s) for s in settings])
+    arguments = flatten(inputs), flatten(fixed), settings.flatten()
+    if torch.compiler.is_compiling():
+        return attend_op(*arguments)
+    # the same without the dispatch of an operation, which takes longer than a small problem
+    return _Attention.apply(*arguments[1:], *arguments[0])  # type: ignore[return-value]
 
 
 def _fill_problem(
     inputs: DifferentiableInputs, fixed: FixedInputs, s: KernelSettings, out: Tensor, lse: Tensor
 ) -> FillinProblem:
-    q, k, v, inverse, bias, g, features = inputs
-    xq, xk, order_q, order_k, allowed, bias_axes, features_axes = fixed
-    for tensor in (*inputs, xq, xk):  # the kernel receives addresses without a dtype
+    q, k, v, xq, xk, inverse, bias, g, features, forms = inputs
+    order_q, order_k, allowed, pairs, bias_axes, features_axes = fixed
+    for tensor in inputs[:-1]:  # the kernel receives addresses without a dtype
         if tensor is not None and tensor.dtype != torch.float32:
             raise InputTypeError(f"attend: the native kernel takes float32, got {tensor.dtype}; convert all tensors")
     full = inverse is not None and bool(inverse.tril(-1).any())
+    strides = (0, 0, 0) if pairs is None else pairs.stride()[:3]
+    closed = [
+        FillinForm(kind, log_scale.shape[1], log_scale.data_ptr(), _pointer(amplitude))
+        for kind, (log_scale, amplitude) in zip(s.forms, forms, strict=True)
+    ]
     return FillinProblem(
         v.shape[0], v.shape[1], xq.shape[1], v.shape[2], 0 if q is None else q.shape[-1], v.shape[-1], xq.shape[-1],
         torch.get_num_threads(), _rows(q), _rows(k), _rows(v), _rows(out), lse.data_ptr(), xq.data_ptr(), xk.data_ptr(),
-        order_q.data_ptr(), order_k.data_ptr(), _pointer(allowed), s.scale, int(s.causal), int(s.window), int(s.cut),
-        int(s.shape), full, s.threshold, _pointer(inverse), _table(bias, bias_axes, s.radial), _rows(g),
+        _pointer(order_q), _pointer(order_k), _pointer(allowed), _pointer(pairs), *strides, s.scale, int(s.causal),
+        int(s.window), int(s.cut), int(s.shape), full, s.threshold, _pointer(inverse), len(closed),
+        (FillinForm * MAX_FORMS)(*closed), _table(bias, bias_axes, s.radial), _rows(g),
         _table(features, features_axes, s.features_radial, s.features_exact, features=True),
         0 if features is None else features.shape[-1],
     )  # fmt: skip
@@ -150,7 +192,10 @@ def _fill_problem(
 
 def _with_dense_rows(inputs: DifferentiableInputs) -> DifferentiableInputs:
     """Copy what is not dense. The caller must hold the result: the kernel sees addresses, which keep nothing alive."""
-    return inputs._replace(q=_dense(inputs.q), k=_dense(inputs.k), v=_dense(inputs.v), g=_dense(inputs.g))
+    return inputs._replace(
+        q=_dense(inputs.q), k=_dense(inputs.k), v=_dense(inputs.v), g=_dense(inputs.g),
+        xq=inputs.xq.contiguous(), xk=inputs.xk.contiguous(),
+    )  # fmt: skip
 
 
 def _heads_last(make: Any, b: int, h: int, n: int, e: int) -> Tensor:
@@ -158,23 +203,75 @@ def _heads_last(make: Any, b: int, h: int, n: int, e: int) -> Tensor:
     return make(b, n, h, e).transpose(1, 2)
 
 
-def _empty_outputs(inputs: DifferentiableInputs, fixed: FixedInputs) -> tuple[Tensor, Tensor]:
-    (b, h, _, e), n = inputs.v.shape, fixed.xq.shape[1]
+def _empty_outputs(inputs: DifferentiableInputs) -> tuple[Tensor, Tensor]:
+    (b, h, _, e), n = inputs.v.shape, inputs.xq.shape[1]
     return _heads_last(inputs.v.new_empty, b, h, n, e), inputs.v.new_empty(b, h, n)
+
+
+def _run_forward(inputs: Sequence[Tensor], fixed: Sequence[Tensor], settings: Sequence[float]) -> tuple[Tensor, Tensor]:
+    dense = _with_dense_rows(_restore_inputs(inputs))
+    out, lse = _empty_outputs(dense)
+    call("forward", _fill_problem(dense, FixedInputs(*_restore(fixed)), KernelSettings.restore(settings), out, lse))
+    return out, lse
+
+
+def _run_backward(
+    gradients: Sequence[Tensor], inputs: Sequence[Tensor], fixed: Sequence[Tensor], settings: Sequence[float],
+    results: Sequence[Tensor], needs_grad: Sequence[bool],
+) -> list[Tensor]:  # fmt: skip
+    d_out, d_lse = _dense(gradients[0]), gradients[1].contiguous()
+    dense = _with_dense_rows(_restore_inputs(inputs))
+    grads = _empty_gradients(inputs, needs_grad)
+    to = _restore_inputs(grads)
+    rows = (_rows(t) for t in (to.q, to.k, to.v, to.g))
+    scales, amplitudes = ([_pointer(form[i]) for form in to.forms] for i in (0, 1))
+    structure = FillinGradients(
+        _rows(d_out), d_lse.data_ptr(), *rows, *map(_pointer, (to.inverse, to.bias, to.features, to.xq, to.xk)),
+        (c_void_p * MAX_FORMS)(*scales), (c_void_p * MAX_FORMS)(*amplitudes),
+    )  # fmt: skip
+    problem = _fill_problem(dense, FixedInputs(*_restore(fixed)), KernelSettings.restore(settings), *results)
+    call("backward", problem, structure)
+    return grads
+
+
+def _empty_gradients(inputs: Sequence[Tensor], needs_grad: Sequence[bool]) -> list[Tensor]:
+    def empty(i: int, t: Tensor, needed: bool) -> Tensor:
+        if not needed or (t.ndim == 1 and not t.numel()):
+            return t.new_empty(0)
+        # zeros: the kernel never visits masked keys
+        return _heads_last(t.new_zeros, *t.shape) if i in _BY_HEAD else t.new_zeros(t.shape)
+
+    return [empty(i, *pair) for i, pair in enumerate(zip(inputs, needs_grad, strict=True))]
+
+
+class _Attention(torch.autograd.Function):
+    """(out, lse) of flattened `FixedInputs`, `KernelSettings` and `DifferentiableInputs`."""
+
+    @staticmethod
+    def forward(ctx, fixed, settings, *inputs):
+        out, lse = _run_forward(inputs, fixed, settings)
+        ctx.save_for_backward(*inputs, *fixed, out, lse)
+        ctx.settings, ctx.count = settings, len(inputs)
+        return out, lse
+
+    @staticmethod
+    def backward(ctx, d_out, d_lse):  # pyright: ignore[reportIncompatibleMethodOverride]
+        saved, n = ctx.saved_tensors, ctx.count
+        # with create_graph, the operation: it refuses to be differentiated again
+        run = torch.ops.fillin.attend_backward if torch.is_grad_enabled() else _run_backward
+        grads = run([d_out, d_lse], saved[:n], saved[n:-2], ctx.settings, saved[-2:], ctx.needs_input_grad[2:])
+        return None, None, *(t if t.numel() else None for t in grads)
 
 
 @torch.library.custom_op("fillin::attend", mutates_args=())
 def attend_op(inputs: list[Tensor], fixed: list[Tensor], settings: list[float]) -> tuple[Tensor, Tensor]:
     """(out [b h n e], lse [b h n]) from flattened `DifferentiableInputs`, `FixedInputs` and `KernelSettings`."""
-    dense, constants = _with_dense_rows(DifferentiableInputs(*_restore(inputs))), FixedInputs(*_restore(fixed))
-    out, lse = _empty_outputs(dense, constants)
-    call("forward", _fill_problem(dense, constants, KernelSettings(*settings), out, lse))
-    return out, lse
+    return _run_forward(inputs, fixed, settings)
 
 
 @attend_op.register_fake
 def _(inputs, fixed, settings):
-    return _empty_outputs(DifferentiableInputs(*_restore(inputs)), FixedInputs(*_restore(fixed)))
+    return _empty_outputs(_restore_inputs(inputs))
 
 
 @torch.library.custom_op("fillin::attend_backward", mutates_args=())
@@ -187,33 +284,12 @@ def attend_backward_op(
     needs_grad: list[bool],
 ) -> list[Tensor]:
     """Gradients to all differentiable inputs, each empty where there is none (or it is not needed)."""
-    d_out, d_lse = _dense(gradients[0]), gradients[1].contiguous()
-    differentiable = DifferentiableInputs(*_restore(inputs))
-    dense, grads = _with_dense_rows(differentiable), _empty_gradients(differentiable, needs_grad)
-    to: Any = DifferentiableInputs(*grads)
-    structure = FillinGradients(
-        _rows(d_out), d_lse.data_ptr(), _rows(to.q), _rows(to.k), _rows(to.v), _rows(to.g),
-        *map(_pointer, (to.inverse, to.bias, to.features)),
-    )  # fmt: skip
-    problem = _fill_problem(dense, FixedInputs(*_restore(fixed)), KernelSettings(*settings), *results)
-    call("backward", problem, structure)
-    return grads
-
-
-def _empty_gradients(inputs: DifferentiableInputs, needs_grad: list[bool]) -> list[Tensor]:
-    def empty(name: str, t: Tensor | None, needed: bool) -> Tensor:
-        if t is None:
-            return inputs.v.new_empty(0)
-        if name in ("inverse", "bias", "features"):
-            return t.new_zeros(t.shape) if needed else t.new_empty(0)
-        return _heads_last(t.new_zeros, *t.shape)  # zeros: the kernel never visits masked keys
-
-    return [empty(*field) for field in zip(DifferentiableInputs._fields, inputs, needs_grad, strict=True)]
+    return _run_backward(gradients, inputs, fixed, settings, results, needs_grad)
 
 
 @attend_backward_op.register_fake
 def _(gradients, inputs, fixed, settings, results, needs_grad):
-    return _empty_gradients(DifferentiableInputs(*_restore(inputs)), needs_grad)
+    return _empty_gradients(inputs, needs_grad)
 
 
 def _save_for_backward(ctx, inputs, output) -> None:
@@ -223,7 +299,7 @@ def _save_for_backward(ctx, inputs, output) -> None:
 
 
 def _backward(ctx, d_out, d_lse):
-    saved, n = ctx.saved_tensors, len(DifferentiableInputs._fields)
+    saved, n = ctx.saved_tensors, len(ctx.needs_grad)
     inputs, fixed, (out, lse) = saved[:n], saved[n:-2], saved[-2:]
     gradients = [torch.zeros_like(result) if d is None else d for d, result in ((d_out, out), (d_lse, lse))]
     grads = torch.ops.fillin.attend_backward(gradients, inputs, fixed, ctx.settings, [out, lse], ctx.needs_grad)
