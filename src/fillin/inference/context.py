@@ -7,7 +7,7 @@ passes the groups. `load_filler` loads the pretrained model that predicts.
 
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -33,7 +33,17 @@ _ROUNDING = 1e-12  # relative differences below it are rounding
 _MAX_TIES = 64  # points that may be as far away as the last of a context
 _BY_DIMENSIONS, ANY_DIMENSIONS = {1: "curve", 2: "surface"}, "radial"
 _DATA = {1: "a series", 2: "a field over two dimensions", 3: "a field over three dimensions"}
+_MAX_BATCH = 4  # contexts that are predicted at once
 Groups = Iterable[tuple[ndarray, ndarray]]  # rows of the queries of each group, and its middle [dx]
+
+
+@dataclass(frozen=True)
+class QueryGroup:
+    """Queries that see the same context: their rows, the rows of the observations, and the middle of the queries."""
+
+    queries: Int[ndarray, "k"]
+    context: Int[ndarray, "c"]
+    middle: Float[ndarray, "dx"]
 
 
 @dataclass
@@ -77,12 +87,14 @@ class Context:
     ) -> GaussianMixture:
         """Predict observations at x, or the latent function (noise=False): a mixture of batch [m dy]."""
         order, parts = [], []
-        for rows, middle in self._split_queries(x) if groups is None else groups:
-            parts.append(self._predict(x[rows], self.nearest(middle), noise, middle))
-            order.append(rows)
-            tick(len(rows))
+        for batch in self._batches(self._split_queries(x) if groups is None else groups):
+            parts += self._predict(x, batch, noise)
+            for group in batch:
+                order.append(group.queries)
+                tick(len(group.queries))
         if not parts:
-            return self._predict(x, np.arange(min(len(self.x), self.max_points)), noise, np.zeros(x.shape[1]))
+            rows = np.arange(min(len(self.x), self.max_points))
+            return self._predict(x, [QueryGroup(np.arange(len(x)), rows, np.zeros(x.shape[1]))], noise)[0]
         return GaussianMixture.concatenate(parts)[np.argsort(np.concatenate(order), kind="stable")]
 
     def nearest(self, middle: Float[ndarray, "dx"]) -> Int[ndarray, "k"]:
@@ -129,9 +141,56 @@ class Context:
             else:
                 yield rows, middle * self.unit
 
+    def _batches(self, groups: Groups) -> Iterator[list[QueryGroup]]:
+        """Groups that the model predicts in one call: neighbours with the same context are one group, and contexts of
+        equal size are one batch. Only a filler is known to predict each query by itself."""
+        batchable = isinstance(self.model, Filler)
+        batch: list[QueryGroup] = []
+        for queries, middle in groups:
+            group = QueryGroup(queries, self.nearest(middle), middle)
+            if batch and batchable and self._shares_context(batch[-1], group):
+                batch[-1] = replace(batch[-1], queries=np.concatenate([batch[-1].queries, queries]))
+                continue
+            if batch and not (batchable and len(batch) < _MAX_BATCH and len(batch[0].context) == len(group.context)):
+                yield batch
+                batch = []
+            batch.append(group)
+        if batch:
+            yield batch
+
+    def _shares_context(self, group: QueryGroup, other: QueryGroup) -> bool:
+        few = len(group.queries) + len(other.queries) <= MAX_QUERIES
+        return few and self.period is None and np.array_equal(group.context, other.context)
+
     @torch.inference_mode()
-    def _predict(self, x: ndarray, rows: ndarray, noise: bool, middle: ndarray) -> GaussianMixture:
-        """Predict x from the observations `rows`."""
+    def _predict(self, x: Float[ndarray, "m dx"], groups: list[QueryGroup], noise: bool) -> list[GaussianMixture]:
+        """Predict the queries of each group from its context. All contexts have the same size."""
+        most = max(len(group.queries) for group in groups)
+        columns, scales = [], []
+        for group in groups:
+            arguments, scale = self._normalise(x[group.queries], group)
+            padding = most - len(group.queries)
+            arguments["xt"] = np.pad(arguments["xt"], ((0, padding), (0, 0)), "edge" if padding else "constant")
+            columns.append(arguments)
+            scales.append(scale)
+        batch = {name: np.stack([arguments[name] for arguments in columns]) for name in columns[0]}
+        mask = batch.pop("mask_c")
+        tensors = {name: torch.from_numpy(values.astype(np.float32)) for name, values in batch.items()}
+        prediction = self.model(**tensors, mask_c=None if mask.all() else torch.from_numpy(mask))
+        marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
+        if not noise and isinstance(marginal, ObservedMixture):
+            marginal = marginal.noise_free
+        mixtures = to_predictive(marginal)
+        assert isinstance(mixtures, GaussianMixture)
+        parts = []
+        for i, (group, (level, size, growth)) in enumerate(zip(groups, scales, strict=True)):
+            mixture = mixtures[i][: len(group.queries)].rescaled(level[:, None], size[:, None])
+            parts.append(mixture if growth is None else mixture.widened(growth[:, None, None]))
+        return parts
+
+    def _normalise(self, x: ndarray, group: QueryGroup) -> tuple[dict[str, ndarray], tuple]:
+        """Return arguments of the model, of order one, and (level, size, growth): the scale of its prediction."""
+        rows, middle = group.context, group.middle
         xc, yc, x = self._unwrap(self.x[rows], middle), self.y[rows], self._unwrap(x, middle)
         growth = None
         if isinstance(self.model, Filler) and len(xc) > 1:  # beyond its reach a filler was never trained
@@ -143,21 +202,14 @@ class Context:
         level, size = level_and_size(yc, self.spread)
         missing = np.isnan(yc)
         arguments = {
-            "xc": to_batch((xc - origin) / self.unit),
-            "yc": to_batch(np.where(missing, 0, (yc - level) / size)),
-            "xt": to_batch((x - origin) / self.unit),
-            "mask_c": torch.from_numpy(~missing)[None] if missing.any() else None,
+            "xc": (xc - origin) / self.unit,
+            "yc": np.where(missing, 0, (yc - level) / size),
+            "xt": (x - origin) / self.unit,
+            "mask_c": ~missing,
         }
         if self.error is not None:
-            arguments["error_c"] = to_batch(np.nan_to_num(self.error[rows] / size))
-        prediction = self.model(**arguments)
-        marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
-        if not noise and isinstance(marginal, ObservedMixture):
-            marginal = marginal.noise_free
-        mixture = to_predictive(marginal)[0]
-        assert isinstance(mixture, GaussianMixture)
-        mixture = mixture.rescaled(level[:, None], size[:, None])
-        return mixture if growth is None else mixture.widened(growth[:, None, None])
+            arguments["error_c"] = np.nan_to_num(self.error[rows] / size)
+        return arguments, (level, size, growth)
 
 
 def nearest_rows(tree: KDTree, middle: Float[ndarray, "dx"], count: int) -> Int[ndarray, "k"]:
