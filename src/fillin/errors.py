@@ -104,16 +104,16 @@ class UnknownName(FillinError, ValueError):
     """An unknown name, with the most similar of those that exist. `what` and `fields` are as for `FillinError`.
 
     >>> str(UnknownName("model", "te-tpn", ["te-tnp", "cnp"]))
-    "unknown model 'te-tpn'; did you mean 'te-tnp'? Known: cnp, te-tnp"
+    "unknown model 'te-tpn'; did you mean 'te-tnp'? Available: cnp, te-tnp"
     """
 
     def __init__(self, what: str | Message, name: object, names: Iterable[str], **fields: object):
         names = sorted(names)
         match = nearest(name, names)
-        guess = "." if match is None else f"; did you mean '{match}'?"
+        suggestion = "." if match is None else f"; did you mean '{match}'?"
         listed = ", ".join(names[:_MAX_LISTED]) + (f" … ({len(names):,} in all)" if len(names) > _MAX_LISTED else "")
-        message = "unknown {what} {name!r}{guess} Known: {listed}"
-        super().__init__(message, what=render(what, **fields), name=name, guess=guess, listed=listed)
+        message = "unknown {what} {name!r}{suggestion} Available: {listed}"
+        super().__init__(message, what=render(what, **fields), name=name, suggestion=suggestion, listed=listed)
 
 
 def choose(what: str, name: object, names: Iterable[str]) -> str:

@@ -95,7 +95,7 @@ def test_tables_that_do_not_fit_the_schema(case):
 
 AB = pandas.DataFrame({"a": ["x", "2"], "b": [0, 2]})
 OTHER = {
-    "kinds of no column": (lambda: Schema.infer(AB, {"c": "class"}), "unknown column in kinds 'c'.*Known: a, b"),
+    "kinds of no column": (lambda: Schema.infer(AB, {"c": "class"}), "unknown column in kinds 'c'.*Available: a, b"),
     "no such kind": (lambda: Schema.infer(AB, {"a": "classes"}), "kind of column 'a' 'classes'; did you mean 'class'"),
     "kinds in a list": (lambda: Schema.infer(AB, ["class"]), "kinds is a dictionary.*got list"),  # type: ignore
     "no numbers": (lambda: Schema.infer(AB, {"a": "number"}), "'a', row 0 .* is 'x', expected a number"),

@@ -99,7 +99,7 @@ CASES = {
     ),
     "an unknown column": (SERIES, ["--y", "yy"], "unknown column of data.csv 'yy'; did you mean 'y'"),
     "an unknown x": (SERIES, ["--x", "dat"], "did you mean 'date'"),
-    "an unknown group": (SERIES, ["--by", "station"], "unknown column of data.csv 'station'.*Known: date, y"),
+    "an unknown group": (SERIES, ["--by", "station"], "unknown column of data.csv 'station'.*Available: date, y"),
     "x as y": (SERIES, ["--x", "y", "--y", "y"], "'y' cannot be x and have another role"),
     "several series": (
         "date,who,y\n2024-01-01,a,1\n2024-01-01,b,2\n2024-01-02,a,\n2024-01-02,b,3\n",

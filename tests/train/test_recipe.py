@@ -9,7 +9,7 @@ from fillin.errors import FillinError
 from fillin.models import list_options
 from fillin.train import dump_recipe, fit, names, read_recipe
 from fillin.train.loop import make_objective
-from fillin.train.recipe import build_model, make_stream, parse_duration
+from fillin.train.recipe import build_model, make_stream, parse_budget_time
 
 
 def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
@@ -47,7 +47,7 @@ def test_what_is_printed_reads_as_what_it_was(said, tmp_path, capsys):
 def test_numbers_as_people_write_them():
     assert read_recipe(SMALL, ["--budget.steps", "2e4"])["budget"]["steps"] == 20_000
     assert read_recipe({**SMALL, "data": None}) == read_recipe({k: v for k, v in SMALL.items() if k != "data"})
-    found = [parse_duration(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
+    found = [parse_budget_time(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
     assert found == [90, 90, 90, 1200, 5400, 90, 0.5, 3601, None]
 
 

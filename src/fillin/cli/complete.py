@@ -3,7 +3,7 @@
 import argparse
 
 from fillin.cli.fill import execute
-from fillin.cli.options import positive
+from fillin.cli.options import THREADS_HELP, positive
 
 EXAMPLES = """\
   fillin complete photo.png                        fully transparent pixels are missing; writes photo.completed.png
@@ -40,7 +40,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--seed", type=int, default=0, help="seed of --keep, --know and samples (default: 0)")
     command.add_argument("-o", "--out", metavar="FILE", help="output file (default: NAME.completed.png)")
     command.add_argument("--force", action="store_true", help="replace existing files; never the input")
-    command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: that of torch)")
+    command.add_argument("--threads", type=positive, metavar="N", help=THREADS_HELP)
 
 
 def run(arguments: argparse.Namespace) -> None:

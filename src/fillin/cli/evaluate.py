@@ -4,7 +4,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fillin.cli.options import check_writable, console, describe_results, positive, print_table, write_json
+from fillin.cli.options import (
+    THREADS_HELP,
+    check_writable,
+    console,
+    describe_results,
+    positive,
+    print_table,
+    write_json,
+)
 from fillin.errors import InputError
 
 if TYPE_CHECKING:
@@ -47,7 +55,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--autoregressive", action="store_true", help="joint likelihood of a marginal model; slow")
     command.add_argument("--source", metavar="DIR", help="other images than the recipe's: digits, a folder, an archive")
     command.add_argument("--seed", type=int, default=0, help="seed of the tasks (default: 0)")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads (default: chosen by torch)")
+    command.add_argument("--threads", type=positive, metavar="N", help=THREADS_HELP)
     command.add_argument("--json", metavar="FILE", help="write all scores to FILE too; - prints them instead of tables")
     command.add_argument("--out", metavar="DIR", help="folder for figures (default: RUN/evaluation)")
 

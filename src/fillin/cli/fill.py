@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fillin.cli.options import positive
+from fillin.cli.options import THREADS_HELP, positive
 from fillin.errors import InputError
 from fillin.filling.grid.sources import GRID_FORMATS
 from fillin.filling.plan import make_plan
@@ -39,7 +39,8 @@ EXAMPLES = """\
 A file is a series if it has a column of dates or times, or one of numbers that only rise or only fall (within each
 --by group). Every row, column and cell is kept as it is. For each filled column NAME there are four more: NAME_filled
 (the observed value, or the predicted mean), NAME_std (its standard deviation; 0 where observed), and the interval from
-NAME_low to NAME_high, which holds 95 % (--level) of what would be observed. The figure is river.filled.png.
+NAME_low to NAME_high, which contains a new observation with probability 95 % (--level). The figure is
+river.filled.png.
 
 Any other file is a table: networks are trained on it (about a minute for a thousand rows) and fill every missing
 value from the other cells of its row and from similar rows. Numbers and dates get the same four columns (NAME_std of
@@ -114,7 +115,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     out.add_argument("--force", action="store_true", help="replace existing files; never the input")
     out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
     out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
-    command.add_argument("--threads", type=positive, metavar="N", help="number of threads (default: that of torch)")
+    command.add_argument("--threads", type=positive, metavar="N", help=THREADS_HELP)
     command.set_defaults(level=0.95, seed=0, plan_options=names)
 
 

@@ -14,6 +14,7 @@ from fillin.errors import InputError
 if TYPE_CHECKING:
     from rich.console import Console
 
+THREADS_HELP = "number of threads of each process (default: chosen by torch)"
 _PIPED_COLUMNS = 160  # output width without a terminal: wide enough for every table
 
 

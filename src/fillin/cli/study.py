@@ -42,7 +42,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "full: 3); seeds of `images` (2) and `positions-and-span` (3, full: 5)",
     )  # fmt: skip
     command.add_argument(
-        "--only", action="append", metavar="VARIANT", help="only variants whose name ends so (repeatable)"
+        "--only", action="append", metavar="VARIANT", help="only variants whose name ends with VARIANT (repeatable)"
     )
 
 

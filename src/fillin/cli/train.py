@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fillin.cli.options import console, positive, print_table
+from fillin.cli.options import THREADS_HELP, console, positive, print_table
 
 EXAMPLES = """\
   fillin train                                     list the shipped recipes
@@ -35,7 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--resume", metavar="RUN", help="continue this run")
     command.add_argument("--time", metavar="T", help="training time: 90s, 20m, 1h30m")
     command.add_argument("--steps", metavar="N", help="number of training steps")
-    command.add_argument("--threads", type=positive, metavar="N", help="threads per process")
+    command.add_argument("--threads", type=positive, metavar="N", help=THREADS_HELP)
     devices = lambda text: text if text == "auto" else positive(text)  # noqa: E731
     command.add_argument("--devices", type=devices, default=1, metavar="N", help="processes, or GPUs (default: 1)")
     command.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (default: 1)")

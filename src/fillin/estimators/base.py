@@ -175,7 +175,7 @@ class TableEstimator(SavedEstimator):
         classes = tuple(column.n_codes for column in self.schema_.columns)
         layout = TableLayout(classes, tuple(column.n_codes for column in columns), input_of_output, feature_weight)
         seed = int(check_random_state(self.random_state).randint(2**31))
-        with progress(f"learning {len(inputs):,} rows", int(steps)) as tick:
+        with progress(f"training on {len(inputs):,} rows", int(steps)) as tick:
             self.learner_ = learner.fit(
                 layout, inputs, outputs, self.scale, seed, TrainingPlan(steps=int(steps)),
                 learner.network_options(int(self.members)), tick,

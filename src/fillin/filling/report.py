@@ -58,8 +58,8 @@ def describe_model(model: str, level: float, prior: str) -> list[str]:
     """Return assumptions of a pretrained model, for series and fields."""
     return [
         f"The model '{model}' was trained on a broad mixture of {prior}; it is conditioned on observed values only.",
-        f"The prediction interval holds {level:.0%} of what would be observed, observation noise included; _std is the "
-        "standard deviation of the same. Observed values are kept, with a standard deviation of 0.",
+        f"The prediction interval contains a new observation with probability {level:.0%}, observation noise included; "
+        "_std is the standard deviation of the same. Observed values are kept, with a standard deviation of 0.",
         "Values are missing for reasons that have nothing to do with the values themselves.",
     ]
 

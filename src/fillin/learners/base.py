@@ -94,7 +94,7 @@ class TrainingPlan:
     held_out: float = 0.15
     every: int = 20
     patience: int = 8
-    hide: float = 0.3  # the share of cells of columns that are input and output which is masked
+    hide: float = 0.3  # share of cells that are masked, in columns that are both input and output
 
     def train(
         self, net: nn.Module, loss: Callable[[float], Tensor], score: Callable[[int], Float[Tensor, "m"]], tick: Tick,

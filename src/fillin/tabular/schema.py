@@ -26,7 +26,7 @@ from fillin.tabular.table import BOOLEAN, CLASS, COLUMN_KINDS, DATE, NUMBER
 _EXPECTED = {NUMBER: "a number", BOOLEAN: "true or false", DATE: "a date like 2027-01-31"}
 _OPPOSITE = {"true": "false", "false": "true", "yes": "no", "no": "yes"}
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896  # of the years 1 and 9999, the limits of a date
-_MOSTLY_NUMBERS, _MIN_VALUES = 0.9, 10  # with that share of numbers, among so many, classes were hardly meant
+_MOSTLY_NUMBERS, _MIN_VALUES = 0.9, 10  # share of numbers, and number of distinct values, that a warning needs
 
 
 @dataclass(frozen=True)

@@ -196,10 +196,10 @@ def start_from(recipe: Recipe, model: Process | Classifier) -> None:
         raise InputError(f"start: the weights in {recipe['start']} are of another model: {reason}") from error
 
 
-def parse_duration(text: str | float | None) -> float | None:
+def parse_budget_time(text: str | float | None) -> float | None:
     """Parse 90, "90s", "20m", "1m30s", "1h30m" to seconds. Either all numbers have a unit or none: 1h30 is ambiguous.
 
-    >>> parse_duration("1h30m")
+    >>> parse_budget_time("1h30m")
     5400.0
     """
     if text is None:
@@ -218,7 +218,7 @@ def parse_duration(text: str | float | None) -> float | None:
 def budget_fraction(recipe: Recipe, steps: int, elapsed: float) -> float:
     """Return the fraction of the budget that is spent; at least 1 when it is exhausted."""
     budget = recipe["budget"]
-    return max(steps / (budget["steps"] or math.inf), elapsed / (parse_duration(budget["time"]) or math.inf))
+    return max(steps / (budget["steps"] or math.inf), elapsed / (parse_budget_time(budget["time"]) or math.inf))
 
 
 def _make_parser(settings: dict[str, Any], where: str) -> ArgumentParser:
@@ -265,7 +265,7 @@ def _cached_parser(named: tuple[tuple[str, Any], ...]) -> ArgumentParser:
 def _check(recipe: Recipe, where: str) -> Recipe:
     """Raise an error unless numbers are in range, and data, objective and model take the same kind of batches."""
     try:
-        time = parse_duration(recipe["budget"]["time"])
+        time = parse_budget_time(recipe["budget"]["time"])
     except InputError as error:
         raise InputError(f"{where}: budget.time: {error}") from error
     if time is None and recipe["budget"]["steps"] is None:

@@ -178,9 +178,9 @@ class TablePlan(TabularPlan):
             f"The order of the rows carries no information. Columns that are read: {names}.",
             f"Networks were trained on this table to predict {goal} from the other columns: they learn which rows are "
             "similar and attend to these. No other data are used.",
-            f"The prediction interval of numbers and dates holds {self.level:.0%} of what would be observed; _std is "
-            "the standard deviation of the same (of dates in days), and _probability that of the predicted class. "
-            "Observed values are kept, with a standard deviation of 0 and a probability of 1.",
+            "The prediction interval of numbers and dates contains a new observation with probability "
+            f"{self.level:.0%}; _std is the standard deviation of the same (of dates in days), and _probability that "
+            "of the predicted class. Observed values are kept, with a standard deviation of 0 and a probability of 1.",
             *([f"Values lie within bounds: {limits}. Predictions beyond are set to the bound."] if limits else []),
             "Each missing cell is predicted separately: filled cells of one row are not a joint draw.",
             "Values are missing for reasons that may depend on other cells of their rows, but not on the values "
