@@ -1,7 +1,7 @@
 """`fillin train`: settings stand anywhere, wrong ones are named, and a run says where it is."""
 
 import pytest
-from support.helpers import SMALL, words
+from support.helpers import SMALL, recipe_arguments
 
 from fillin.cli import main
 from fillin.train import dump_recipe, names, read_recipe
@@ -58,7 +58,7 @@ def test_one_kind_of_budget_replaces_the_other(capsys):
 
 def test_a_run_says_where_it_is_and_that_it_is_done(tmp_path, capsys):
     out = tmp_path / "a [long] name"
-    assert main(["train", "te-tnp", *words(SMALL), "--steps", "6", "--out", str(out)]) == 0
+    assert main(["train", "te-tnp", *recipe_arguments(SMALL), "--steps", "6", "--out", str(out)]) == 0
     said = capsys.readouterr().err
     assert "100%  step 6" in said
     assert f"{out}: 6 steps" in said

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from support.mixed_tables import CLASSES, FOUR, NUMBERS, mixed, unordered
+from support.mixed_tables import A_OUTPUTS, CLASSES, NUMBERS, mixed, unordered
 
 import fillin
 from fillin.cli import main
@@ -104,7 +104,7 @@ def test_a_target_is_told_from_the_others(monkeypatch):
 def test_some_columns(fill_table):
     code, _, out = fill_table(unordered(), "--y", "a", "--y", "c")
     assert code == 0
-    assert out.splitlines()[0].decode() == ",".join(["a", "b", "c", *FOUR, "c_filled", "c_probability"])
+    assert out.splitlines()[0].decode() == ",".join(["a", "b", "c", *A_OUTPUTS, "c_filled", "c_probability"])
 
 
 def test_one_value_is_filled_with_it(fill_table):

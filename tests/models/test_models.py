@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.helpers import close, distance, random_cells, random_task, tiny
+from support.helpers import assert_predictions_close, distance, random_cells, random_task, tiny
 from torch.distributions import Distribution
 
 import fillin
@@ -58,7 +58,7 @@ def test_what_comes_out(name, data, b, nc, nt, dim_y):
 def test_the_order_of_the_context_does_not_matter(name, data, b, nc, nt, dim_y):
     dim_x = data.draw(dims(name))
     model, task, order = tiny(name, dim_x, dim_y), random_task(b, nc, nt, dim_x, dim_y), torch.randperm(nc)
-    close(model(task.xc[:, order], task.yc[:, order], task.xt), model(*task.inputs), 1e-10)
+    assert_predictions_close(model(task.xc[:, order], task.yc[:, order], task.xt), model(*task.inputs), 1e-10)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -78,7 +78,7 @@ def test_shifts_are_followed_in_float32(name, data, nc, shift):
     dim_x = data.draw(dims(name))
     model, task = tiny(name, dim_x, dtype=torch.float32), random_task(2, nc, 5, dim_x, dtype=torch.float32)
     by = shift * 0.328125 * torch.arange(1, dim_x + 1)
-    close(model(task.xc + by, task.yc, task.xt + by), model(*task.inputs), 1e-5)
+    assert_predictions_close(model(task.xc + by, task.yc, task.xt + by), model(*task.inputs), 1e-5)
 
 
 @pytest.mark.parametrize("name", EQUIVARIANT)
@@ -89,7 +89,7 @@ def test_shifts_are_followed_in_float64_at_ten_thousand_ranges(name, data, nc):
     xc, yc, xt = torch.rand(2, nc, dim_x).double(), torch.randn(2, nc, 1).double(), torch.rand(2, 5, dim_x).double()
     if name in CONV:  # grid points are multiples of the spacing from the smallest x; rounding of x must not cross one
         xc, xt = (xc * 64).round() / 64, (xt * 64).round() / 64
-    close(model(xc + 1e4, yc, xt + 1e4), model(xc, yc, xt), 1e-8)
+    assert_predictions_close(model(xc + 1e4, yc, xt + 1e4), model(xc, yc, xt), 1e-8)
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - set(EQUIVARIANT)))
@@ -130,7 +130,7 @@ def test_a_missing_output_is_not_read(name):
     hidden = task.yc.where(mask, torch.nan)
     got = model(task.xc, hidden, task.xt, mask)
     assert got.mean.isfinite().all()
-    close(model(task.xc, task.yc, task.xt, mask), got, 1e-12)
+    assert_predictions_close(model(task.xc, task.yc, task.xt, mask), got, 1e-12)
     assert distance(model(*task.inputs).mean, got.mean) > 1e-4
 
 
@@ -247,7 +247,7 @@ def test_padding_costs_no_digits_far_away(name, score):
     mask = torch.ones(2, 5, dtype=torch.bool)
     mask[:, -1] = False
     here, there = (model(task.xc + by, task.yc, task.xt + by, mask) for by in (0, 16384))
-    close(there, here, 1e-5)
+    assert_predictions_close(there, here, 1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -275,7 +275,7 @@ def test_radial_models_serve_any_dimension_and_ignore_rotation(name, span):
     for dim_x in (1, 2, 4):
         task = random_task(dim_x=dim_x)
         turn, _ = torch.linalg.qr(torch.randn(dim_x, dim_x, dtype=torch.float64))
-        close(model(task.xc @ turn, task.yc, task.xt @ turn), model(*task.inputs), 1e-9)
+        assert_predictions_close(model(task.xc @ turn, task.yc, task.xt @ turn), model(*task.inputs), 1e-9)
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.startswith("te-")])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.helpers import SMALL, feeders, tiny_options, words
+from support.helpers import SMALL, count_prefetch_threads, recipe_arguments, tiny_options
 
 from fillin.errors import FillinError
 from fillin.models import names as models
@@ -127,7 +127,10 @@ def test_a_budget_of_time(tmp_path):
 
 def test_a_folder_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert [str(fit("te-tnp", overrides=words(SMALL)).folder) for _ in range(2)] == ["runs/te-tnp", "runs/te-tnp-2"]
+    assert [str(fit("te-tnp", overrides=recipe_arguments(SMALL)).folder) for _ in range(2)] == [
+        "runs/te-tnp",
+        "runs/te-tnp-2",
+    ]
     assert str(fit(SMALL).folder) == "runs/run"
 
 
@@ -151,7 +154,7 @@ def test_a_loss_that_cannot_be_trained_on(value, said, tmp_path, monkeypatch):
     ):
         fit(SMALL, folder, overrides=["--keep.checkpoint", "0"])
     assert good == [(folder / which / "model.safetensors").read_bytes() for which in ("best", "last")]
-    assert feeders() == 0
+    assert count_prefetch_threads() == 0
     monkeypatch.undo()
     run = fit(folder=folder, resume=True, overrides=["--optimiser.rate", "1e-4"])
     assert [line.step for line in run.lines] == [2, 4]
@@ -168,7 +171,7 @@ def test_a_rate_far_too_high(tmp_path):
 
 @pytest.mark.slow
 def test_two_processes_learn_what_one_does(tmp_path):
-    said = [*words(SMALL), "--data.batch=4", "--budget.steps=6", "--budget.time=null"]
+    said = [*recipe_arguments(SMALL), "--data.batch=4", "--budget.steps=6", "--budget.time=null"]
     said += ["--keep.log=1", "--keep.batches=2"]
     command = [sys.executable, "-m", "fillin", "train", "te-tnp", *said, "--devices", "2", "--out", tmp_path / "two"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -4,7 +4,7 @@ import time
 
 import pytest
 import torch
-from support.helpers import SMALL, feeders
+from support.helpers import SMALL, count_prefetch_threads
 
 from fillin.data import Task, curves
 from fillin.data.task import make_generator
@@ -38,9 +38,9 @@ def test_a_feed_is_the_stream_in_order(start):
     stream, batches = curves(batch=2), prefetch(curves(batch=2), start, ahead=3)
     for step in range(start, start + 10):
         assert torch.equal(next(batches).yt, stream.task(step).yt)
-    assert feeders() == 1
+    assert count_prefetch_threads() == 1
     batches.close()
-    assert feeders() == 0
+    assert count_prefetch_threads() == 0
 
 
 def test_an_error_in_the_stream_comes_where_its_batch_would():
@@ -57,7 +57,7 @@ def test_an_error_in_the_stream_comes_where_its_batch_would():
         next(batches)
     with pytest.raises(RuntimeError, match="no batch 3"):
         next(batches)
-    assert feeders() == 0
+    assert count_prefetch_threads() == 0
 
 
 def test_a_feed_waits_when_nobody_asks():

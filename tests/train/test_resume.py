@@ -62,9 +62,9 @@ def killed(tmp_path_factory) -> tuple[Path, dict]:
 
 
 def test_killed_ten_times_it_ends_with_the_same_bytes(killed):
-    folder, found = killed
-    assert len(found["got"]) == 10
-    assert len(set(found["got"])) > 3, found["got"]  # killed at different steps, not before the first
+    folder, report = killed
+    assert len(report["steps"]) == 10
+    assert len(set(report["steps"])) > 3, report["steps"]  # killed at different steps, not before the first
     for name in WEIGHTS:
         assert (folder / "killed" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
     assert rows(folder / "killed") == rows(folder / "whole")
@@ -74,11 +74,11 @@ def test_killed_ten_times_it_ends_with_the_same_bytes(killed):
 
 
 def test_interrupted_it_says_how_to_go_on_and_ends_with_the_same_bytes(killed):
-    folder, found = killed[0], killed[1]["interrupted"]
-    assert found["code"] == 130
-    assert f"continue with: fillin train --resume {folder / 'interrupted'}" in found["said"]
-    assert "Traceback" not in found["said"]
-    assert 3 <= found["lines"] < 40
+    folder, report = killed[0], killed[1]["interrupted"]
+    assert report["code"] == 130
+    assert f"continue with: fillin train --resume {folder / 'interrupted'}" in report["stderr"]
+    assert "Traceback" not in report["stderr"]
+    assert 3 <= report["lines"] < 40
     for name in WEIGHTS:
         assert (folder / "interrupted" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
     assert rows(folder / "interrupted") == rows(folder / "whole")
