@@ -1,4 +1,4 @@
-"""The command line: what it prints, how it fails, and that help never waits for torch."""
+"""The command line: its output and errors, and help without importing torch."""
 
 import json
 import os
@@ -53,12 +53,12 @@ def test_models_lists_every_model(capsys):
     assert "Garnelo" in out
 
 
-def test_models_lists_what_ships(capsys):
+def test_models_lists_pretrained_weights(capsys):
     assert main(["models", "--pretrained", "--json"]) == 0
-    found = {row["weights"]: row for row in json.loads(capsys.readouterr().out)}
-    assert set(found) == set(pretrained.names())
-    assert (found["curve"]["dim_x"], found["surface"]["dim_x"], found["radial"]["dim_x"]) == (1, 2, None)
-    assert all(row["learnt_from"] and 0 < row["megabytes"] < 4 for row in found.values())
+    rows = {row["weights"]: row for row in json.loads(capsys.readouterr().out)}
+    assert set(rows) == set(pretrained.names())
+    assert (rows["curve"]["dim_x"], rows["surface"]["dim_x"], rows["radial"]["dim_x"]) == (1, 2, None)
+    assert all(row["learnt_from"] and 0 < row["megabytes"] < 4 for row in rows.values())
     assert main(["models", "--pretrained"]) == 0
     assert "fillin.load" in capsys.readouterr().out
     assert main(["models", "--pretrained", "curve"]) == 0
@@ -78,12 +78,12 @@ def test_models_json(capsys):
 
 
 @pytest.mark.parametrize("name", [*names(), *CLASSIFIERS])
-def test_registry_says_what_a_model_is(name, capsys):
-    """The list is read off the classes, without building anything; what is built must agree."""
+def test_the_registry_agrees_with_the_built_model(name, capsys):
+    """The list is read from the classes without building a model; the built model must agree."""
     main(["models", name, "--json"])
-    about, model = json.loads(capsys.readouterr().out), fillin.create(name, size="small")
-    assert (about["kind"], about["translation_equivariant"]) == (model.kind, model.equivariant)
-    assert about["sizes"]["small"]["parameters"] == sum(p.numel() for p in model.parameters())
+    description, model = json.loads(capsys.readouterr().out), fillin.create(name, size="small")
+    assert (description["kind"], description["translation_equivariant"]) == (model.kind, model.equivariant)
+    assert description["sizes"]["small"]["parameters"] == sum(p.numel() for p in model.parameters())
 
 
 def test_one_model_shows_options_and_sizes(capsys):
@@ -99,26 +99,26 @@ def test_one_model_shows_options_and_sizes(capsys):
 )
 def test_unknown_model_suggests_the_nearest(command, capsys):
     assert main(command) == 2
-    said = capsys.readouterr()
-    assert "did you mean 'te-tnp'?" in said.err
-    assert not said.out
-    assert "Traceback" not in said.err
+    captured = capsys.readouterr()
+    assert "did you mean 'te-tnp'?" in captured.err
+    assert not captured.out
+    assert "Traceback" not in captured.err
 
 
-def test_peers_of_a_model_without_any(capsys):
+def test_peers_of_a_model_without_peers(capsys):
     assert main(["bench", "models", "--peers", "cnp"]) == 2
     assert "peers of anp, canp" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    "wrong", [["nonsense"], ["bench", "models", "--threads", "0"], ["bench", "models", "--repeats", "x"]]
+    "arguments", [["nonsense"], ["bench", "models", "--threads", "0"], ["bench", "models", "--repeats", "x"]]
 )
-def test_wrong_usage_is_exit_2(wrong, capsys):
-    assert main(wrong) == 2
+def test_wrong_usage_is_exit_2(arguments, capsys):
+    assert main(arguments) == 2
     assert "usage:" in capsys.readouterr().err
 
 
-def test_json_file_that_cannot_be_is_refused_before_measuring(tmp_path, capsys):
+def test_an_unwritable_json_file_is_refused_before_measuring(tmp_path, capsys):
     assert main(["bench", "models", "cnp", "--json", str(tmp_path)]) == 2
     assert "is a folder" in capsys.readouterr().err
 
@@ -133,13 +133,13 @@ def test_interrupt_is_exit_130(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("command", [["models"], ["models", "--json"], ["--help"]])
-def test_a_reader_that_left_is_no_traceback(command):
+def test_a_closed_pipe_is_no_traceback(command):
     code = "import sys; from fillin.cli import main; sys.exit(main())"
     read, write = os.pipe()
     os.close(read)
     try:
-        done = subprocess.run([sys.executable, "-c", code, *command], stdout=write, stderr=subprocess.PIPE)
+        process = subprocess.run([sys.executable, "-c", code, *command], stdout=write, stderr=subprocess.PIPE)
     finally:
         os.close(write)
-    assert done.stderr == b""
-    assert done.returncode in (0, 141)  # argparse swallows the error where output is not buffered
+    assert process.stderr == b""
+    assert process.returncode in (0, 141)  # argparse swallows the error where output is not buffered

@@ -1,21 +1,21 @@
-"""`fillin train`: settings stand anywhere, wrong ones are named, and a run says where it is."""
+"""`fillin train`: settings in any position, errors that name the setting, and progress messages."""
 
 import pytest
-from support.helpers import SMALL, words
+from support.helpers import SMALL, recipe_arguments
 
 from fillin.cli import main
 from fillin.train import dump_recipe, names, read_recipe
 from fillin.train.log import read_log
 
 
-def test_train_lists_what_ships(capsys):
+def test_train_lists_included_recipes(capsys):
     assert main(["train"]) == 0
     out = capsys.readouterr().out
     assert all(name in out for name in names())
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("arguments", "message"),
     [(["te-tpn"], "unknown recipe 'te-tpn'; did you mean 'te-tnp'"), (["te-tnp", "--steps", "x"], "budget.steps"),
      (["te-tnp", "--tiem", "5m"], "did you mean '--time'"),
      (["te-tnp", "--time", "1:30"], "a time is written 90s, 1m30s or 1h30m, got '1:30'"),
@@ -24,21 +24,21 @@ def test_train_lists_what_ships(capsys):
      (["te-tnp", "--devices", "x"], "whole number"), (["te-tnp", "--model.score"], "--model.score needs a value"),
      (["te-tnp", "--strategy", "dpp", "--steps", "1"], "strategy='dpp'"), (["te-tnp", "cnp"], "expected a setting")],
 )  # fmt: skip
-def test_wrong_usage(said, message, tmp_path, monkeypatch, capsys):
+def test_wrong_usage(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["train", *said]) == 2
+    assert main(["train", *arguments]) == 2
     err = capsys.readouterr().err
     assert message in err
     assert "Traceback" not in err
     assert not list(tmp_path.iterdir())
 
 
-def test_settings_may_stand_anywhere(capsys):
-    """argparse would take the value of an option it does not know for the recipe."""
+def test_settings_can_be_in_any_position(capsys):
+    """argparse would take the value of an unknown option for the recipe."""
     printed = []
-    for said in (["te-tnp", "--model.width", "32", "--time", "5m"], ["--model.width=32", "--time", "5m", "te-tnp"],
-                 ["--time", "5m", "--model.width", "32", "te-tnp"]):  # fmt: skip
-        assert main(["train", *said, "--print-config"]) == 0
+    for arguments in (["te-tnp", "--model.width", "32", "--time", "5m"], ["--model.width=32", "--time", "5m", "te-tnp"],
+                      ["--time", "5m", "--model.width", "32", "te-tnp"]):  # fmt: skip
+        assert main(["train", *arguments, "--print-config"]) == 0
         printed.append(capsys.readouterr().out)
     assert len(set(printed)) == 1
     assert "width: 32" in printed[0]
@@ -46,23 +46,23 @@ def test_settings_may_stand_anywhere(capsys):
 
 
 def test_one_kind_of_budget_replaces_the_other(capsys):
-    for said, wanted in (
+    for arguments, budget in (
         (["--steps", "7"], {"steps": 7, "time": None}),
         (["--time", "7m"], {"steps": None, "time": "7m"}),
         (["--time", "7m", "--steps", "7"], {"steps": 7, "time": "7m"}),
         (["--budget.steps", "7"], {"steps": 7, "time": "7m"}),
     ):
-        assert main(["train", "te-tnp", *said, "--print-config"]) == 0
-        assert dump_recipe({**read_recipe("te-tnp"), "budget": wanted}) == capsys.readouterr().out
+        assert main(["train", "te-tnp", *arguments, "--print-config"]) == 0
+        assert dump_recipe({**read_recipe("te-tnp"), "budget": budget}) == capsys.readouterr().out
 
 
-def test_a_run_says_where_it_is_and_that_it_is_done(tmp_path, capsys):
+def test_a_run_prints_its_progress_and_its_folder(tmp_path, capsys):
     out = tmp_path / "a [long] name"
-    assert main(["train", "te-tnp", *words(SMALL), "--steps", "6", "--out", str(out)]) == 0
-    said = capsys.readouterr().err
-    assert "100%  step 6" in said
-    assert f"{out}: 6 steps" in said
-    assert f"weights: {out}/best" in said
+    assert main(["train", "te-tnp", *recipe_arguments(SMALL), "--steps", "6", "--out", str(out)]) == 0
+    printed = capsys.readouterr().err
+    assert "100%  step 6" in printed
+    assert f"{out}: 6 steps" in printed
+    assert f"weights: {out}/best" in printed
     assert main(["train", "te-tnp", "--out", str(out)]) == 2
     assert f"already holds a run; continue it with --resume {out}" in capsys.readouterr().err
     assert main(["train", "--resume", str(out), "--print-config"]) == 0

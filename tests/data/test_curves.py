@@ -1,4 +1,4 @@
-"""A batch of curves is a function of (seed, step) alone, at the places and counts of its protocol."""
+"""A batch of curves is a function of (seed, step) alone, at the locations and counts of its protocol."""
 
 import math
 
@@ -15,13 +15,13 @@ TEXTS = [*FUNCTIONS, *MIXTURES]
 # ---- streams
 
 
-def same(a, b) -> bool:
+def equal_tasks(a, b) -> bool:
     return a.xc.shape == b.xc.shape and all(map(torch.equal, a.inputs[:3], b.inputs[:3])) and torch.equal(a.yt, b.yt)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
-def test_a_batch_depends_on_seed_and_step_and_on_nothing_else(text, dim_x):
+def test_a_batch_depends_on_seed_and_step_only(text, dim_x):
     if text == "predator-prey" and dim_x > 1:
         with pytest.raises(FillinError, match="1 input dimension, got dim_x="):
             curves(text, dim_x=dim_x)
@@ -30,9 +30,9 @@ def test_a_batch_depends_on_seed_and_step_and_on_nothing_else(text, dim_x):
     first = stream.task(5)
     torch.rand(3)
     stream.task(6)
-    assert same(curves(text, batch=3, seed=1, dim_x=dim_x).task(5), first)
-    assert not same(curves(text, batch=3, seed=2, dim_x=dim_x).task(5), first)
-    assert not same(stream.task(6), first)
+    assert equal_tasks(curves(text, batch=3, seed=1, dim_x=dim_x).task(5), first)
+    assert not equal_tasks(curves(text, batch=3, seed=2, dim_x=dim_x).task(5), first)
+    assert not equal_tasks(stream.task(6), first)
     dim_y = 2 if text == "predator-prey" else 1
     assert (stream.dim_x, stream.dim_y) == (dim_x, dim_y)
     for x, y in ((first.xc, first.yc), (first.xt, first.yt)):
@@ -43,21 +43,21 @@ def test_a_batch_depends_on_seed_and_step_and_on_nothing_else(text, dim_x):
         assert y.isfinite().all()
 
 
-def test_steps_and_seeds_far_away_are_streams_of_their_own():
-    found = [
+def test_distant_steps_and_seeds_give_different_streams():
+    first_inputs = [
         curves(seed=seed, batch=1).task(step).xc[0, 0].item() for seed in (0, 1, 2**31, 2**40) for step in (0, 1, 2**31)
     ]
-    assert len(set(found)) == 12
+    assert len(set(first_inputs)) == 12
 
 
 @pytest.mark.parametrize("noise", [0.0, 1e-9])
-def test_without_noise_a_covariance_still_has_a_factor(noise):
+def test_covariances_without_noise_have_a_cholesky_factor(noise):
     for text in ("rbf", "periodic", "linear", "rational-quadratic"):
         assert curves(text, noise=noise, length=(2.0, 4.0), batch=8).task(0).yt.isfinite().all()
 
 
-def test_noise_may_be_a_range():
-    """Of each task its own: between 0.5 and 2 the spread around a constant is."""
+def test_noise_can_be_a_range():
+    """Every task draws its noise: the spread around a constant is between 0.5 and 2."""
     for text in ("linear", "sawtooth", "square-wave"):
         options = {"length": (1e6, 1e6), "scale": (1e-6, 1e-6)} if text == "linear" else {"frequency": (1e-9, 1e-9)}
         stream = curves(text, noise=(0.5, 2.0), context=(1, 1), targets=(500, 500), points=None, **options)
@@ -66,7 +66,7 @@ def test_noise_may_be_a_range():
         assert 1.5 < spread.max() < 2.2
 
 
-# ---- places and counts
+# ---- locations and counts
 
 
 def test_the_protocol_of_tnp():
@@ -84,7 +84,7 @@ def test_the_protocol_of_tnp():
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_counts_and_places_are_those_of_the_layout(protocol):
+def test_counts_and_locations_follow_the_layout(protocol):
     stream = curves(protocol=protocol, batch=1)
     layout = stream.layout
     for step in range(100):
@@ -98,11 +98,11 @@ def test_counts_and_places_are_those_of_the_layout(protocol):
                 assert low + 10 <= x.min() <= x.max() <= high + 10
 
 
-def test_the_same_functions_at_other_places():
+def test_shifted_streams_have_the_same_functions():
     stream = curves("rbf", batch=2)
     here, there = stream.task(3), stream.at(shift=4.0).task(3)
     assert torch.allclose(here.xc + 4, there.xc)
-    assert torch.allclose(here.yc, there.yc, atol=1e-4)  # an RBF sees differences alone
+    assert torch.allclose(here.yc, there.yc, atol=1e-4)  # an RBF kernel depends on differences only
 
 
 # ---- bad input
@@ -155,7 +155,7 @@ def test_bad_input(case, unchecked):
         curves(*arguments, **options)
 
 
-def test_an_option_that_the_function_does_not_have():
+def test_an_option_of_another_function_is_an_error():
     for function, option in (("sawtooth", "length"), ("rbf", "period"), ("predator-prey", "noise")):
         with pytest.raises(ValueError, match=f"option of .* '{option}'"):
             curves(function, **{option: (0.1, 0.2)})

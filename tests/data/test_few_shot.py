@@ -1,4 +1,4 @@
-"""Few-shot tasks: which images they hold, that names of classes mean nothing, and what goes wrong."""
+"""Few-shot tasks: their images and labels, invariance to class names, and errors."""
 
 import json
 from dataclasses import replace
@@ -26,113 +26,114 @@ RECIPE = {
 
 
 def classes():
-    """The class of every image of digits, by its bytes."""
+    """Class of every image of digits, by its bytes."""
     both = [LabelledImages(part=part).images for part in ("train", "test")]
-    return {i.tobytes(): int(k) for one in both for i, k in zip(one.pixels, labels_of(one), strict=True)}
+    return {i.tobytes(): int(k) for images in both for i, k in zip(images.pixels, require_labels(images), strict=True)}
 
 
-def labels_of(found):
-    assert found.labels is not None
-    return found.labels
+def require_labels(images):
+    assert images.labels is not None
+    return images.labels
 
 
 def model(**options):
-    made = fillin.create("matching", 1, 3, **{"width": 16, "strides": [1], **options}).double().eval()
-    assert isinstance(made, MatchingNetwork)
-    return made
+    network = fillin.create("matching", 1, 3, **{"width": 16, "strides": [1], **options}).double().eval()
+    assert isinstance(network, MatchingNetwork)
+    return network
 
 
 @pytest.mark.parametrize("part", ["train", "test", "held-out"])
-def test_tasks_hold_what_they_say(part):
+def test_tasks_have_the_declared_classes_and_counts(part):
     stream = FewShot(ways=3, shots=2, queries=4, batch=5, seed=1, part=part)
-    lesson, of = stream.task(3), classes()
-    assert (lesson.images.shape, lesson.support) == ((5, 18, 8, 8, 1), 6)
+    episode, class_of = stream.task(3), classes()
+    assert (episode.images.shape, episode.support) == ((5, 18, 8, 8, 1), 6)
     allowed = {6, 7, 8, 9} if part == "held-out" else set(range(6))
-    for images, labels in zip(lesson.images, lesson.labels, strict=True):
-        pixels = [one.tobytes() for one in ((images + 0.5) * 255).round().byte().numpy()]
+    for images, labels in zip(episode.images, episode.labels, strict=True):
+        pixels = [image.tobytes() for image in ((images + 0.5) * 255).round().byte().numpy()]
         names = {}
-        for one, label in zip(pixels, labels.tolist(), strict=True):
-            names.setdefault(label, set()).add(of[one])
+        for image, label in zip(pixels, labels.tolist(), strict=True):
+            names.setdefault(label, set()).add(class_of[image])
         assert set(names) == {0, 1, 2}
-        assert all(len(found) == 1 for found in names.values())  # a name is of one class
+        assert all(len(members) == 1 for members in names.values())  # one class per name
         assert len(set.union(*names.values())) == 3
         assert set.union(*names.values()) <= allowed
-        assert len(set(pixels)) == 18  # no image twice, none both shown and asked about
-    assert lesson.labels[0, :6].bincount().tolist() == [2, 2, 2]
-    assert lesson.query_labels[0].bincount().tolist() == [4, 4, 4]
+        assert len(set(pixels)) == 18  # no image twice, none in both support and queries
+    assert episode.labels[0, :6].bincount().tolist() == [2, 2, 2]
+    assert episode.query_labels[0].bincount().tolist() == [4, 4, 4]
 
 
-def test_names_are_dealt_out_anew():
-    of, seen = classes(), set()
+def test_labels_are_permuted_in_every_task():
+    class_of, seen = classes(), set()
     for step in range(12):
-        lesson = FewShot(ways=4, batch=4).task(step)
-        pixels = ((lesson.images[:, 0] + 0.5) * 255).round().byte().numpy()
-        seen |= {of[one.tobytes()] for one in pixels}
-    assert seen == set(range(6))  # each class has been called 0
+        episode = FewShot(ways=4, batch=4).task(step)
+        pixels = ((episode.images[:, 0] + 0.5) * 255).round().byte().numpy()
+        seen |= {class_of[image.tobytes()] for image in pixels}
+    assert seen == set(range(6))  # every class has had the label 0
 
 
 def test_batches_are_a_function_of_seed_and_step():
-    one, again, other = (FewShot(laid=0.5, shift=1, seed=seed) for seed in (3, 3, 4))
-    assert torch.equal(one.task(9).images, again.task(9).images)
-    assert not torch.equal(one.task(9).images, other.task(9).images)
-    assert not torch.equal(one.task(9).images, one.task(8).images)
-    assert one.validation_stream(2).part == "test"
+    stream, again, other = (FewShot(laid=0.5, shift=1, seed=seed) for seed in (3, 3, 4))
+    assert torch.equal(stream.task(9).images, again.task(9).images)
+    assert not torch.equal(stream.task(9).images, other.task(9).images)
+    assert not torch.equal(stream.task(9).images, stream.task(8).images)
+    assert stream.validation_stream(2).part == "test"
 
 
-def test_classes_laid_over_one_another():
-    """All of them: no image of a task is one of the set, all are lighter than one; in testing there are none."""
-    lesson, of = FewShot(laid=1.0, seed=2).task(0), classes()
-    pixels = ((lesson.images.flatten(0, 1) + 0.5) * 255).round().byte().numpy()
-    assert sum(one.tobytes() in of for one in pixels) == 0
+def test_overlaid_classes():
+    """With laid=1 no image of a task is in the set and images are brighter; held-out tasks are not augmented."""
+    episode, class_of = FewShot(laid=1.0, seed=2).task(0), classes()
+    pixels = ((episode.images.flatten(0, 1) + 0.5) * 255).round().byte().numpy()
+    assert sum(image.tobytes() in class_of for image in pixels) == 0
     plain = FewShot(seed=2).task(0)
-    assert lesson.images.mean() > plain.images.mean() + 0.05
+    assert episode.images.mean() > plain.images.mean() + 0.05
     assert torch.equal(*(FewShot(laid=laid, seed=2, part="held-out").task(0).images for laid in (0.0, 1.0)))
 
 
-def test_a_class_that_is_turned_is_another():
-    """All images of a class are turned alike, and turned back each is one of the set; all eight ways occur, in training
-    alone."""
-    of, seen = classes(), set()
+def test_rotated_classes_are_new_classes():
+    """All images of a class share one of the eight symmetries of the square; held-out tasks are not augmented."""
+    class_of, seen = classes(), set()
     for step in range(8):
-        lesson = FewShot(turned=True, ways=3, shots=1, queries=2, batch=4, seed=1).task(step)
-        pixels = ((lesson.images + 0.5) * 255).round().byte().numpy()[..., 0]
-        for images, labels in zip(pixels, lesson.labels, strict=True):
+        episode = FewShot(turned=True, ways=3, shots=1, queries=2, batch=4, seed=1).task(step)
+        pixels = ((episode.images + 0.5) * 255).round().byte().numpy()[..., 0]
+        for images, labels in zip(pixels, episode.labels, strict=True):
             for name in range(3):
-                same = [ways_back(one, of) for one in images[labels.numpy() == name]]
-                assert set.intersection(*same)
-                seen |= set.intersection(*same)
+                symmetries = [find_symmetries(image, class_of) for image in images[labels.numpy() == name]]
+                assert set.intersection(*symmetries)
+                seen |= set.intersection(*symmetries)
     assert len(seen) == 8
     assert torch.equal(*(FewShot(turned=turned, part="held-out").task(0).images for turned in (False, True)))
 
 
-def ways_back(image, of):
-    """By which symmetries of a square it is an image of the set."""
-    ways = {(k, mirror): np.rot90(image[:, ::-1] if mirror else image, k) for k in range(4) for mirror in (0, 1)}
-    return {way for way, back in ways.items() if np.ascontiguousarray(back).tobytes() in of}
+def find_symmetries(image, class_of):
+    """Symmetries of the square that map the image to an image of the set."""
+    transformed = {(k, mirror): np.rot90(image[:, ::-1] if mirror else image, k) for k in range(4) for mirror in (0, 1)}
+    return {
+        symmetry for symmetry, original in transformed.items() if np.ascontiguousarray(original).tobytes() in class_of
+    }
 
 
-def test_names_of_classes_mean_nothing():
-    one = model()
+def test_predictions_are_equivariant_to_labels_and_invariant_to_order():
+    network = model()
     images, labels = torch.rand(2, 9, 6, 6, 1, dtype=torch.float64) - 0.5, torch.tensor([[0, 1, 2, 0, 2]] * 2)
-    wanted, rename = one(images, labels), torch.tensor([2, 0, 1])
-    assert distance(one(images, rename[labels])[..., rename], wanted) < 1e-12
-    shown, asked = torch.randperm(5), torch.randperm(4)
-    mixed = torch.cat([images[:, shown], images[:, 5 + asked]], 1)
-    assert distance(one(mixed, labels[:, shown]), wanted[:, asked]) < 1e-12
-    assert distance(wanted.exp().sum(-1), torch.ones(2, 4, dtype=torch.float64)) < 1e-12
-    sure = one(torch.cat([images[:, :5], images[:, :5]], 1), labels)  # an image that is shown is most like itself
-    assert torch.equal(sure.argmax(-1)[:, 1], labels[:, 1])
+    expected, rename = network(images, labels), torch.tensor([2, 0, 1])
+    assert distance(network(images, rename[labels])[..., rename], expected) < 1e-12
+    support_order, query_order = torch.randperm(5), torch.randperm(4)
+    permuted = torch.cat([images[:, support_order], images[:, 5 + query_order]], 1)
+    assert distance(network(permuted, labels[:, support_order]), expected[:, query_order]) < 1e-12
+    assert distance(expected.exp().sum(-1), torch.ones(2, 4, dtype=torch.float64)) < 1e-12
+    repeated = network(torch.cat([images[:, :5], images[:, :5]], 1), labels)  # an image is most similar to itself
+    assert torch.equal(repeated.argmax(-1)[:, 1], labels[:, 1])
 
 
-def test_every_weight_learns_and_a_class_that_is_not_shown_is_finite():
-    one = model().train()
-    lesson = Episode(torch.rand(1, 6, 6, 6, 1, dtype=torch.float64), torch.tensor([[0, 1, 0, 1, 0, 2]]), 4)
-    found = by_example(one, lesson)
-    assert found.isfinite().all()
-    found.mean().neg().backward()
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in one.parameters())
-    by_example(one, Episode(lesson.images, lesson.labels.clamp(max=1), 4)).mean().neg().backward()
-    assert [name for name, p in one.named_parameters() if p.grad is None or not p.grad.any()] == []
+def test_every_weight_has_a_gradient_and_an_absent_class_is_finite():
+    network = model().train()
+    episode = Episode(torch.rand(1, 6, 6, 6, 1, dtype=torch.float64), torch.tensor([[0, 1, 0, 1, 0, 2]]), 4)
+    log_probs = by_example(network, episode)
+    assert log_probs.isfinite().all()
+    log_probs.mean().neg().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
+    by_example(network, Episode(episode.images, episode.labels.clamp(max=1), 4)).mean().neg().backward()
+    assert [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
 @pytest.fixture(scope="module")
@@ -140,33 +141,35 @@ def run(tmp_path_factory):
     return fit(RECIPE, tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_classes_held_out_are_told_beside_the_nearest_centroid(run):
+def test_held_out_classes_are_scored_beside_the_nearest_centroid(run):
     evaluation = open_classifier(run.folder)
     assert evaluation is not None
     assert evaluation.stream.part == "held-out"
     scores = replace(evaluation, tasks=24).score()
     assert (scores.tasks, scores.shown, scores.found.images) == (24, 6, 24 * 9)
-    right, means = [], []
+    correct, centroid_accuracies = [], []
     for step in range(6):
-        lesson = evaluation.stream.task(step)
+        episode = evaluation.stream.task(step)
         with torch.no_grad():
-            right.append((evaluation.model.eval()(*lesson.inputs).argmax(-1) == lesson.query_labels).double().mean(1))
-        x = lesson.images.flatten(2)
-        centres = x[:, :6].view(4, 3, 2, -1).mean(2)
-        nearest = (x[:, 6:, None] - centres[:, None]).square().sum(-1).argmin(-1)
-        means.append((nearest == lesson.query_labels).double().mean())
-    right = torch.cat(right)
-    assert scores.found.accuracy == pytest.approx(right.mean().item())
-    assert scores.found.accuracy_error == pytest.approx(right.std(unbiased=False).item() / 24**0.5)
-    assert scores.centroid_pixels == pytest.approx(torch.stack(means).mean().item())
-    assert scores.shuffled < scores.found.accuracy - 0.2  # it reads the labels
+            correct.append(
+                (evaluation.model.eval()(*episode.inputs).argmax(-1) == episode.query_labels).double().mean(1)
+            )
+        x = episode.images.flatten(2)
+        centroids = x[:, :6].view(4, 3, 2, -1).mean(2)
+        nearest = (x[:, 6:, None] - centroids[:, None]).square().sum(-1).argmin(-1)
+        centroid_accuracies.append((nearest == episode.query_labels).double().mean())
+    correct = torch.cat(correct)
+    assert scores.found.accuracy == pytest.approx(correct.mean().item())
+    assert scores.found.accuracy_error == pytest.approx(correct.std(unbiased=False).item() / 24**0.5)
+    assert scores.centroid_pixels == pytest.approx(torch.stack(centroid_accuracies).mean().item())
+    assert scores.shuffled < scores.found.accuracy - 0.2  # predictions depend on the labels
 
 
-def test_the_command_line_tells_how_good_it_is(run, tmp_path, capsys):
+def test_the_command_line_reports_scores(run, tmp_path, capsys):
     assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
     assert "nearest centroid, pixels" in capsys.readouterr().out
-    found = json.loads((tmp_path / "found.json").read_text())["rows"][0]
-    assert (found["tasks"], found["shown"]) == (600, 6)
+    row = json.loads((tmp_path / "found.json").read_text())["rows"][0]
+    assert (row["tasks"], row["shown"]) == (600, 6)
     assert (run.folder / "evaluation" / "tasks.png").stat().st_size > 5000
     assert main(["evaluate", str(run.folder / "best"), "--source", "digits"]) == 2
     assert "without a recipe" in capsys.readouterr().err
@@ -188,22 +191,28 @@ def test_tasks_that_cannot_be_drawn(options, message, unchecked):
         _ = FewShot(**options).dim_y
 
 
-def test_one_image_of_a_class(tmp_path, capsys, unchecked):
+def test_a_class_with_one_image_is_an_error(tmp_path, capsys, unchecked):
     labels = np.array([0] * 9 + [1] * 9 + [2] * 9 + [3])
     pixels = np.random.default_rng(0).integers(0, 255, (28, 4, 4)).astype(np.uint8)
     np.savez(tmp_path / "few.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
-    said = ["--data.source", str(tmp_path / "few.npz"), "--data.ways=2", "--data.held_out=[2, 3]", "--data.shots=1"]
-    assert main(["train", "fewshot-digits", *said, "--out", str(tmp_path / "run")]) == 2
+    arguments = [
+        "--data.source",
+        str(tmp_path / "few.npz"),
+        "--data.ways=2",
+        "--data.held_out=[2, 3]",
+        "--data.shots=1",
+    ]
+    assert main(["train", "fewshot-digits", *arguments, "--out", str(tmp_path / "run")]) == 2
     assert "2 images of class 3 in the part 'held-out'" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
-def test_a_matching_model_must_be_shown_something(unchecked):
+def test_a_matching_network_needs_support_images(unchecked):
     with pytest.raises(FillinError, match="give at least one labelled image"):
         model()(torch.rand(1, 2, 4, 4, 1, dtype=torch.float64), torch.zeros(1, 0).long())
 
 
-def test_the_recipe_that_ships():
+def test_the_included_recipe():
     recipe = read_recipe("fewshot-digits")
     assert recipe["model"]["name"] == "matching"
     assert replace(FewShot(), held_out=tuple(recipe["data"]["held_out"])).dim_y == 4

@@ -10,7 +10,7 @@ from fillin.data.functions import PredatorPrey, Sawtooth
 from fillin.errors import FillinError
 
 
-def test_a_sawtooth_is_in_0_1_and_as_steep_as_its_frequency():
+def test_a_sawtooth_is_in_0_1_with_the_slope_of_its_frequency():
     wave, x = Sawtooth((2.0, 4.0)), torch.linspace(-2, 2, 40_001, dtype=torch.float64).view(1, -1, 1)
     for seed in range(20):
         y = wave.draw(x, torch.Generator().manual_seed(seed))[0]
@@ -20,12 +20,12 @@ def test_a_sawtooth_is_in_0_1_and_as_steep_as_its_frequency():
         assert 2 <= steep <= 4
         smooth = slope[slope.abs() < 5]
         assert torch.allclose(smooth, smooth.median().expand_as(smooth), atol=1e-3)
-        assert abs(len(slope) - len(smooth) - 4 * steep) <= 1  # a jump each turn
+        assert abs(len(slope) - len(smooth) - 4 * steep) <= 1  # one jump per period
 
 
 def test_a_sawtooth_stays_below_1_in_float32():
-    turns = torch.tensor([-1e-18, 1 - 1e-12, -1e-9, 3.0], dtype=torch.float64)
-    assert Sawtooth()._wave(turns).float().tolist() == [1 - 2**-24, 1 - 2**-24, 1 - 2**-24, 0]
+    phases = torch.tensor([-1e-18, 1 - 1e-12, -1e-9, 3.0], dtype=torch.float64)
+    assert Sawtooth()._wave(phases).float().tolist() == [1 - 2**-24, 1 - 2**-24, 1 - 2**-24, 0]
 
 
 def test_a_square_wave_has_two_values():
@@ -34,20 +34,20 @@ def test_a_square_wave_has_two_values():
     assert 0.4 < task.yt.mean() < 0.6
 
 
-def test_predators_follow_prey():
+def test_predator_prey_populations_oscillate():
     x = torch.linspace(-2, 2, 1001, dtype=torch.float64).view(1, -1, 1).expand(8, -1, 1)
     y, _ = PredatorPrey().draw(x, torch.Generator().manual_seed(0))
     assert y.shape == (8, 1001, 2)
     assert y.min() > 0
     again = PredatorPrey().draw(x[:, ::10], torch.Generator().manual_seed(0))[0]
-    assert torch.allclose(again, y[:, ::10])  # places do not change the path
-    flat = 0.01 + (y.amax(1) / y.amin(1)).log()
-    assert (flat > 0.5).all()  # both populations go up and down
+    assert torch.allclose(again, y[:, ::10])  # the path does not depend on the locations
+    log_ratio = 0.01 + (y.amax(1) / y.amin(1)).log()
+    assert (log_ratio > 0.5).all()  # both populations oscillate
 
 
-def test_predators_and_prey_live_everywhere():
-    for places in ({"shift": 4.0}, {"target_range": (2.0, 6.0)}):
-        assert curves("predator-prey").at(**places).task(0).yt.std(1).min() > 0.01
+def test_predator_prey_covers_any_range():
+    for options in ({"shift": 4.0}, {"target_range": (2.0, 6.0)}):
+        assert curves("predator-prey").at(**options).task(0).yt.std(1).min() > 0.01
 
 
 def test_shares_of_a_mixture():

@@ -1,4 +1,4 @@
-"""Covariances are what their formulas say, and hyperparameters fill their ranges."""
+"""Covariances equal their formulas, and hyperparameters fill their ranges."""
 
 import math
 
@@ -33,7 +33,7 @@ def points(b: int, n: int, dim_x: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
-def test_a_kernel_is_symmetric_positive_definite_and_its_formula(name, dim_x):
+def test_a_kernel_is_symmetric_positive_definite_and_equals_its_formula(name, dim_x):
     kernel, x = KERNELS[name](), points(4, 20, dim_x)
     theta = kernel.from_uniform(torch.rand(4, kernel.size, dtype=torch.float64))
     gram = kernel(x, x, theta)
@@ -43,22 +43,22 @@ def test_a_kernel_is_symmetric_positive_definite_and_its_formula(name, dim_x):
     for x_, g, row in zip(x, gram, theta, strict=True):
         hyper = dict(zip(kernel.hyperparameters, row, strict=True))
         delta = x_[:, None] - x_[None]
-        wanted = 1 + x_ @ x_.T / hyper["length"] ** 2 if name == "linear" else FORMULAS[name](delta, hyper)
-        assert distance(g, hyper["scale"] ** 2 * wanted) < 1e-10
+        expected = 1 + x_ @ x_.T / hyper["length"] ** 2 if name == "linear" else FORMULAS[name](delta, hyper)
+        assert distance(g, hyper["scale"] ** 2 * expected) < 1e-10
 
 
 @pytest.mark.parametrize("dim_x", [1, 3])
 def test_sums_and_products_of_kernels(dim_x):
     a, b, c = RBFKernel(), PeriodicKernel(), LinearKernel()
-    both, x = (a + b) * c, points(3, 9, dim_x)
-    theta = both.from_uniform(torch.rand(3, both.size, dtype=torch.float64))
-    of_a, of_b, of_c = theta.split([a.size, b.size, c.size], -1)
-    wanted = (a(x, x, of_a) + b(x, x, of_b)) * c(x, x, of_c)
-    assert distance(both(x, x, theta), wanted) < 1e-12
-    words = curves("rbf + periodic * linear").function.kernel  # * binds more tightly
-    split = words.from_uniform(torch.rand(3, words.size, dtype=torch.float64))
-    of_a, of_b, of_c = split.split([a.size, b.size, c.size], -1)
-    assert distance(words(x, x, split), a(x, x, of_a) + b(x, x, of_b) * c(x, x, of_c)) < 1e-12
+    combined, x = (a + b) * c, points(3, 9, dim_x)
+    theta = combined.from_uniform(torch.rand(3, combined.size, dtype=torch.float64))
+    theta_a, theta_b, theta_c = theta.split([a.size, b.size, c.size], -1)
+    expected = (a(x, x, theta_a) + b(x, x, theta_b)) * c(x, x, theta_c)
+    assert distance(combined(x, x, theta), expected) < 1e-12
+    parsed = curves("rbf + periodic * linear").function.kernel  # * binds more tightly
+    theta_parsed = parsed.from_uniform(torch.rand(3, parsed.size, dtype=torch.float64))
+    theta_a, theta_b, theta_c = theta_parsed.split([a.size, b.size, c.size], -1)
+    assert distance(parsed(x, x, theta_parsed), a(x, x, theta_a) + b(x, x, theta_b) * c(x, x, theta_c)) < 1e-12
 
 
 @pytest.mark.parametrize("name", KERNELS)

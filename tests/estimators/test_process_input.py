@@ -12,15 +12,15 @@ from fillin import ProcessRegressor
 from fillin.errors import FillinError, InputError
 
 pytest_plugins = ["support.regressor_fixtures"]
-pytestmark = pytest.mark.usefixtures("hasty")
+pytestmark = pytest.mark.usefixtures("short_search")
 
 
 # on disk
 
 
-def test_a_loaded_regressor_predicts_the_same(fitted, tmp_path, shipped):
+def test_a_loaded_regressor_predicts_the_same(fitted, tmp_path, ship_models):
     pandas = pytest.importorskip("pandas")
-    shipped(mine=filler())
+    ship_models(mine=filler())
     y = np.stack([Y, np.where(np.arange(30) % 3, Y**2, np.nan)], 1)
     regressor = ProcessRegressor("mine", random_state=4).fit(pandas.DataFrame({"t": X[:, 0]}), y, y_err=0.2)
     query = pandas.DataFrame({"t": Q[:, 0]})

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.utils.estimator_checks import check_estimator
-from support.regression_data import Q, X, Y, filler, some
+from support.regression_data import Q, X, Y, draw_points, filler
 from torch.distributions import Categorical, MixtureSameFamily
 
 import fillin
@@ -19,16 +19,16 @@ from fillin import ProcessRegressor
 from fillin.errors import InputError
 
 pytest_plugins = ["support.regressor_fixtures"]
-pytestmark = pytest.mark.usefixtures("hasty")
+pytestmark = pytest.mark.usefixtures("short_search")
 
 
 # the scikit-learn API
 
 
-def test_scikit_learn_checks_pass(shipped, unchecked):
+def test_scikit_learn_checks_pass(ship_models, unchecked):
     """With default options and untrained weights."""
     small = {"width": 16, "heads": 2, "layers": 1, "hidden": 16}
-    shipped(
+    ship_models(
         curve=fillin.create("filler", 1, **small),
         surface=fillin.create("filler", 2, **small),
         radial=fillin.create("filler", 1, radial=True, **small),
@@ -37,23 +37,23 @@ def test_scikit_learn_checks_pass(shipped, unchecked):
     assert sum(result["status"] == "passed" for result in results) > 40
 
 
-def test_the_number_of_columns_chooses_the_model(shipped):
+def test_the_number_of_columns_chooses_the_model(ship_models):
     with pytest.raises(InputError, match=r"'curve', which does not ship yet \(there is none of its kind\).*dim_x=1"):
         ProcessRegressor().fit(X, Y)
-    shipped(curve=filler(1))
+    ship_models(curve=filler(1))
     assert ProcessRegressor().fit(X, Y).model_.dim_x == 1
     for columns, name in ((2, "surface"), (3, "radial"), (7, "radial")):
         with pytest.raises(InputError, match=rf"X has {columns} columns.*'{name}'.*there is curve"):
-            ProcessRegressor().fit(*some(dim_x=columns))
-    shipped(surface=filler(2), radial=filler(1, radial=True))
-    assert ProcessRegressor().fit(*some(dim_x=2)).model_.dim_x == 2
+            ProcessRegressor().fit(*draw_points(dim_x=columns))
+    ship_models(surface=filler(2), radial=filler(1, radial=True))
+    assert ProcessRegressor().fit(*draw_points(dim_x=2)).model_.dim_x == 2
     for columns in (3, 7):
-        assert ProcessRegressor().fit(*some(dim_x=columns)).model_.dim_x is None
+        assert ProcessRegressor().fit(*draw_points(dim_x=columns)).model_.dim_x is None
 
 
-def test_a_model_is_given_by_name_folder_or_object(shipped):
+def test_a_model_is_given_by_name_folder_or_object(ship_models):
     model = filler()
-    folder = shipped(mine=model)
+    folder = ship_models(mine=model)
     expected = ProcessRegressor(model).fit(X, Y).predict(Q)
     for given in ("mine", str(folder / "mine"), folder / "mine" / "best"):
         assert np.array_equal(ProcessRegressor(given).fit(X, Y).predict(Q), expected)
@@ -203,7 +203,7 @@ def test_columns_of_a_frame_are_checked_by_name(fitted):
 def test_one_set_of_radial_weights_serves_any_number_of_columns():
     model = filler(1, radial=True)
     for columns in (1, 2, 5):
-        x, y = some(40, columns)
+        x, y = draw_points(40, columns)
         order = np.random.default_rng(2).permutation(columns)
         expected = ProcessRegressor(model).fit(x, y).predict(x[:7] + 0.1)
         assert_allclose(ProcessRegressor(model).fit(x[:, order], y).predict(x[:7, order] + 0.1), expected, rtol=1e-3)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from support.helpers import ExactProcess, tiny
-from support.regression_data import Q, X, Y, filler, some, unit_data
+from support.regression_data import Q, X, Y, draw_points, filler, unit_data
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from fillin import ProcessRegressor
@@ -15,7 +15,7 @@ from fillin.heads import ObservedHead, ObservedMixture
 from fillin.inference import finetune, sample_paths
 
 pytest_plugins = ["support.regressor_fixtures"]
-pytestmark = pytest.mark.usefixtures("hasty")
+pytestmark = pytest.mark.usefixtures("short_search")
 
 
 class ExactObservedProcess(ExactProcess):
@@ -135,14 +135,14 @@ def test_fine_tuning_gains_on_held_out_points(monkeypatch):
     monkeypatch.setattr(finetune, "_STEPS_PER_SCORE", 8)
     model = filler()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    x, y = some(120)
+    x, y = draw_points(120)
     first, second = (ProcessRegressor(model, adapt=True, random_state=seed).fit(x, y, y_err=0.1) for seed in (3, 3))
     assert first.gain_ > 0.1
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert first.gain_ == second.gain_
     assert np.array_equal(first.predict(Q), second.predict(Q))
     plain = ProcessRegressor(model).fit(x, y, y_err=0.1)
-    new = some(200, seed=9)
+    new = draw_points(200, seed=9)
     scores = [r.contexts_[0].predict(new[0]).log_prob(new[1][:, None]).mean() for r in (first, plain)]
     assert scores[0] > scores[1] + 0.1
 
@@ -151,11 +151,11 @@ def test_fine_tuning_that_does_not_help_is_discarded(monkeypatch):
     monkeypatch.setattr(finetune, "_RATE", 1e4)
     monkeypatch.setattr(finetune, "_STEPS_PER_SCORE", 2)
     model = filler()
-    regressor = ProcessRegressor(model, adapt=True).fit(*some(120))
+    regressor = ProcessRegressor(model, adapt=True).fit(*draw_points(120))
     assert regressor.gain_ == 0
-    assert np.array_equal(regressor.predict(Q), ProcessRegressor(model).fit(*some(120)).predict(Q))
+    assert np.array_equal(regressor.predict(Q), ProcessRegressor(model).fit(*draw_points(120)).predict(Q))
 
 
 def test_any_process_can_be_fine_tuned(monkeypatch):
     monkeypatch.setattr(finetune, "MAX_STEPS", 20)
-    assert ProcessRegressor(tiny("te-tnp", dtype=torch.float32), adapt=True).fit(*some(700)).gain_ > 0
+    assert ProcessRegressor(tiny("te-tnp", dtype=torch.float32), adapt=True).fit(*draw_points(700)).gain_ > 0

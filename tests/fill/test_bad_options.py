@@ -69,8 +69,8 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_clear_error_and_nothing_written(case, refused):
-    refused(*CASES[case])
+def test_a_clear_error_and_nothing_written(case, assert_refused):
+    assert_refused(*CASES[case])
 
 
 AT = {

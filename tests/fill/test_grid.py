@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from support.fields_with_gaps import PARTS, read, sea, stored, waves
-from support.helpers import ExactProcess, Mean
+from support.fields_with_gaps import PARTS, read_dataset, sea, waves, write_dataset
+from support.helpers import ExactProcess, KernelMean
 
 import fillin
 from fillin.errors import InputError
@@ -24,12 +24,12 @@ pytest_plugins = ["support.field_command"]
 @pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
 def test_all_is_kept_and_four_variables_are_added(name, tmp_path, command):
     data, path, out = sea(), tmp_path / name, tmp_path / name.replace(".", ".filled.")
-    stored(data, path)
+    write_dataset(data, path)
     printed, _ = command(path)
     assert "a field sst over lat (12) × lon (16), each time separately (3 fields)" in printed
     assert "12 cells of the field are missing in every slice, as land is, and stay missing" in printed
     assert f"wrote {out}" in printed
-    before, after = read(path), read(out)
+    before, after = read_dataset(path), read_dataset(out)
     xr.testing.assert_identical(after[list(before.data_vars)], before)
     assert set(after.data_vars) - set(before.data_vars) == {f"sst_{part}" for part in PARTS}
     assert after["sst"].encoding["_FillValue"] == before["sst"].encoding["_FillValue"]
@@ -54,9 +54,9 @@ def test_formats_and_packing_and_unlimited_dimensions_stay(tmp_path, command):
     data = sea()
     data["sst"].encoding = {"dtype": "i2", "scale_factor": 0.01, "add_offset": 10.0, "_FillValue": np.int16(-9999)}
     path = tmp_path / "old.nc"
-    stored(data, path, format="NETCDF3_CLASSIC", unlimited_dims=["time"])
+    write_dataset(data, path, format="NETCDF3_CLASSIC", unlimited_dims=["time"])
     command(path)
-    after, before = read(tmp_path / "old.filled.nc"), read(path)
+    after, before = read_dataset(tmp_path / "old.filled.nc"), read_dataset(path)
     xr.testing.assert_identical(after["sst"], before["sst"])
     assert after["sst"].encoding["dtype"] == np.int16
     assert after.encoding["unlimited_dims"] == {"time"}
@@ -68,25 +68,25 @@ def test_formats_and_packing_and_unlimited_dimensions_stay(tmp_path, command):
 def test_zarr_of_either_format(tmp_path, command):
     for version in (2, 3):
         path = tmp_path / f"v{version}.zarr"
-        stored(sea(), path, zarr_format=version)
+        write_dataset(sea(), path, zarr_format=version)
         command(path)
         out = tmp_path / f"v{version}.filled.zarr"
         assert (out / "zarr.json").exists() == (version == 3)
-        assert "sst_std" in read(out)
+        assert "sst_std" in read_dataset(out)
 
 
 def test_land_follows_the_mask_or_is_filled(tmp_path, command):
     data, path = sea(), tmp_path / "sea.nc"
-    stored(data, path)
+    write_dataset(data, path)
     command(path, "--mask", "ocean")
-    filled = read(tmp_path / "sea.filled.nc")["sst_filled"]
+    filled = read_dataset(tmp_path / "sea.filled.nc")["sst_filled"]
     expected = data["ocean"].astype(bool) | data["sst"].notnull()
     assert (filled.notnull() == expected).all()
-    stored(data["ocean"].to_dataset(), tmp_path / "mask.nc")
+    write_dataset(data["ocean"].to_dataset(), tmp_path / "mask.nc")
     command(path, "--mask", str(tmp_path / "mask.nc"), "-o", str(tmp_path / "two.nc"))
-    xr.testing.assert_identical(read(tmp_path / "two.nc")["sst_filled"], filled)
+    xr.testing.assert_identical(read_dataset(tmp_path / "two.nc")["sst_filled"], filled)
     command(path, "--fill-always-missing", "-o", str(tmp_path / "three.nc"))
-    assert read(tmp_path / "three.nc")["sst_filled"].notnull().all()
+    assert read_dataset(tmp_path / "three.nc")["sst_filled"].notnull().all()
 
 
 def test_without_slices_everything_is_filled(model):
@@ -134,7 +134,7 @@ class Plane(ExactProcess):
 
 def test_neighbours_are_few_and_around():
     """A strip of 10 × 300 cells is not seen as slivers: what fills a cell lies around it, in cells."""
-    spy, data = Mean(), waves(10, 300, share=0.4)
+    spy, data = KernelMean(), waves(10, 300, share=0.4)
     seen = []
     forward = spy.forward
     spy.forward = lambda xc, yc, xt, mask_c=None, mask_t=None: (seen.append((xc, xt)), forward(xc, yc, xt))[1]
@@ -165,15 +165,15 @@ def test_longitude_is_periodic_where_it_covers_the_circle(tmp_path, command):
     y[2:5, [0, 1, 20, 35]] = np.nan
     data = xr.Dataset({"t": (("lat", "lon"), y)}, {"lat": np.linspace(-30, 30, 8), "lon": lon})
     data["lon"].attrs["units"] = "degrees_east"
-    here = fillin.fill(data, model=Mean())["t_filled"]
+    here = fillin.fill(data, model=KernelMean())["t_filled"]
     rolled = data.roll(lon=7, roll_coords=True)
     rolled = rolled.assign_coords(lon=("lon", (rolled["lon"].values + 180) % 360 - 180)).sortby("lon")
-    there = fillin.fill(rolled, model=Mean(), period={"lon": 360})["t_filled"]
+    there = fillin.fill(rolled, model=KernelMean(), period={"lon": 360})["t_filled"]
     there = there.assign_coords(lon=there["lon"] % 360).sortby("lon")
     np.testing.assert_allclose(there.values, here.values, atol=2e-3)
-    open_ended = fillin.fill(data.rename(lon="east").drop_attrs(), model=Mean())["t_filled"]
+    open_ended = fillin.fill(data.rename(lon="east").drop_attrs(), model=KernelMean())["t_filled"]
     assert np.abs(open_ended.values - here.values).max() > 0.02
-    stored(data, tmp_path / "round.nc")
+    write_dataset(data, tmp_path / "round.nc")
     assert "lon covers 360 degrees: treated as periodic" in command(tmp_path / "round.nc")[0]
 
 
@@ -210,7 +210,7 @@ def test_intervals_stay_within_bounds(model):
 
 
 def test_a_report_and_figures(tmp_path, command):
-    stored(sea(), tmp_path / "sea.nc")
+    write_dataset(sea(), tmp_path / "sea.nc")
     command(tmp_path / "sea.nc", "--report")
     assert (tmp_path / "sea.filled.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "sea.filled.html").read_text()
@@ -258,6 +258,6 @@ def test_calendars_of_models(model):
 
 def test_groups_are_noted(tmp_path, command):
     path = tmp_path / "sea.nc"
-    stored(sea(), path)
+    write_dataset(sea(), path)
     xr.Dataset({"a": 1}).to_netcdf(path, mode="a", group="deep")
     assert "the groups deep are not copied" in command(path)[0]

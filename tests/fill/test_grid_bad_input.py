@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from support.fields_with_gaps import read, sea, stored
+from support.fields_with_gaps import read_dataset, sea, write_dataset
 
 import fillin
 from fillin.errors import FillinError, InputError
@@ -89,7 +89,7 @@ BAD = {
 def test_a_clear_error_and_nothing_written(case, tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data, words, message = BAD[case]
-    stored(data, tmp_path / "data.nc")
+    write_dataset(data, tmp_path / "data.nc")
     before = (tmp_path / "data.nc").read_bytes()
     _, wrong = command(tmp_path / "data.nc", *words, code=2)
     assert re.search(message, wrong), wrong
@@ -113,7 +113,7 @@ def test_files_that_are_none(tmp_path, command):
 
 def test_a_damaged_file_is_reported_with_its_variable(tmp_path, command):
     path = tmp_path / "sea.zarr"
-    stored(sea(), path)
+    write_dataset(sea(), path)
     for part in (path / "sst" / "c").rglob("*"):
         if part.is_file():
             part.write_bytes(b"noise")
@@ -121,10 +121,10 @@ def test_a_damaged_file_is_reported_with_its_variable(tmp_path, command):
 
 
 def test_nothing_missing_says_so(tmp_path, command):
-    stored(sea().fillna(1.0), tmp_path / "whole.nc")
+    write_dataset(sea().fillna(1.0), tmp_path / "whole.nc")
     assert "nothing is missing: nothing was done" in command(tmp_path / "whole.nc")[0]
     data = sea()
-    stored(data.assign(sst=data["sst"].fillna(1.0).where(data["ocean"] == 1)), tmp_path / "land.nc")
+    write_dataset(data.assign(sst=data["sst"].fillna(1.0).where(data["ocean"] == 1)), tmp_path / "land.nc")
     assert "no other cell is missing: nothing was done" in command(tmp_path / "land.nc")[0]
     assert sorted(os.listdir(tmp_path)) == ["land.nc", "whole.nc"]
 
@@ -132,7 +132,7 @@ def test_nothing_missing_says_so(tmp_path, command):
 @pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
 def test_nothing_is_replaced_without_leave(name, tmp_path, command):
     path = tmp_path / name
-    stored(sea(), path)
+    write_dataset(sea(), path)
     command(path)
     assert "exists; replace it with --force" in command(path, code=2)[1]
     command(path, "--force")
@@ -147,7 +147,7 @@ def test_nothing_is_replaced_without_leave(name, tmp_path, command):
 
 
 def test_no_permission_to_write(tmp_path, command, monkeypatch):
-    stored(sea(), tmp_path / "sea.zarr")
+    write_dataset(sea(), tmp_path / "sea.zarr")
 
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
@@ -160,7 +160,7 @@ def test_no_permission_to_write(tmp_path, command, monkeypatch):
 
 def test_killed_while_writing_leaves_nothing_in_its_place(tmp_path, folder):
     path = tmp_path / "sea.zarr"
-    stored(sea(), path)
+    write_dataset(sea(), path)
     code = (
         "import os, sys; from fillin.cli import main\n"
         "os.rename = lambda *_: os.kill(os.getpid(), 9)  # all is written beside, and not yet renamed\n"
@@ -170,11 +170,11 @@ def test_killed_while_writing_leaves_nothing_in_its_place(tmp_path, folder):
     ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True)
     assert ended.returncode == -signal.SIGKILL
     assert not (tmp_path / "sea.filled.zarr").exists()
-    xr.testing.assert_identical(read(path), sea())
+    xr.testing.assert_identical(read_dataset(path), sea())
 
 
 def test_without_the_extra_it_says_what_to_install(tmp_path, command, monkeypatch):
-    stored(sea(), tmp_path / "sea.nc")
+    write_dataset(sea(), tmp_path / "sea.nc")
     monkeypatch.setitem(sys.modules, "xarray", None)
     assert "pip install 'fillin[fields]'" in command(tmp_path / "sea.nc", code=2)[1]
 

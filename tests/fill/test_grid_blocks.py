@@ -5,8 +5,8 @@ import dask.array as da
 import numpy as np
 import pytest
 import xarray as xr
-from support.fields_with_gaps import PARTS, read, sea, stored, waves
-from support.helpers import Mean
+from support.fields_with_gaps import PARTS, read_dataset, sea, waves, write_dataset
+from support.helpers import KernelMean
 
 import fillin
 from fillin.filling.grid.fill import halo_cells
@@ -21,21 +21,21 @@ def test_blocks_change_nothing_where_they_see_enough(round_, size):
     data = xr.DataArray(waves(36, 44), dims=("y", "x"), coords={"y": np.arange(36.0), "x": np.arange(44.0)}, name="v")
     data[8:14, 20:27] = np.nan
     period = {"x": 44.0} if round_ else None
-    whole = fillin.fill(data, model=Mean(), period=period)
-    blocks = fillin.fill(data, model=Mean(), period=period, chunks={"y": size, "x": size}, halo=44)
+    whole = fillin.fill(data, model=KernelMean(), period=period)
+    blocks = fillin.fill(data, model=KernelMean(), period=period, chunks={"y": size, "x": size}, halo=44)
     assert isinstance(blocks["v_filled"].data, da.Array)
     assert max(blocks["v_filled"].data.chunks[0]) == size
     for part in PARTS:
         np.testing.assert_allclose(blocks[f"v_{part}"].values, whole[f"v_{part}"].values, rtol=1e-6)
-    by_itself = fillin.fill(data, model=Mean(), period=period, chunks={"y": size, "x": size})
+    by_itself = fillin.fill(data, model=KernelMean(), period=period, chunks={"y": size, "x": size})
     off = np.abs(by_itself["v_filled"].values - whole["v_filled"].values)
     assert off.max() < 1e-3, "the default halo covers what a location needs"
 
 
 def test_a_halo_that_is_too_small_shows_only_near_seams():
     data = xr.DataArray(waves(60, 60), dims=("y", "x"), name="v")
-    whole = fillin.fill(data, model=Mean())["v_filled"].values
-    blocks = fillin.fill(data, model=Mean(), chunks={"y": 30, "x": 30}, halo=1)["v_filled"].values
+    whole = fillin.fill(data, model=KernelMean())["v_filled"].values
+    blocks = fillin.fill(data, model=KernelMean(), chunks={"y": 30, "x": 30}, halo=1)["v_filled"].values
     off = np.abs(blocks - whole)
     assert 1e-7 < off.max() < 0.5
     far = np.abs(np.arange(60) - 29.5) > 10
@@ -45,7 +45,7 @@ def test_a_halo_that_is_too_small_shows_only_near_seams():
 def test_a_gap_wider_than_a_block_is_filled_from_afar():
     values = waves(100, 20, share=0.1)
     values[20:, :] = np.nan
-    result = fillin.fill(values, model=Mean(), chunks={0: 25, 1: 20}, halo=2)
+    result = fillin.fill(values, model=KernelMean(), chunks={0: 25, 1: 20}, halo=2)
     assert np.isfinite(result.filled).all()
 
 
@@ -61,7 +61,7 @@ def test_lazy_stays_lazy_and_is_the_same(model):
 @pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
 def test_blocks_of_files(name, tmp_path, command):
     path = tmp_path / name
-    stored(sea(times=2, lat=18, lon=20), path)
+    write_dataset(sea(times=2, lat=18, lon=20), path)
     command(path, "-o", str(tmp_path / ("one" + path.suffix)))
     printed, _ = command(
         path,
@@ -72,16 +72,16 @@ def test_blocks_of_files(name, tmp_path, command):
         *(["--picture"] if name == "sea.nc" else []),
     )
     assert ("two.png" in printed) == (name == "sea.nc")
-    one, two = read(tmp_path / ("one" + path.suffix)), read(tmp_path / ("two" + path.suffix))
+    one, two = read_dataset(tmp_path / ("one" + path.suffix)), read_dataset(tmp_path / ("two" + path.suffix))
     xr.testing.assert_allclose(two, one, rtol=1e-3)
 
 
 def test_three_dimensions_at_once():
     data = xr.DataArray(waves(6, 9, 10), dims=("t", "y", "x"), name="v")
-    result = fillin.fill(data, over=["t", "y", "x"], model=Mean(3))
+    result = fillin.fill(data, over=["t", "y", "x"], model=KernelMean(3))
     assert result["v_filled"].notnull().all()
     assert np.abs(result["v_filled"] - waves(6, 9, 10, share=0)).max() < 2
-    blocks = fillin.fill(data, over=["t", "y", "x"], model=Mean(3), chunks={"x": 4}, halo=10)
+    blocks = fillin.fill(data, over=["t", "y", "x"], model=KernelMean(3), chunks={"x": 4}, halo=10)
     np.testing.assert_allclose(blocks["v_filled"].values, result["v_filled"].values, rtol=1e-6)
 
 

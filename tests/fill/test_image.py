@@ -1,4 +1,4 @@
-"""Pictures completed from part of them: what is known stays, what moves moves, what is wrong is said."""
+"""Image completion: observed pixels are kept, predictions are translation equivariant, and errors."""
 
 import numpy as np
 import pytest
@@ -16,14 +16,14 @@ from fillin.filling.image.read import read_file
 from fillin.inference.tiles import split_into_tiles
 
 
-def picture(h=12, w=10, c=3):
-    """Smooth, in bytes."""
+def smooth_image(h=12, w=10, c=3):
+    """Smooth image of bytes."""
     y, x = np.mgrid[0:h, 0:w]
     waves = np.stack([np.sin(x / 3 + k) + np.cos(y / 4 - k) for k in range(c)], -1)
     return np.round(127.5 + 60 * waves).astype(np.uint8)
 
 
-def some(shape, share=0.4, seed=0):
+def random_mask(shape, share=0.4, seed=0):
     return np.random.default_rng(seed).random(shape) < share
 
 
@@ -34,7 +34,7 @@ def surface():
 
 @pytest.fixture
 def photo(tmp_path):
-    Image.fromarray(picture()).save(tmp_path / "photo.png")
+    Image.fromarray(smooth_image()).save(tmp_path / "photo.png")
     return tmp_path / "photo.png"
 
 
@@ -42,24 +42,24 @@ def run(*arguments):
     return main(["complete", *map(str, arguments), "--samples", "0"])
 
 
-def test_what_is_known_stays_and_the_rest_is_better_than_one_colour(surface):
-    image, known = picture(), some((12, 10))
-    done = fillin.complete(image, known, samples=2, model=surface)
+def test_observed_pixels_are_kept_and_others_beat_the_mean_colour(surface):
+    image, known = smooth_image(), random_mask((12, 10))
+    result = fillin.complete(image, known, samples=2, model=surface)
     truth = image / 255
-    assert (done.mean[known] == truth[known]).all()
-    assert (done.samples[:, known] == truth[known]).all()
-    assert (done.std[known] == 0).all()
-    assert (done.std[~known] > 0).all()
+    assert (result.mean[known] == truth[known]).all()
+    assert (result.samples[:, known] == truth[known]).all()
+    assert (result.std[known] == 0).all()
+    assert (result.std[~known] > 0).all()
     flat = np.abs(truth[known].mean(0) - truth[~known]).mean()
-    assert np.abs(done.mean - truth)[~known].mean() < 0.4 * flat
-    for part in (done.mean, done.std, done.samples):
+    assert np.abs(result.mean - truth)[~known].mean() < 0.4 * flat
+    for part in (result.mean, result.std, result.samples):
         assert part.min() >= 0
         assert part.max() <= 1
-    assert done.samples.shape == (2, 12, 10, 3)
-    assert np.abs(done.samples[0] - done.samples[1])[~known].max() > 0.01
+    assert result.samples.shape == (2, 12, 10, 3)
+    assert np.abs(result.samples[0] - result.samples[1])[~known].max() > 0.01
 
 
-def test_tiles_cover_every_cell_once_in_all_and_change_smoothly():
+def test_shares_of_tiles_sum_to_one_and_change_smoothly():
     cells = np.argwhere(np.ones((40, 40), bool))
     total, count = np.zeros(len(cells)), 0
     weights = {}
@@ -74,12 +74,12 @@ def test_tiles_cover_every_cell_once_in_all_and_change_smoothly():
 
 
 @pytest.mark.parametrize("scale", [1, 2])
-def test_a_picture_that_moves_is_completed_alike(surface, scale):
-    """In tiles, too: they move along."""
+def test_completion_is_translation_equivariant(surface, scale):
+    """Tiles move with the observed pixels."""
     known = np.zeros((30, 30), bool)
-    known[4:18, 3:17] = some((14, 14), 0.7)
+    known[4:18, 3:17] = random_mask((14, 14), 0.7)
     moved = np.roll(known, (7, 9), (0, 1))
-    image = picture(30, 30, 1)[..., 0] / 255
+    image = smooth_image(30, 30, 1)[..., 0] / 255
     there = fillin.complete(image, known, scale, model=surface)
     here = fillin.complete(np.roll(image, (7, 9), (0, 1)), moved, scale, model=surface)
     assert known.sum() > PixelContext(surface, (30, 30), 1, np.zeros((1, 2)), np.zeros((1, 1, 1))).n_context
@@ -92,71 +92,74 @@ def test_a_picture_that_moves_is_completed_alike(surface, scale):
 
 
 @pytest.mark.parametrize("name", ["te-tnp", "convcnp"])
-def test_models_of_displacements_do_not_see_where_pixels_are(name):
+def test_translation_equivariant_models_ignore_absolute_locations(name):
     torch.manual_seed(1)
     model = fillin.create(name, dim_x=2, dim_y=1, size="small")
     image, known = np.zeros((16, 16)), np.zeros((16, 16), bool)
-    known[2:8, 3:9] = some((6, 6), 0.6)
-    image[2:8, 3:9] = picture(6, 6, 1)[..., 0] / 255
+    known[2:8, 3:9] = random_mask((6, 6), 0.6)
+    image[2:8, 3:9] = smooth_image(6, 6, 1)[..., 0] / 255
     there = fillin.complete(image, known, model=model)
     here = fillin.complete(np.roll(image, (5, 4), (0, 1)), np.roll(known, (5, 4), (0, 1)), model=model)
     np.testing.assert_allclose(here.mean[7:13, 7:13], there.mean[2:8, 3:9], atol=1e-4)
 
 
 @pytest.mark.parametrize(("dim_y", "c"), [(1, 3), (3, 1), (3, 3), (1, 1)])
-def test_grey_and_colour_whatever_the_model_knows(dim_y, c):
+def test_grey_and_colour_images_work_with_any_number_of_outputs(dim_y, c):
     model = fillin.create("te-tnp", dim_x=2, dim_y=dim_y, size="small")
-    done = fillin.complete(picture(6, 5, c), some((6, 5)), scale=2, model=model)
-    assert done.mean.shape == done.std.shape == (12, 10, c)
+    result = fillin.complete(smooth_image(6, 5, c), random_mask((6, 5)), scale=2, model=model)
+    assert result.mean.shape == result.std.shape == (12, 10, c)
 
 
 @pytest.mark.parametrize("name", ["anp", "te-tnp-a", "tnp-nd"])
-def test_samples_differ_and_obey_the_seed(name):
+def test_samples_differ_and_are_determined_by_the_seed(name):
     model = fillin.create(name, dim_x=2, dim_y=1, size="small")
-    ask = lambda seed: fillin.complete(picture(6, 6, 1), some((6, 6)), samples=2, model=model, seed=seed).samples  # noqa: E731
-    first = ask(0)
-    assert (first == ask(0)).all()
-    assert (first != ask(1)).any()
+
+    def draw(seed):
+        return fillin.complete(smooth_image(6, 6, 1), random_mask((6, 6)), samples=2, model=model, seed=seed).samples
+
+    first = draw(0)
+    assert (first == draw(0)).all()
+    assert (first != draw(1)).any()
     assert (first[0] != first[1]).any()
 
 
 def test_samples_are_coherent(surface):
-    """Neighbours differ from the mean to the same side: what pixels drawn one by one do not."""
+    """Neighbours deviate from the mean to the same side, unlike independently drawn pixels."""
     known = np.ones((20, 20), bool)
     known[4:16, 4:16] = False
-    done = fillin.complete(picture(20, 20, 1), known, samples=6, model=surface)
-    off = ((done.samples - done.mean) / np.maximum(done.std, 1e-6))[:, 4:16, 4:16, 0]
-    near = (off[:, 1:] * off[:, :-1]).mean() / (off**2).mean()
+    result = fillin.complete(smooth_image(20, 20, 1), known, samples=6, model=surface)
+    deviations = ((result.samples - result.mean) / np.maximum(result.std, 1e-6))[:, 4:16, 4:16, 0]
+    near = (deviations[:, 1:] * deviations[:, :-1]).mean() / (deviations**2).mean()
     assert near > 0.4
 
 
 @pytest.mark.parametrize(("mean", "std"), [(0.5, 0.1), (-0.2, 0.5), (1.3, 1.0), (1.0, 0.01), (0.3, 0.0)])
-def test_beyond_black_and_white_is_black_or_white(mean, std):
+def test_clipped_moments_equal_those_of_clipped_values(mean, std):
     nodes = (np.arange(200_000) + 0.5) / 200_000
     y = (mean + std * ndtri(nodes)).clip(0, 1)
-    found = clip_moments(np.array([mean]), np.array([std]))
-    np.testing.assert_allclose(np.ravel(found), [y.mean(), y.std()], atol=1e-4)
+    moments = clip_moments(np.array([mean]), np.array([std]))
+    np.testing.assert_allclose(np.ravel(moments), [y.mean(), y.std()], atol=1e-4)
 
 
-def test_a_hole_in_one_colour_is_of_that_colour(surface):
-    """Wherever in a wide gap: all layers of tiles agree on it."""
+def test_a_gap_in_a_constant_image_has_its_colour(surface):
+    """All layers of tiles agree everywhere in a wide gap."""
     known = np.ones((24, 24), bool)
     known[4:, 5:20] = False
-    done = fillin.complete(np.full((24, 24), 0.7), known, model=surface)
-    np.testing.assert_allclose(done.mean, 0.7, atol=0.01)
+    result = fillin.complete(np.full((24, 24), 0.7), known, model=surface)
+    np.testing.assert_allclose(result.mean, 0.7, atol=0.01)
 
 
-def test_colours_are_turned_and_turned_back():
+def test_rotation_of_colours_is_inverted():
     y = np.random.default_rng(0).random((50, 1)) + 0.05 * np.random.default_rng(1).random((50, 3))
     axes = ColourAxes.principal(y)
     np.testing.assert_allclose(axes.rotate_back(axes.rotate(y)), y)
     assert abs(np.corrcoef(axes.rotate(y).T) - np.eye(3)).max() < 0.01
     np.testing.assert_allclose(ColourAxes.channels(3).channel_std(y), y)
-    np.testing.assert_allclose(axes.channel_std(np.ones((1, 3))), 1)  # alike along all axes is alike in all channels
+    np.testing.assert_allclose(axes.channel_std(np.ones((1, 3))), 1)  # equal along all axes is equal in all channels
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"image": np.zeros((4, 4, 2))}, "h × w × 3"),
         ({"image": "x.png"}, "array of numbers"),
@@ -174,19 +177,19 @@ def test_colours_are_turned_and_turned_back():
         ({"model": "curve"}, "dim_x=1"),
     ],
 )
-def test_bad_arguments(arguments, said, unchecked):
-    with pytest.raises(FillinError, match=said):
+def test_bad_arguments(arguments, message, unchecked):
+    with pytest.raises(FillinError, match=message):
         fillin.complete(**{"image": np.zeros((4, 4)), "known": np.eye(4, dtype=bool), "scale": 1, **arguments})
 
 
-def test_missing_is_nan():
+def test_nan_pixels_are_missing():
     image = np.linspace(0, 1, 36).reshape(6, 6)
-    known = some((6, 6))
+    known = random_mask((6, 6))
     a, b = fillin.complete(np.where(known, image, np.nan)), fillin.complete(image, known)
     assert (a.mean == b.mean).all()
 
 
-def test_files(photo, capsys):
+def test_output_files(photo, capsys):
     before = photo.read_bytes()
     assert main(["complete", str(photo), "--keep", "0.4", "--samples", "2"]) == 0
     assert {p.name for p in photo.parent.iterdir()} == {
@@ -194,8 +197,8 @@ def test_files(photo, capsys):
         "photo.completed.sheet.png",
     }  # fmt: skip
     assert photo.read_bytes() == before
-    made = np.array(Image.open(photo.with_name("photo.completed.png")))
-    same = (made == picture()).all(2).mean()
+    written = np.array(Image.open(photo.with_name("photo.completed.png")))
+    same = (written == smooth_image()).all(2).mean()
     assert 0.4 <= same < 1
     assert np.array(Image.open(photo.with_name("photo.completed.samples.png"))).shape == (12, 2 * 10 + 4, 3)
     assert "RMSE" in capsys.readouterr().out
@@ -204,8 +207,8 @@ def test_files(photo, capsys):
     assert run(photo, "--keep", "0.4", "--force") == 0
 
 
-def test_where_heads_look(photo, surface, capsys):
-    """Weights of a softmax, on the points that the pixel is told from."""
+def test_attention_weights_sum_to_one_and_are_drawn(photo, surface, capsys):
+    """Softmax weights of the context points of one pixel."""
     part = read_file(photo, 0.4, None, None, None, 1, 0)
     x, layers = attention_weights(surface, part, (5, 5))
     assert len(layers) == 8
@@ -224,36 +227,36 @@ def test_where_heads_look(photo, surface, capsys):
 def test_transparent_pixels_are_missing(tmp_path):
     alpha = np.full((12, 10, 1), 255, np.uint8)
     alpha[3:6, 3:6] = 0
-    Image.fromarray(np.concatenate([picture(), alpha], 2)).save(tmp_path / "a.png")
+    Image.fromarray(np.concatenate([smooth_image(), alpha], 2)).save(tmp_path / "a.png")
     assert run(tmp_path / "a.png") == 0
-    made = np.array(Image.open(tmp_path / "a.completed.png"))
-    same = (made == picture()).all(2)
+    written = np.array(Image.open(tmp_path / "a.completed.png"))
+    same = (written == smooth_image()).all(2)
     assert same[alpha[..., 0] == 255].all()
-    assert np.abs(made.astype(int) - picture())[alpha[..., 0] == 0].mean() < 20  # white would be off by 90
+    assert np.abs(written.astype(int) - smooth_image())[alpha[..., 0] == 0].mean() < 20  # white would be off by 90
 
 
 @pytest.mark.parametrize(
     "options",
     [["--hide", "bottom"], ["--know", "coarse 2"], ["--know", "grid 3"], ["--scale", "2"], ["--mask", "m.png"]],
 )
-def test_ways_to_say_what_is_known(options, photo, monkeypatch):
+def test_options_that_select_observed_pixels(options, photo, monkeypatch):
     monkeypatch.chdir(photo.parent)
-    mask = some((12, 10))
+    mask = random_mask((12, 10))
     Image.fromarray(np.where(mask, 200, 20).astype(np.uint8)).save("m.png")
     assert run(photo, *options, "-o", "out") == 0
-    made = np.array(Image.open("out.png"))
+    written = np.array(Image.open("out.png"))
     if options[0] == "--scale":
-        assert made.shape == (24, 20, 3)
-        means = made.reshape(12, 2, 10, 2, 3).mean((1, 3))
-        assert np.abs(means - picture()).mean() < 6
+        assert written.shape == (24, 20, 3)
+        means = written.reshape(12, 2, 10, 2, 3).mean((1, 3))
+        assert np.abs(means - smooth_image()).mean() < 6
         return
     known = {"--hide": np.arange(12)[:, None] < 6, "--mask": mask}.get(options[0])
     if known is not None:
-        assert (made == picture()).all(2)[np.broadcast_to(known, (12, 10))].all()
+        assert (written == smooth_image()).all(2)[np.broadcast_to(known, (12, 10))].all()
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([], "nothing is missing"),
         (["--keep", "1.5"], "between 0 and 1"),
@@ -275,7 +278,7 @@ def test_ways_to_say_what_is_known(options, photo, monkeypatch):
         (["--mask", "none.png"], "cannot be read"),
     ],
 )
-def test_bad_options(options, said, photo, monkeypatch, capsys):
+def test_bad_options(options, message, photo, monkeypatch, capsys):
     monkeypatch.chdir(photo.parent)
     Image.new("L", (10, 12)).save("black.png")
     Image.new("L", (5, 5)).save("small.png")
@@ -283,11 +286,11 @@ def test_bad_options(options, said, photo, monkeypatch, capsys):
     there = set(photo.parent.iterdir())
     options = options if "--samples" in options else [*options, "--samples", "0"]
     assert main(["complete", "photo.png", *options]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert set(photo.parent.iterdir()) == there
 
 
-def test_a_mask_that_hides_nothing(photo, capsys):
+def test_a_mask_without_missing_pixels(photo, capsys):
     Image.new("L", (10, 12), 255).save(photo.with_name("white.png"))
     assert run(photo, "--mask", photo.with_name("white.png")) == 0
     assert "nothing is missing" in capsys.readouterr().out
@@ -295,13 +298,13 @@ def test_a_mask_that_hides_nothing(photo, capsys):
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", b"\x89PNG\r\n\x1a\n" + b"\0" * 40])
-def test_files_that_are_no_pictures(content, tmp_path, capsys):
+def test_files_that_are_not_images(content, tmp_path, capsys):
     (tmp_path / "x.png").write_bytes(content)
     assert run(tmp_path / "x.png", "--keep", "0.1") == 2
     assert "cannot be read as PNG or JPEG" in capsys.readouterr().err
 
 
-def test_a_huge_picture(tmp_path, capsys):
+def test_a_too_large_image_is_refused(tmp_path, capsys):
     Image.new("L", (2100, 2000)).save(tmp_path / "x.png")
     assert run(tmp_path / "x.png", "--keep", "0.1") == 2
     assert "make the image smaller" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The picture, the page and its verdict on points that were hidden."""
+"""Figure and HTML report of a filled series, with scores on held-out points."""
 
 import re
 import shlex
@@ -19,14 +19,14 @@ from fillin.filling.series.plan import Series
 pytest_plugins = ["support.fill_command"]
 
 
-def test_the_command_can_be_given_to_a_shell_again(fill):
+def test_the_command_of_a_report_is_quoted_for_a_shell(fill):
     ran = fill("t,a b\n1,1\n2,\n3,2\n", "--report", "--y", "a b", name="my data.csv")
-    told = unescape(re.search("<code>(.*?)</code>", ran.path.with_suffix(".html").read_text())[1])
-    assert shlex.split(told)[-3:] == ["--report", "--y", "a b"]
-    assert any(word.endswith("/my data.csv") for word in shlex.split(told))
+    command = unescape(re.search("<code>(.*?)</code>", ran.path.with_suffix(".html").read_text())[1])
+    assert shlex.split(command)[-3:] == ["--report", "--y", "a b"]
+    assert any(word.endswith("/my data.csv") for word in shlex.split(command))
 
 
-def test_a_picture_and_a_page_that_stands_alone(fill):
+def test_the_figure_and_the_self_contained_report(fill):
     frame = pd.concat([waves(30).assign(who="a"), waves(30, 1).assign(who="<b>")])
     ran = fill(csv(frame), "--by", "who", "--report", "--threads", "1", picture=True)
     picture, page = ran.path.with_suffix(".png").read_bytes(), ran.path.with_suffix(".html").read_text()
@@ -40,13 +40,13 @@ def test_a_picture_and_a_page_that_stands_alone(fill):
     again = fill(csv(frame), "--by", "who", "--report", "--force", "--no-picture")
     same = again.path.with_suffix(".html").read_text()
     rows = lambda text: [line for line in text.splitlines() if line.startswith("<table")]  # noqa: E731
-    assert rows(same) == rows(page), "the same seed hides the same points"
+    assert rows(same) == rows(page), "the same seed holds out the same points"
     other = fill(csv(frame), "--by", "who", "--report", "--force", "--no-picture", "--seed", "5")
     assert rows(other.path.with_suffix(".html").read_text()) != rows(page)
 
 
 @pytest.mark.parametrize("gaps", ["many", "one"])
-def test_a_picture_of_very_many_places_is_no_larger(gaps):
+def test_the_size_of_a_figure_of_many_locations_is_bounded(gaps):
     n = 60_000
     y = np.where(np.arange(n) % 2 if gaps == "many" else np.arange(n) < n // 2, np.nan, 1.0)
     plan = make_plan(pd.DataFrame({"x": np.arange(n), "y": y}), {})
@@ -58,8 +58,8 @@ def test_a_picture_of_very_many_places_is_no_larger(gaps):
     assert axes.get_legend_handles_labels()[1] == ["95%", "50%", "filled", "observed"]
 
 
-def test_the_verdict_on_an_exact_process():
-    """Drawn from the process that fills: bands hold what they say, and it beats straight lines."""
+def test_holdout_scores_of_an_exact_process():
+    """For data from the process itself, intervals have their coverage and linear interpolation is worse."""
     random = np.random.default_rng(0)
     x = np.sort(random.random(150))
     x[0], x[-1] = 0, 1
@@ -68,7 +68,7 @@ def test_the_verdict_on_an_exact_process():
     for number in range(4):
         y = np.linalg.cholesky(kernel) @ random.standard_normal(len(x))
         series.append(Series("y", str(number), x, y / np.abs(y).max(), None, x[:0], np.empty(0, dtype=int)))
-    scale = float(np.mean([one.y.std() for one in series]))
+    scale = float(np.mean([member.y.std() for member in series]))
     model = ExactProcess(length=0.05, scale=scale, noise=0.1 * scale)
     scores = score_holdout(holdout_series(series), model)
     assert [score.name for score in scores] == list(PATTERNS)

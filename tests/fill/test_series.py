@@ -1,4 +1,4 @@
-"""`fillin fill` and `fillin.fill`: what is kept, what is added, and what is said."""
+"""`fillin fill` and `fillin.fill` of series: unchanged input, added columns, and messages."""
 
 import csv as csvs
 import io
@@ -52,16 +52,16 @@ def test_every_byte_is_kept_and_four_columns_are_added(layout, fill):
     ending = "\r\n" if layout == "Windows" else "\n"
     separator = next(mark for mark in ",;\t|" if mark in before.decode(encoding).split("t", 1)[1][:3])
     assert after.endswith(ending.encode())
-    # taking what was added from each row gives the input back
+    # without the added cells, every row equals that of the input
     rows = list(csvs.reader(io.StringIO(after.decode(encoding), newline=""), delimiter=separator))
-    was = list(csvs.reader(io.StringIO(before.decode(encoding), newline=""), delimiter=separator))
-    comments = sum(row[0].startswith("#") for row in was)
-    assert rows[:comments] == was[:comments]
+    original = list(csvs.reader(io.StringIO(before.decode(encoding), newline=""), delimiter=separator))
+    comments = sum(row[0].startswith("#") for row in original)
+    assert rows[:comments] == original[:comments]
     names = [f"y_{part}" for part in PARTS]
-    assert rows[comments] == [*was[comments], *names]
-    assert len(rows) == len(was)
+    assert rows[comments] == [*original[comments], *names]
+    assert len(rows) == len(original)
     text = after.decode(encoding)
-    for row, old in zip(rows[comments + 1 :], was[comments + 1 :], strict=True):
+    for row, old in zip(rows[comments + 1 :], original[comments + 1 :], strict=True):
         assert row[:-4] == old
         mean, std, low, high = (float(cell.replace(",", ".")) for cell in row[-4:])
         if old[1].strip().lower() in ("", "na", "n/a", "nan", "-", "null", "?", "none", "--", "#n/a"):
@@ -76,33 +76,33 @@ def test_every_byte_is_kept_and_four_columns_are_added(layout, fill):
     assert text == (whole if whole.endswith(ending) else whole + ending)
 
 
-def test_it_says_what_it_saw(fill):
-    said = fill("rownames,time,value\n1,1959,3\n2,1960,\n3,1961,4\n").stdout
-    assert "data.csv: a series over time (numbers, 1959 … 1961), 3 rows; to fill: value (1 missing)" in said
-    assert "data.filled.csv" in said
-    said = fill("n,date,a,b,c\n3,2024-01-01,1,,x\n2,2024-01-02,,,y\n1,2024-01-03,3,4,z\n", "--force").stdout
-    assert "over date (dates, 2024-01-01 … 2024-01-03)" in said
-    assert "a (1 missing), b (2 missing)" in said
-    said = fill("t,y,who\n1,1,a\n1,,b\n2,,a\n2,3,b\n", "--by", "who", "--force").stdout
-    assert "2 groups by who" in said
+def test_the_summary_names_columns_and_missing_values(fill):
+    printed = fill("rownames,time,value\n1,1959,3\n2,1960,\n3,1961,4\n").stdout
+    assert "data.csv: a series over time (numbers, 1959 … 1961), 3 rows; to fill: value (1 missing)" in printed
+    assert "data.filled.csv" in printed
+    printed = fill("n,date,a,b,c\n3,2024-01-01,1,,x\n2,2024-01-02,,,y\n1,2024-01-03,3,4,z\n", "--force").stdout
+    assert "over date (dates, 2024-01-01 … 2024-01-03)" in printed
+    assert "a (1 missing), b (2 missing)" in printed
+    printed = fill("t,y,who\n1,1,a\n1,,b\n2,,a\n2,3,b\n", "--by", "who", "--force").stdout
+    assert "2 groups by who" in printed
 
 
-def test_a_group_without_values_stays_blank_and_is_told(fill):
+def test_a_group_without_values_is_left_missing_with_a_note(fill):
     ran = fill("t,y,who\n1,1,a\n2,,a\n1,,b\n2,,b\n", "--by", "who")
     assert "no value of y of b is observed" in ran.stdout
     assert ran.frame["y_filled"].isna().tolist() == [False, False, True, True]
 
 
-def test_a_number_may_mean_a_blank(fill, small_filler):
-    found = fill("t,y\n1,5\n2,-999.90\n3,7\n4,-999.9\n", "--na", "-999.9").frame
-    assert (found["y_std"] > 0).tolist() == [False, True, False, True]
-    assert found["y_filled"].min() > -100
-    found = fillin.fill(pd.DataFrame({"t": [1, 2, 3], "y": [5.0, -999, 7]}), na=[-999], model=small_filler)
-    assert (found["y_std"] > 0).tolist() == [False, True, False]
-    assert found["y"].tolist() == [5, -999, 7]
+def test_a_number_can_encode_a_missing_value(fill, small_filler):
+    result = fill("t,y\n1,5\n2,-999.90\n3,7\n4,-999.9\n", "--na", "-999.9").frame
+    assert (result["y_std"] > 0).tolist() == [False, True, False, True]
+    assert result["y_filled"].min() > -100
+    result = fillin.fill(pd.DataFrame({"t": [1, 2, 3], "y": [5.0, -999, 7]}), na=[-999], model=small_filler)
+    assert (result["y_std"] > 0).tolist() == [False, True, False]
+    assert result["y"].tolist() == [5, -999, 7]
 
 
-def test_nothing_missing_says_so_and_does_nothing(fill):
+def test_complete_data_are_noted_and_not_written(fill):
     ran = fill("t,y\n1,2\n2,3\n")
     assert ran.code == 0
     assert "nothing is missing" in ran.stdout
@@ -111,14 +111,14 @@ def test_nothing_missing_says_so_and_does_nothing(fill):
     pd.testing.assert_frame_equal(fillin.fill(frame), frame)
 
 
-def test_what_was_written_is_as_long_as_what_is_known():
+def test_numbers_have_the_digits_that_are_certain():
     assert format_number(123456.789, 0.01) == "123456.789"
     assert format_number(-1.23456e-30, 2e-30) == "-1.235e-30"
     assert format_number(0.0, 0.0) == "0"
     assert format_number(3.25, 0.5, comma=True) == "3,25"
 
 
-def test_killed_while_writing_leaves_no_half_file(tmp_path, small_filler):
+def test_a_kill_while_writing_leaves_no_partial_file(tmp_path, small_filler):
     path = tmp_path / "data.csv"
     path.write_text(csv(waves(200)))
     before = path.read_bytes()
@@ -128,23 +128,23 @@ def test_killed_while_writing_leaves_no_half_file(tmp_path, small_filler):
         "io.sync = stop  # the file beside is written, and not yet renamed\n"
         "main(sys.argv[1:])"
     )
-    words = ["fill", str(path), "--model", str(small_filler), "--no-picture"]
-    ended = subprocess.run(
-        [sys.executable, "-c", code, *words], capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    arguments = ["fill", str(path), "--model", str(small_filler), "--no-picture"]
+    process = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
-    assert ended.returncode == -signal.SIGKILL
+    assert process.returncode == -signal.SIGKILL
     assert path.read_bytes() == before
     assert not (tmp_path / "data.filled.csv").exists()
 
 
-def test_help_teaches(capsys):
+def test_help_shows_examples(capsys):
     assert main(["fill", "--help"]) == 0
-    said = capsys.readouterr().out
+    printed = capsys.readouterr().out
     for word in ("--every 1d --until", "--bounds 0:1", "NAME_filled", "--by station", "--report"):
-        assert word in said
+        assert word in printed
 
 
-def test_without_the_extra_it_says_what_to_install(monkeypatch, fill):
+def test_a_missing_extra_is_named(monkeypatch, fill):
     monkeypatch.setitem(sys.modules, "pandas", None)
     ran = fill("t,y\n1,2\n2,\n")
     assert ran.code == 2

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from support.mixed_tables import FOUR, mixed, unordered
+from support.mixed_tables import A_OUTPUTS, mixed, unordered
 
 import fillin
 from fillin.errors import FillinError, FillinWarning
@@ -54,7 +54,7 @@ def test_numbers_as_text_are_numbers():
     table = unordered()
     words = table.assign(a=[None if np.isnan(value) else f"{value}" for value in table["a"]])
     pd.testing.assert_frame_equal(
-        fillin.fill(words, kind="table")[FOUR], fillin.fill(table, kind="table")[FOUR], check_dtype=False
+        fillin.fill(words, kind="table")[A_OUTPUTS], fillin.fill(table, kind="table")[A_OUTPUTS], check_dtype=False
     )
 
 

@@ -1,4 +1,4 @@
-"""The picture and the page of a filled table, and the test on cells hidden on purpose."""
+"""Figure and HTML report of a filled table, with scores on held-out cells."""
 
 import os
 
@@ -13,9 +13,9 @@ pytest_plugins = ["support.table_command"]
 pytestmark = pytest.mark.usefixtures("quick_tables")
 
 
-def test_a_picture_and_a_page(fill_table, tmp_path):
-    code, said, _ = fill_table(mixed(60), "--as", "table", "--report", picture=True)
-    assert code == 0, said
+def test_the_figure_and_the_report(fill_table, tmp_path):
+    code, printed, _ = fill_table(mixed(60), "--as", "table", "--report", picture=True)
+    assert code == 0, printed
     assert sorted(os.listdir(tmp_path)) == ["data.csv", "data.filled.csv", "data.filled.html", "data.filled.png"]
     assert (tmp_path / "data.filled.png").read_bytes().startswith(b"\x89PNG")
     page = (tmp_path / "data.filled.html").read_text()
@@ -26,22 +26,22 @@ def test_a_picture_and_a_page(fill_table, tmp_path):
     assert "://" not in page  # base64 may spell anything without a colon
 
 
-def test_what_is_hidden_is_not_seen(monkeypatch):
-    """The networks that are judged get a table without the cells that they are judged on."""
-    seen, predict_cells = [], learn.predict_cells
+def test_held_out_cells_are_missing_in_training(monkeypatch):
+    """The scored networks get a table without the cells that they are scored on."""
+    calls, predict_cells = [], learn.predict_cells
 
-    def spy(plan, table, cells, size):
-        seen.append((table, cells))
+    def record_call(plan, table, cells, size):
+        calls.append((table, cells))
         return predict_cells(plan, table, cells, size)
 
-    monkeypatch.setattr(learn, "predict_cells", spy)
+    monkeypatch.setattr(learn, "predict_cells", record_call)
     plan = make_plan(mixed(60), {"kind": "table"})
     scores = plan.holdout(None, {})
-    ((table, hidden),) = seen
-    assert [score.name for score in scores] == list(hidden) == ["a", "b", "c", "yes", "day"]
-    for name, cells in hidden.items():
+    ((table, held_out),) = calls
+    assert [score.name for score in scores] == list(held_out) == ["a", "b", "c", "yes", "day"]
+    for name, cells in held_out.items():
         assert cells.any()
-        column, whole = table.column(name), plan.table.column(name)
+        column, complete = table.column(name), plan.table.column(name)
         assert column.missing[cells].all()
-        assert not whole.missing[cells].any()
-        np.testing.assert_array_equal(column.features[~cells], whole.features[~cells])
+        assert not complete.missing[cells].any()
+        np.testing.assert_array_equal(column.features[~cells], complete.features[~cells])

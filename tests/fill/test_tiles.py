@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from support.fields_with_gaps import waves
-from support.helpers import Mean
+from support.helpers import KernelMean
 
 import fillin
 from fillin.filling.grid.layout import FieldSettings, blend
@@ -118,7 +118,7 @@ def test_what_is_rare_in_its_tile_stays_so_whatever_the_share():
 def test_no_seam_in_a_wide_gap(monkeypatch):
     """A stand-in that predicts the mean of its context differs from tile to tile, but not from cell to cell."""
 
-    class Flat(Mean):
+    class Flat(KernelMean):
         def forward(self, xc, yc, xt, mask_c=None, mask_t=None):
             return super().forward(xc, yc, 0 * xt + xc.mean(1, keepdim=True))
 

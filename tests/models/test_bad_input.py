@@ -110,7 +110,7 @@ CREATE = {
 
 
 @pytest.mark.parametrize("case", CREATE)
-def test_creating(case):
+def test_create(case):
     call, message = CREATE[case]
     with pytest.raises(FillinError, match=message):
         call()
@@ -163,19 +163,19 @@ ATTEND = {
 
 
 @pytest.mark.parametrize("case", ATTEND)
-def test_attending(case):
+def test_attend(case):
     call, message = ATTEND[case]
     with pytest.raises(FillinError, match=message):
         call()
 
 
-def test_a_grid_too_large_says_what_to_do():
+def test_a_too_large_grid_names_the_remedy():
     model = tiny("convcnp")
     with pytest.raises(FillinError, match=r"scale x down, lower points_per_unit, or use a te-tnp"):
         model(T.xc, T.yc, T.xt + 1e9)
 
 
-def test_errors_are_what_python_people_expect():
+def test_errors_are_subclasses_of_builtin_exceptions():
     with pytest.raises(ValueError, match="unknown model"):
         fillin.create("nothing")
     with pytest.raises(TypeError, match="floating-point"):

@@ -1,4 +1,4 @@
-"""The classifier of pixels: what it must not depend on, that its windows are computed right, and that it learns."""
+"""Pixel classifier: invariances, attention windows, training and evaluation."""
 
 import json
 import shutil
@@ -29,22 +29,22 @@ RECIPE = {
 
 
 def model(colours=1, dtype=torch.float64, **options):
-    """Without dropout, with weights large enough to matter."""
-    made = fillin.create("classifier", colours, 3, **{**TINY, "dropout": 0.0, **options}).to(dtype)
+    """Classifier without dropout, with weights large enough to matter."""
+    network = fillin.create("classifier", colours, 3, **{**TINY, "dropout": 0.0, **options}).to(dtype)
     with torch.no_grad():
-        for parameter in made.parameters():
+        for parameter in network.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-    return made
+    return network
 
 
-def solved(one, images):
-    """Logits, and the gradient of something of them to every weight."""
-    logits = one(images)
+def logits_and_gradients(network, images):
+    """Logits, and the gradient of a weighted sum of them to every parameter."""
+    logits = network(images)
     (logits * torch.linspace(-1, 2, logits.numel()).view_as(logits)).sum().backward()
-    return logits, {name: p.grad for name, p in one.named_parameters()}
+    return logits, {name: p.grad for name, p in network.named_parameters()}
 
 
-# ---- what is computed
+# ---- values and gradients
 
 WINDOWS = [None, 0.2, {"init": 0.3, "threshold": 0.0}, {"modulate": "scores", "cut": "hard"}]
 
@@ -54,57 +54,60 @@ WINDOWS = [None, 0.2, {"init": 0.3, "threshold": 0.0}, {"modulate": "scores", "c
 def test_back_ends_agree_in_double_precision(positions, span):
     """`auto` and `streamed` against the reference, value and gradients."""
     torch.manual_seed(1)
-    images, found = torch.rand(2, 5, 6, 1, dtype=torch.float64) - 0.5, []
-    wanted = model(positions=positions, span=span, backend="reference", reduce=[1])
+    images, results = torch.rand(2, 5, 6, 1, dtype=torch.float64) - 0.5, []
+    reference = model(positions=positions, span=span, backend="reference", reduce=[1])
     for backend in ("auto", "streamed"):
-        other = fillin.create("classifier", 1, 3, **{**wanted.config["options"], "backend": backend}).double()
-        other.load_state_dict(wanted.state_dict())
-        found.append(solved(other, images))
-    truth = solved(wanted, images)
-    for got in found:
-        assert distance(got[0], truth[0]) < 1e-10
-        assert all(distance(got[1][name], truth[1][name]) < 1e-10 for name in truth[1])
+        other = fillin.create("classifier", 1, 3, **{**reference.config["options"], "backend": backend}).double()
+        other.load_state_dict(reference.state_dict())
+        results.append(logits_and_gradients(other, images))
+    expected = logits_and_gradients(reference, images)
+    for result in results:
+        assert distance(result[0], expected[0]) < 1e-10
+        assert all(distance(result[1][name], expected[1][name]) < 1e-10 for name in expected[1])
 
 
 @needs_kernel
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("positions", ["siren", "sinusoid", "rbf"])
-def test_the_kernel_of_windows_agrees_with_the_reference(positions, dims):
-    """The kernel knows float32 alone; the truth is the reference in float64."""
+def test_the_native_kernel_agrees_with_the_reference(positions, dims):
+    """The kernel in float32 is compared with the reference in float64."""
     torch.manual_seed(2)
     images = torch.rand(2, 12, 12, 1) - 0.5
-    fast = model(dtype=torch.float32, positions=positions, dims=dims, span=0.2, backend="native")
-    slow = fillin.create("classifier", 1, 3, **{**fast.config["options"], "backend": "reference"}).double()
-    slow.load_state_dict(fast.state_dict())
-    (got, slopes), (wanted, truth) = solved(fast, images), solved(slow, images.double())
-    assert distance(got.double(), wanted) < 1e-4
-    assert max(distance(slopes[name].double(), truth[name], 1e-2) for name in truth) < 1e-3
-    assert max(one.share for one in fast.spans(12, 12)) < 0.9  # or there would be nothing to cut
+    native = model(dtype=torch.float32, positions=positions, dims=dims, span=0.2, backend="native")
+    reference = fillin.create("classifier", 1, 3, **{**native.config["options"], "backend": "reference"}).double()
+    reference.load_state_dict(native.state_dict())
+    (logits, gradients), (expected_logits, expected_gradients) = (
+        logits_and_gradients(native, images),
+        logits_and_gradients(reference, images.double()),
+    )
+    assert distance(logits.double(), expected_logits) < 1e-4
+    assert max(distance(gradients[name].double(), expected_gradients[name], 1e-2) for name in expected_gradients) < 1e-3
+    assert max(window.share for window in native.spans(12, 12)) < 0.9  # the window excludes some pairs
 
 
 @pytest.mark.parametrize("positions", ["siren", "sinusoid", "rbf"])
-def test_only_displacements_count(positions):
-    """Pixels in another order, with their places, and places that are all moved, change nothing."""
-    one, images = model(positions=positions, span=0.3), torch.rand(3, 4, 5, 1, dtype=torch.float64)
-    x, order = one.locations(4, 5).double(), torch.randperm(20)
-    wanted = one(images)
-    mixed, where = images.flatten(1, 2)[:, order].view_as(images), x.flatten(0, 1)[order].view_as(x)
-    assert distance(one(mixed, where), wanted) < 1e-12
-    assert distance(one(images, x + 0.25), wanted) < 1e-12
-    assert distance(one(mixed), wanted) > 1e-4  # but where a pixel is does
-    assert distance(one(images[[2, 0, 1]]), wanted[[2, 0, 1]]) < 1e-12  # nor what else is in the batch
+def test_predictions_depend_on_displacements_only(positions):
+    """Predictions are invariant to permutations of pixels with their locations, and to shifts of all locations."""
+    network, images = model(positions=positions, span=0.3), torch.rand(3, 4, 5, 1, dtype=torch.float64)
+    x, order = network.locations(4, 5).double(), torch.randperm(20)
+    expected = network(images)
+    permuted, permuted_x = images.flatten(1, 2)[:, order].view_as(images), x.flatten(0, 1)[order].view_as(x)
+    assert distance(network(permuted, permuted_x), expected) < 1e-12
+    assert distance(network(images, x + 0.25), expected) < 1e-12
+    assert distance(network(permuted), expected) > 1e-4  # the location of a pixel matters
+    assert distance(network(images[[2, 0, 1]]), expected[[2, 0, 1]]) < 1e-12  # the rest of the batch does not
 
 
 def test_readouts():
-    """The last token is the last: with a window that sees only its pixel, others do not reach it."""
+    """With a window of one pixel, the readout "last" depends on the last pixel only."""
     images, other = torch.rand(2, 1, 4, 4, 1, dtype=torch.float64)
     other[:, -1, -1] = images[:, -1, -1]
-    same = {readout: model(span=1e-3, readout=readout) for readout in ("last", "mean")}
-    assert torch.equal(same["last"](images), same["last"](other))
-    assert distance(same["mean"](images), same["mean"](other)) > 1e-4
+    networks = {readout: model(span=1e-3, readout=readout) for readout in ("last", "mean")}
+    assert torch.equal(networks["last"](images), networks["last"](other))
+    assert distance(networks["mean"](images), networks["mean"](other)) > 1e-4
 
 
-def test_places_span_the_full_range():
+def test_locations_span_the_full_range():
     x = model().locations(3, 4)
     assert x.shape == (3, 4, 2)
     assert x[0, 0].tolist() == [-0.5, -0.5]
@@ -117,58 +120,58 @@ def test_places_span_the_full_range():
 
 @pytest.mark.parametrize("dims", [1, 2])
 def test_resolution_is_halved_between_blocks(dims):
-    """Means of neighbours, of tokens as of places, odd edges included; down to one pixel."""
-    one = model(dims=dims, layers=5, reduce=[1, 2, 3, 4], span=0.5)
-    assert one(torch.rand(2, 5, 3, 1, dtype=torch.float64)).isfinite().all()
-    half = one._halved(one.locations(5, 4)[None].double())[0]
+    """Tokens and locations are means of neighbours, with odd edges, down to one pixel."""
+    network = model(dims=dims, layers=5, reduce=[1, 2, 3, 4], span=0.5)
+    assert network(torch.rand(2, 5, 3, 1, dtype=torch.float64)).isfinite().all()
+    halved = network._halved(network.locations(5, 4)[None].double())[0]
     if dims == 1:
-        assert half.shape == (1, 10, 1)
-        assert half[0, 0, 0].item() == pytest.approx(-0.5 + 0.5 / 19)
+        assert halved.shape == (1, 10, 1)
+        assert halved[0, 0, 0].item() == pytest.approx(-0.5 + 0.5 / 19)
     else:
-        assert half.shape == (3, 2, 2)
-        assert half[0, 0].tolist() == pytest.approx([-0.375, -0.5 + 1 / 6])
-        assert half[2, 0, 0].item() == 0.5  # alone at the edge
+        assert halved.shape == (3, 2, 2)
+        assert halved[0, 0].tolist() == pytest.approx([-0.375, -0.5 + 1 / 6])
+        assert halved[2, 0, 0].item() == 0.5  # alone at the edge
 
 
 @pytest.mark.parametrize("positions", ["siren", "sinusoid", *(s for s in SCORES if s not in ("siren", "uniform"))])
-def test_every_weight_learns(positions):
-    one = model(2, positions=positions, span=0.4, dtype=torch.float32)
+def test_every_parameter_has_a_gradient(positions):
+    network = model(2, positions=positions, span=0.4, dtype=torch.float32)
     batch = LabelledBatch(torch.rand(4, 4, 4, 2) - 0.5, torch.tensor([0, 1, 2, 1]))
-    classification(one, batch, 0.1, 0.1).mean().neg().backward()
-    still = [name for name, p in one.named_parameters() if p.grad is None or not p.grad.any()]
-    assert still == []
+    classification(network, batch, 0.1, 0.1).mean().neg().backward()
+    untrained = [name for name, p in network.named_parameters() if p.grad is None or not p.grad.any()]
+    assert untrained == []
 
 
-# ---- how far it looks
+# ---- windows
 
 
 @pytest.mark.parametrize("dims", [1, 2])
 @pytest.mark.parametrize("span", [{"init": 0.2}, {"init": 0.3, "shape": "box"}, {"init": 0.2, "covariance": "full"}])
-def test_shares_are_those_of_all_pairs(span, dims):
-    one = model(dims=dims, span=span, reduce=[1])
-    x = one.locations(6, 4)[None].double()
-    for reach, block in zip(one.spans(6, 4), one.blocks, strict=True):
-        at = x.flatten(1, 2).mT
-        delta = at[..., :, None] - at[..., None, :]
+def test_window_shares_equal_those_of_all_pairs(span, dims):
+    network = model(dims=dims, span=span, reduce=[1])
+    x = network.locations(6, 4)[None].double()
+    for window, block in zip(network.spans(6, 4), network.blocks, strict=True):
+        coordinates = x.flatten(1, 2).mT
+        delta = coordinates[..., :, None] - coordinates[..., None, :]
         _, inside = block.attention.span(torch.zeros(()), delta)
-        assert reach.share == pytest.approx(inside.double().mean().item(), abs=1e-6)
-        assert reach.sigma.shape == (2, dims)
-        x = one._halved(x)
-    assert [reach.share for reach in model(span={"threshold": 0.0}).spans(4, 4)] == [1, 1]
+        assert window.share == pytest.approx(inside.double().mean().item(), abs=1e-6)
+        assert window.sigma.shape == (2, dims)
+        x = network._halved(x)
+    assert [window.share for window in model(span={"threshold": 0.0}).spans(4, 4)] == [1, 1]
     assert model().spans(4, 4)[0] == (None, 1)
 
 
 def test_a_penalty_narrows_windows():
-    one = model(span=0.3)
-    before = [reach.share for reach in one.spans(8, 8)]
+    network = model(span=0.3)
+    before = [window.share for window in network.spans(8, 8)]
     batch = LabelledBatch(torch.zeros(1, 8, 8, 1, dtype=torch.float64), torch.tensor([0]))
-    plain, dear = (classification(one, batch, 0.0, penalty) for penalty in (0.0, 2.0))
-    assert (plain - dear).item() == pytest.approx(2 * one.openness(8, 8).item())
-    one.openness(8, 8).backward()
+    plain, penalised = (classification(network, batch, 0.0, penalty) for penalty in (0.0, 2.0))
+    assert (plain - penalised).item() == pytest.approx(2 * network.openness(8, 8).item())
+    network.openness(8, 8).backward()
     with torch.no_grad():
-        for block in one.blocks:
+        for block in network.blocks:
             block.attention.span.log_sigma -= 2 * block.attention.span.log_sigma.grad.sign()
-    assert all(now.share < then for now, then in zip(one.spans(8, 8), before, strict=True))
+    assert all(now.share < then for now, then in zip(network.spans(8, 8), before, strict=True))
     with pytest.raises(FillinError, match="needs a model with windows"):
         classification(model(), batch, 0.0, 1.0)
 
@@ -177,36 +180,36 @@ def test_a_penalty_narrows_windows():
 
 
 def test_batches_are_a_function_of_seed_and_step():
-    one, again, other = (LabelledImages(batch=4, seed=seed, shift=1, flip=True) for seed in (3, 3, 4))
-    assert all(torch.equal(a, b) for a, b in zip(one.task(500).parts, again.task(500).parts, strict=True))
-    assert not torch.equal(one.task(500).images, other.task(500).images)
-    held = one.validation_stream(9)
-    assert held.part == "test"
-    assert (one.dim_x, one.dim_y) == (1, 10)
+    stream, again, other = (LabelledImages(batch=4, seed=seed, shift=1, flip=True) for seed in (3, 3, 4))
+    assert all(torch.equal(a, b) for a, b in zip(stream.task(500).parts, again.task(500).parts, strict=True))
+    assert not torch.equal(stream.task(500).images, other.task(500).images)
+    validation = stream.validation_stream(9)
+    assert validation.part == "test"
+    assert (stream.dim_x, stream.dim_y) == (1, 10)
 
 
-def test_a_pass_sees_each_image_once_and_limit_is_drawn_by_the_seed():
-    few = LabelledImages(batch=4, limit=10, seed=1)
-    seen = torch.cat([few.task(step).images for step in range(5)]).flatten(1)
-    counts = torch.unique(seen, dim=0, return_counts=True)[1]
-    assert counts.tolist() == [2] * 10  # twenty images are two passes
-    assert len(few.images) == 10
-    assert len(few.validation_stream(0).images) == 179  # of 1,797: all of what is held out
-    assert not np.array_equal(few.images.pixels, LabelledImages(limit=10, seed=2).images.pixels)
+def test_an_epoch_has_each_image_once_and_the_seed_draws_the_limit():
+    stream = LabelledImages(batch=4, limit=10, seed=1)
+    images = torch.cat([stream.task(step).images for step in range(5)]).flatten(1)
+    counts = torch.unique(images, dim=0, return_counts=True)[1]
+    assert counts.tolist() == [2] * 10  # twenty images are two epochs
+    assert len(stream.images) == 10
+    assert len(stream.validation_stream(0).images) == 179  # all held-out images of 1,797
+    assert not np.array_equal(stream.images.pixels, LabelledImages(limit=10, seed=2).images.pixels)
 
 
-def test_images_are_moved_and_mirrored(tmp_path):
+def test_images_are_shifted_and_mirrored(tmp_path):
     pixels = np.zeros((1, 5, 5), np.uint8)
     pixels[0, 2, 1] = 255
     np.savez(tmp_path / "one.npz", x_train=pixels, y_train=[0], x_test=pixels, y_test=[1])
     source = str(tmp_path / "one.npz")
-    places = set()
+    positions = set()
     for step in range(40):
         image = LabelledImages(source, batch=1, shift=1, flip=True).task(step).images[0, :, :, 0]
-        places.add(tuple((image == 0.5).nonzero()[0].tolist()))
+        positions.add(tuple((image == 0.5).nonzero()[0].tolist()))
         assert (image == 0.5).sum() == 1
-    assert {row for row, _ in places} == {1, 2, 3}
-    assert {column for _, column in places} == {0, 1, 2, 3, 4}  # 1 ± 1, and 3 ± 1 in the mirror
+    assert {row for row, _ in positions} == {1, 2, 3}
+    assert {column for _, column in positions} == {0, 1, 2, 3, 4}  # 1 ± 1, and 3 ± 1 if mirrored
     assert LabelledImages(source, batch=1, shift=1, flip=True, part="test").task(3).images[0, 2, 1] == 0.5
 
 
@@ -218,8 +221,8 @@ def run(tmp_path_factory):
     return fit(RECIPE, tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_resumed_it_ends_with_the_same_bytes(run, tmp_path):
-    """Stopped in the middle: the checkpoint after two of four steps is what goes on."""
+def test_a_resumed_run_ends_with_the_same_bytes(run, tmp_path):
+    """Training continues from the checkpoint after two of four steps."""
 
     def stop(step, *_):
         if step == 2:
@@ -234,26 +237,26 @@ def test_resumed_it_ends_with_the_same_bytes(run, tmp_path):
     assert [line.step for line in run.lines] == [1, 2, 3, 4]
 
 
-def test_a_saved_classifier_is_the_same(run, tmp_path):
+def test_a_loaded_classifier_predicts_the_same(run, tmp_path):
     images = torch.rand(2, 8, 8, 1)
-    found = run.model().eval()
-    again = fillin.load(fillin.save(found, tmp_path / "saved")).eval()
-    assert torch.equal(again(images), found(images))
-    assert again.config == found.config
+    network = run.model().eval()
+    loaded = fillin.load(fillin.save(network, tmp_path / "saved")).eval()
+    assert torch.equal(loaded(images), network(images))
+    assert loaded.config == network.config
     with pytest.raises(FillinError, match="holds the model classifier, which is no Process"):
         fillin.load(tmp_path / "saved", fillin.models.Process)
 
 
-def test_what_is_separable_is_learnt(tmp_path):
-    """Dark images and bright ones, whose colours overlap."""
+def test_separable_classes_are_learned(tmp_path):
+    """Classes of dark and bright images with overlapping intensities."""
     labels = np.arange(64) % 2
     pixels = np.random.default_rng(0).integers(0, 200, (64, 4, 4)).astype(np.uint8)
     pixels[labels == 1] += 55
     np.savez(tmp_path / "two.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
-    said = [f"--data.source={tmp_path / 'two.npz'}", "--data.shift=0", "--data.flip=false", "--data.batch=32"]
-    said += ["--optimiser.rate=0.01", "--objective.smoothing=0", "--model.dropout=0", "--keep.batches=2"]
-    made = fit(RECIPE, tmp_path / "run", overrides=[*said, "--budget.steps=40"])
-    evaluation = open_classifier(made.folder)
+    overrides = [f"--data.source={tmp_path / 'two.npz'}", "--data.shift=0", "--data.flip=false", "--data.batch=32"]
+    overrides += ["--optimiser.rate=0.01", "--objective.smoothing=0", "--model.dropout=0", "--keep.batches=2"]
+    trained = fit(RECIPE, tmp_path / "run", overrides=[*overrides, "--budget.steps=40"])
+    evaluation = open_classifier(trained.folder)
     assert evaluation is not None
     scores = evaluation.score()
     assert scores.accuracy > 0.95
@@ -261,62 +264,62 @@ def test_what_is_separable_is_learnt(tmp_path):
     assert np.sum(scores.confusion, 1).tolist() == [32, 32]
 
 
-def test_scores_are_what_they_say(run):
+def test_scores_equal_their_definitions(run):
     evaluation = open_classifier(run.folder)
     assert evaluation is not None
-    scores, found = replace(evaluation, batch=50).score(), evaluation.stream.images
-    images = torch.from_numpy(found.pixels).float() / 255 - 0.5
+    scores, held_out = replace(evaluation, batch=50).score(), evaluation.stream.images
+    images = torch.from_numpy(held_out.pixels).float() / 255 - 0.5
     with torch.no_grad():
-        each = evaluation.model(images).double().softmax(-1)
-    truth = torch.from_numpy(found.labels)
-    right = (each.argmax(1) == truth).double()
-    assert scores.images == len(truth) == 179
-    assert scores.accuracy == pytest.approx(right.mean().item())
-    assert scores.accuracy_error == pytest.approx(right.std(unbiased=False).item() / 179**0.5)
-    assert scores.log_likelihood == pytest.approx(each[range(179), truth].log().mean().item(), abs=1e-5)
+        probabilities = evaluation.model(images).double().softmax(-1)
+    labels = torch.from_numpy(held_out.labels)
+    correct = (probabilities.argmax(1) == labels).double()
+    assert scores.images == len(labels) == 179
+    assert scores.accuracy == pytest.approx(correct.mean().item())
+    assert scores.accuracy_error == pytest.approx(correct.std(unbiased=False).item() / 179**0.5)
+    assert scores.log_likelihood == pytest.approx(probabilities[range(179), labels].log().mean().item(), abs=1e-5)
     assert np.sum(scores.confusion) == 179
-    assert np.trace(scores.confusion) == right.sum()
-    assert np.sum(scores.confusion, 1).tolist() == np.bincount(truth).tolist()
-    apart = [(each.max(1).values * 15).long() == i for i in range(15)]
-    gaps = [abs((each[i].max(1).values - right[i]).sum().item()) for i in apart]
+    assert np.trace(scores.confusion) == correct.sum()
+    assert np.sum(scores.confusion, 1).tolist() == np.bincount(labels).tolist()
+    bins = [(probabilities.max(1).values * 15).long() == i for i in range(15)]
+    gaps = [abs((probabilities[i].max(1).values - correct[i]).sum().item()) for i in bins]
     assert scores.calibration_error == pytest.approx(sum(gaps) / 179, abs=1e-5)
 
 
-def test_the_command_line_tells_how_good_it_is(run, tmp_path, capsys):
+def test_the_command_line_reports_scores(run, tmp_path, capsys):
     assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
     out = capsys.readouterr().out
     assert "accuracy" in out
     assert "pairs inside" in out
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["rows"][0]["images"] == 179
-    assert len(found["rows"][0]["layers"]) == 2
+    report = json.loads((tmp_path / "found.json").read_text())
+    assert report["rows"][0]["images"] == 179
+    assert len(report["rows"][0]["layers"]) == 2
     for name in ("confusion.png", "windows.png"):
         assert (run.folder / "evaluation" / name).stat().st_size > 5000
 
 
-# ---- what goes wrong
+# ---- errors
 
 
-def labelled(tmp_path, **arrays):
+def save_labelled(tmp_path, **arrays):
     np.savez(tmp_path / "some.npz", **arrays)
     return str(tmp_path / "some.npz")
 
 
-def test_images_and_labels_that_do_not_fit(unchecked):
-    one = model(3, dtype=torch.float32)
+def test_images_and_labels_of_wrong_shape_or_range(unchecked):
+    network = model(3, dtype=torch.float32)
     for images, message in (
         (torch.rand(2, 4, 4, 1), r"\[b h w 3\].*dim_x=3.*got \[2, 4, 4, 1\]"),
         (torch.rand(4, 4, 3), "must be"),
         (torch.zeros(2, 4, 4, 3, dtype=torch.uint8), "floating point, got torch.uint8"),
     ):
         with pytest.raises(FillinError, match=message):
-            one(images)
+            network(images)
     for labels in ([0, 3], [-1, 0]):
         with pytest.raises(FillinError, match="has 3 classes, 0 to 2"):
-            classification(one, LabelledBatch(torch.rand(2, 4, 4, 3), torch.tensor(labels)))
+            classification(network, LabelledBatch(torch.rand(2, 4, 4, 3), torch.tensor(labels)))
 
 
-def test_sources_that_will_not_do(tmp_path, unchecked):
+def test_invalid_sources(tmp_path, unchecked):
     pixels = np.zeros((12, 4, 4), np.uint8)
     for arrays, message in (
         ({"x": pixels}, "has no labels; give a folder with a subfolder for each class"),
@@ -325,7 +328,7 @@ def test_sources_that_will_not_do(tmp_path, unchecked):
         ({"x_train": pixels, "y_train": [-1, 1] * 6, "x_test": pixels, "y_test": [0, 1] * 6}, "the label -1"),
     ):
         with pytest.raises(FillinError, match=message):
-            fit(RECIPE, tmp_path / "run", overrides=[f"--data.source={labelled(tmp_path, **arrays)}"])
+            fit(RECIPE, tmp_path / "run", overrides=[f"--data.source={save_labelled(tmp_path, **arrays)}"])
         assert not (tmp_path / "run").exists()
     with pytest.raises(FillinError, match="limit is 5,000"):
         LabelledImages(limit=5000).task(0)
@@ -341,13 +344,13 @@ def test_sources_that_will_not_do(tmp_path, unchecked):
      ({"positions": "sirene"}, "did you mean 'siren'"), ({"score": "rbf"}, "unknown option of classifier"),
      ({"size": "huge"}, "unknown size"), ({"heads": 0}, "heads")],
 )  # fmt: skip
-def test_options_that_will_not_do(options, message, unchecked):
+def test_invalid_options(options, message, unchecked):
     with pytest.raises(FillinError, match=message):
         fillin.create("classifier", 1, 3, **{**TINY, **options})
 
 
-def test_recipes_whose_parts_do_not_fit():
-    for said, message in (
+def test_recipes_with_incompatible_parts():
+    for overrides, message in (
         (
             ["--model.name=cnp"],
             "labelled images .* go together; this recipe has labelled-images, classification and cnp",
@@ -358,17 +361,17 @@ def test_recipes_whose_parts_do_not_fit():
         (["--objective.smoothing=much"], "objective.smoothing cannot be"),
     ):
         with pytest.raises(FillinError, match=message):
-            read_recipe(RECIPE, said)
+            read_recipe(RECIPE, overrides)
     with pytest.raises(FillinError, match="go together"):
         read_recipe({"model": {"name": "classifier"}, "budget": {"steps": 1}})
-    assert "smoothing" not in read_recipe("te-tnp")["objective"]  # so that runs of before can be resumed
+    assert "smoothing" not in read_recipe("te-tnp")["objective"]  # so that older runs can be resumed
 
 
-def test_what_cannot_be_evaluated(run, tmp_path, capsys):
+def test_evaluation_errors(run, tmp_path, capsys):
     saved = shutil.copytree(run.folder / "best", tmp_path / "saved")
     assert main(["evaluate", str(saved)]) == 2
     assert "--source" in capsys.readouterr().err
     pixels = np.zeros((4, 4, 4, 3), np.uint8)
-    source = labelled(tmp_path, x_train=pixels, y_train=[0, 1] * 2, x_test=pixels, y_test=[0, 1] * 2)
+    source = save_labelled(tmp_path, x_train=pixels, y_train=[0, 1] * 2, x_test=pixels, y_test=[0, 1] * 2)
     assert main(["evaluate", str(saved), "--source", source]) == 2
     assert "3 colours and 2 classes" in capsys.readouterr().err

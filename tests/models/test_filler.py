@@ -1,4 +1,4 @@
-"""The model that fills gaps: its units, its seasons, its two variances."""
+"""Filler: equivariance to units, periods, and observed and noise-free variances."""
 
 import math
 
@@ -22,7 +22,7 @@ def filler(dim_x=1, **options):
     return fillin.create("filler", dim_x=dim_x, size="small", layers=2, **options).double().eval()
 
 
-def some(n=30, dim_x=1, b=2):
+def draw_points(n=30, dim_x=1, b=2):
     torch.manual_seed(1)
     return torch.rand(b, n, dim_x).double(), torch.randn(b, n, 1).double(), torch.rand(b, 7, dim_x).double()
 
@@ -32,8 +32,8 @@ def points(x, y):
 
 
 @pytest.mark.parametrize(("dim_x", "spacing"), [(1, False), (1, True), (2, False), (3, False)])
-def test_units_of_x_and_y_do_not_matter(dim_x, spacing):
-    xc, yc, xt = some(dim_x=dim_x)
+def test_predictions_are_equivariant_to_units_of_x_and_y(dim_x, spacing):
+    xc, yc, xt = draw_points(dim_x=dim_x)
     model = filler(dim_x, spacing=spacing)
     here = model(xc, yc, xt)
     there = model(1e4 * xc - 77, 300 * yc + 5e3, 1e4 * xt - 77)
@@ -43,19 +43,19 @@ def test_units_of_x_and_y_do_not_matter(dim_x, spacing):
     assert_close(there.log_prob(300 * yt + 5e3), here.log_prob(yt) - 7 * math.log(300), rtol=1e-6, atol=1e-6)
 
 
-def test_a_trend_is_part_of_the_units():
-    """What is left after it does not change by adding a line, but for the ridge's share of it."""
-    xc, yc, _ = some(200)
+def test_the_normalisation_removes_a_linear_trend():
+    """Residuals do not change if a line is added, up to the ridge penalty."""
+    xc, yc, _ = draw_points(200)
     plain, tilted = (Normalization.of(points(xc, yc + slope * xc)) for slope in (0, 3.0))
     assert_close(tilted.scale, plain.scale, rtol=0.02, atol=0)
     assert_close(tilted.trend(xc) - plain.trend(xc), 3 * xc, rtol=0.05, atol=0.05)
 
 
 @pytest.mark.parametrize("cycles", [2.3, 7.0, 31.7])
-def test_a_season_is_found(cycles):
+def test_the_period_is_estimated(cycles):
     torch.manual_seed(0)
     x = torch.rand(3, 120, 1).double()
-    x[:, 0], x[:, -1] = 0, 1  # the width of the context is what cycles are counted in
+    x[:, 0], x[:, -1] = 0, 1  # cycles are counted per width of the context
     wave = torch.sin(2 * math.pi * cycles * x) + 0.4 * torch.sin(4 * math.pi * cycles * x + 1)
     units = Normalization.of(points(x, wave + 0.2 * torch.randn(x.shape) + x), seasons=True)
     assert_close(units.cycles.flatten(), torch.full((3,), cycles).double(), atol=0.05, rtol=0)
@@ -64,79 +64,79 @@ def test_a_season_is_found(cycles):
     assert noise.season.mean() < 0.3
 
 
-def test_what_is_one_season_away_is_near():
+def test_points_one_period_apart_are_near():
     x = torch.linspace(0, 10, 101).double().view(1, -1, 1)
     units = Normalization.of(points(x, torch.sin(2 * math.pi * x)), seasons=True)
-    circle = units.location(x)[..., 1:]
-    assert_close(circle[:, :-10], circle[:, 10:], atol=0.02, rtol=0)
-    assert (circle[:, 0] - circle[:, 5]).norm() > 1.5
+    periodic_location = units.location(x)[..., 1:]
+    assert_close(periodic_location[:, :-10], periodic_location[:, 10:], atol=0.02, rtol=0)
+    assert (periodic_location[:, 0] - periodic_location[:, 5]).norm() > 1.5
 
 
-def test_steps_are_counted_in_known_points():
-    """A series twice as long, as dense: what is two points away stays as far in steps, not in units of the width."""
+def test_steps_are_counted_in_context_points():
+    """In a longer series of the same density, the distance in steps of two points is the same."""
     for n in (21, 41, 81):
         x = torch.linspace(0, n, n).double().view(1, -1, 1)
         location = Normalization.of(points(x, torch.randn(x.shape).double()), spacing=True).location(x)
         assert_close(location[0, 2, 1] - location[0, 0, 1], torch.tensor(0.2 * n / (n - 1)).double())
     assert location.shape[-1] == 2
-    half = torch.arange(n) % 2 == 0
-    known = Points(x, torch.randn(x.shape).double(), half.view(1, -1, 1), None)
-    assert Normalization.of(known, spacing=True).density.item() == half.sum() / 10
+    observed = torch.arange(n) % 2 == 0
+    context = Points(x, torch.randn(x.shape).double(), observed.view(1, -1, 1), None)
+    assert Normalization.of(context, spacing=True).density.item() == observed.sum() / 10
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 @pytest.mark.parametrize("value", [0.0, 5.0, -1e-20, 1e20])
-def test_few_and_constant_points_have_units_too(n, value):
-    xc, _, xt = some(n)
-    found = filler()(xc, torch.full((2, n, 1), value).double(), xt)
-    assert found.mean.isfinite().all()
-    assert (found.stddev > 0).all()
+def test_few_and_constant_points_give_finite_predictions(n, value):
+    xc, _, xt = draw_points(n)
+    prediction = filler()(xc, torch.full((2, n, 1), value).double(), xt)
+    assert prediction.mean.isfinite().all()
+    assert (prediction.stddev > 0).all()
     if n > 2 and abs(value) > 1e-9:
-        assert (found.stddev < 10 * abs(value)).all()
+        assert (prediction.stddev < 10 * abs(value)).all()
 
 
-def test_a_masked_point_is_no_point():
-    xc, yc, xt = some()
-    keep = torch.rand(2, 30) > 0.3
-    keep[1] = keep[0]
+def test_masked_points_are_ignored():
+    xc, yc, xt = draw_points()
+    observed = torch.rand(2, 30) > 0.3
+    observed[1] = observed[0]
     model = filler()
-    masked, without = model(xc, yc, xt, keep), model(xc[:, keep[0]], yc[:, keep[0]], xt)
+    masked, without = model(xc, yc, xt, observed), model(xc[:, observed[0]], yc[:, observed[0]], xt)
     assert_close(masked.mean, without.mean)
 
 
-def test_noise_is_told_from_the_function():
-    xc, yc, xt = some()
-    found = filler()(xc, yc, xt).marginals
-    assert isinstance(found, ObservedMixture)
-    assert found.noise_free.mean.shape == found.mean.shape
+def test_observed_and_noise_free_values_are_predicted():
+    xc, yc, xt = draw_points()
+    marginals = filler()(xc, yc, xt).marginals
+    assert isinstance(marginals, ObservedMixture)
+    assert marginals.noise_free.mean.shape == marginals.mean.shape
     task = Task(xc, yc, xt, torch.randn(2, 7, 1).double())
     with pytest.raises(InputError, match="broad"):
         observed_and_clean(filler(), task)
-    both = Task(*task.parts[:-1], noise_free_t=task.yt)
-    given = filler()(xc, yc, xt).given(task.yt)
-    parts = given.log_prob(task.yt).clamp_min(-100) + given.noise_free.log_prob(task.yt).clamp_min(-100)
-    assert_close(observed_and_clean(filler(), both), parts.mean((1, 2)))
+    with_noise_free = Task(*task.parts[:-1], noise_free_t=task.yt)
+    conditioned = filler()(xc, yc, xt).given(task.yt)
+    parts = conditioned.log_prob(task.yt).clamp_min(-100) + conditioned.noise_free.log_prob(task.yt).clamp_min(-100)
+    assert_close(observed_and_clean(filler(), with_noise_free), parts.mean((1, 2)))
 
 
-def test_known_errors_are_read_and_checked():
-    xc, yc, xt = some()
+def test_measurement_errors_are_used_and_checked():
+    xc, yc, xt = draw_points()
     model = filler()
-    plain, none = model(xc, yc, xt), model(xc, yc, xt, error_c=torch.zeros_like(yc))
-    assert_close(plain.mean, none.mean)
+    plain, zero_errors = model(xc, yc, xt), model(xc, yc, xt, error_c=torch.zeros_like(yc))
+    assert_close(plain.mean, zero_errors.mean)
     assert not torch.allclose(model(xc, yc, xt, error_c=torch.ones_like(yc)).mean, plain.mean)
-    for bad in (torch.ones(2, 3, 1).double(), -torch.ones_like(yc), torch.full_like(yc, torch.nan)):
+    for errors in (torch.ones(2, 3, 1).double(), -torch.ones_like(yc), torch.full_like(yc, torch.nan)):
         with pytest.raises(InputError, match="error_c"):
-            model(xc, yc, xt, error_c=bad)
+            model(xc, yc, xt, error_c=errors)
 
 
 @pytest.mark.parametrize("dim_x", [1, 2, 3])
-def test_the_broad_prior_is_a_stream(dim_x):
+def test_the_broad_prior_is_a_function_of_seed_and_step(dim_x):
     stream = BroadPrior(dim_x=dim_x, points=(6, 60), pairs=20_000, seed=3)
     sizes = set()
     for step in range(12):
         task, again = stream.task(step), stream.task(step)
-        for one, other in zip(task.parts, again.parts, strict=True):
-            assert one is None or torch.equal(one, other)
+        for tensor, repeated in zip(task.parts, again.parts, strict=True):
+            assert tensor is None or torch.equal(tensor, repeated)
         assert all(part is None or part.isfinite().all() for part in task.parts)
         assert task.xc.shape[1] + task.xt.shape[1] <= 60
         sizes.add(task.xc.shape[1])
@@ -155,39 +155,41 @@ def test_a_radial_prior_has_columns_of_unequal_weight():
         assert task.xc.shape[-1] == 1 or widest.amin() < 0.5
 
 
-def test_plain_tasks_are_those_of_the_protocol():
-    """Their noise is the protocol's, they lie anywhere, and of all of them none has known errors."""
+def test_plain_tasks_follow_the_protocol():
+    """Plain tasks have the noise of the protocol and no measurement errors."""
     task = BroadPrior(points=(200, 200), pairs=10**6, plain=1.0, seed=2).task(0)
     assert ((task.yt - task.noise_free_t).std() / 0.02 - 1).abs() < 0.1
     assert not task.error_c.any()
-    none = BroadPrior(points=(200, 200), pairs=10**6, plain=0.0, seed=2).task(0)
-    assert (none.yt - none.noise_free_t).std(1).max() > 0.1
-    for wrong in (-0.1, 1.5, float("nan")):
+    broad = BroadPrior(points=(200, 200), pairs=10**6, plain=0.0, seed=2).task(0)
+    assert (broad.yt - broad.noise_free_t).std(1).max() > 0.1
+    for plain in (-0.1, 1.5, float("nan")):
         with pytest.raises(InputError, match="plain"):
-            BroadPrior(plain=wrong)
+            BroadPrior(plain=plain)
 
 
-def test_the_part_of_the_prior_that_has_an_answer():
-    """On its tasks that answer beats the one for whom nearly all tasks are plain."""
+def test_the_gaussian_part_of_the_prior_has_an_exact_posterior():
+    """On its tasks the exact posterior beats that of a prior with nearly only plain tasks."""
     stream = Curves(gaussian_part(), TaskLayout(context=(12, 12), targets=(5, 5), points=None), batch=8, seed=3)
-    best = stream.function.hypotheses(stream.task(0), 64)
+    exact = stream.function.hypotheses(stream.task(0), 64)
     other = gaussian_part(plain=1 - 1e-9).hypotheses(stream.task(0), 64)
-    best, other = (
-        (found.evidence.log_softmax(0) + found.joint).logsumexp(0).mean() for found in (best, other) if found
+    exact, other = (
+        (hypotheses.evidence.log_softmax(0) + hypotheses.joint).logsumexp(0).mean()
+        for hypotheses in (exact, other)
+        if hypotheses
     )
-    assert best > other + 0.1
+    assert exact > other + 0.1
 
 
-def test_points_are_hidden_everywhere_in_blocks_and_at_ends():
+def test_points_are_held_out_at_random_in_blocks_and_at_ends():
     from fillin.data.function_prior import order_context_first
 
-    random = torch.Generator().manual_seed(0)
+    rng = torch.Generator().manual_seed(0)
     x = torch.linspace(-2, 2, 100).double().view(1, -1, 1).expand(400, -1, -1)
-    order = order_context_first(x, 70, random)
+    order = order_context_first(x, 70, rng)
     assert torch.equal(order.sort(1).values, torch.arange(100).expand(400, -1))
-    hidden = order[:, 70:].sort(1).values
-    runs = (hidden.diff(dim=1) > 1).sum(1) + 1  # pieces that the hidden points lie in
+    held_out = order[:, 70:].sort(1).values
+    runs = (held_out.diff(dim=1) > 1).sum(1) + 1  # contiguous runs of held-out points
     assert (runs <= 4).double().mean() > 0.25
     assert (runs > 12).double().mean() > 0.4
-    ends = ((runs == 1) & ((hidden[:, -1] == 99) | (hidden[:, 0] == 0))).double().mean()
+    ends = ((runs == 1) & ((held_out[:, -1] == 99) | (held_out[:, 0] == 0))).double().mean()
     assert ends > 0.05

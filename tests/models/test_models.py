@@ -1,4 +1,4 @@
-"""The battery: whatever is in the registry must have these properties. A new model is tested by being registered."""
+"""Properties of every model in the registry. A new model is tested by being registered."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.helpers import close, distance, random_cells, random_task, tiny
+from support.helpers import assert_predictions_close, distance, random_cells, random_task, tiny
 from torch.distributions import Distribution
 
 import fillin
@@ -33,104 +33,104 @@ def dims(name):
     return st.integers(1, 2 if name in CONV else 3)
 
 
-def test_te_and_conv_models_are_the_equivariant_ones():
+def test_te_and_conv_models_are_translation_equivariant():
     assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv", "filler", "npt"))}
 
 
 @pytest.mark.parametrize("name", MODELS)
 @given(data=st.data(), **sizes)
-def test_what_comes_out(name, data, b, nc, nt, dim_y):
+def test_predictions_have_the_declared_shapes(name, data, b, nc, nt, dim_y):
     dim_x = data.draw(dims(name))
     model, task = tiny(name, dim_x, dim_y), random_task(b, nc, nt, dim_x, dim_y)
-    out = model(*task.inputs)
-    assert isinstance(out, Distribution)
+    prediction = model(*task.inputs)
+    assert isinstance(prediction, Distribution)
     shapes = {"marginal": ((b, nt, dim_y), ()), "joint": ((b,), (nt, dim_y))}
     batch, event = shapes["marginal" if model.kind == "marginal" else "joint"]
-    assert (tuple(out.batch_shape), tuple(out.event_shape)) == (batch, event)
-    assert out.mean.shape == out.stddev.shape == (b, nt, dim_y)
-    assert out.log_prob(task.yt).shape == batch
-    assert (out.stddev > 0).all()
+    assert (tuple(prediction.batch_shape), tuple(prediction.event_shape)) == (batch, event)
+    assert prediction.mean.shape == prediction.stddev.shape == (b, nt, dim_y)
+    assert prediction.log_prob(task.yt).shape == batch
+    assert (prediction.stddev > 0).all()
     assert fillin.sample(model, task.xc, task.yc, task.xt, 3).shape == (3, b, nt, dim_y)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @given(data=st.data(), **sizes)
-def test_the_order_of_the_context_does_not_matter(name, data, b, nc, nt, dim_y):
+def test_predictions_are_invariant_to_the_order_of_the_context(name, data, b, nc, nt, dim_y):
     dim_x = data.draw(dims(name))
     model, task, order = tiny(name, dim_x, dim_y), random_task(b, nc, nt, dim_x, dim_y), torch.randperm(nc)
-    close(model(task.xc[:, order], task.yc[:, order], task.xt), model(*task.inputs), 1e-10)
+    assert_predictions_close(model(task.xc[:, order], task.yc[:, order], task.xt), model(*task.inputs), 1e-10)
 
 
 @pytest.mark.parametrize("name", MODELS)
 @given(data=st.data(), **sizes)
-def test_the_order_of_targets_is_the_order_of_predictions(name, data, b, nc, nt, dim_y):
+def test_predictions_are_equivariant_to_the_order_of_targets(name, data, b, nc, nt, dim_y):
     dim_x = data.draw(dims(name))
     model, task, order = tiny(name, dim_x, dim_y), random_task(b, nc, nt, dim_x, dim_y), torch.randperm(nt)
-    got, wanted = model(task.xc, task.yc, task.xt[:, order]), model(*task.inputs)
-    assert distance(got.mean, wanted.mean[:, order]) < 1e-10
-    assert distance(got.stddev, wanted.stddev[:, order]) < 1e-10
+    got, expected = model(task.xc, task.yc, task.xt[:, order]), model(*task.inputs)
+    assert distance(got.mean, expected.mean[:, order]) < 1e-10
+    assert distance(got.stddev, expected.stddev[:, order]) < 1e-10
 
 
 @pytest.mark.parametrize("name", EQUIVARIANT)
 @given(data=st.data(), nc=st.integers(0, 6), shift=st.integers(-1024, 1024))
-def test_shifts_are_followed_in_float32(name, data, nc, shift):
-    """Places and shifts that float32 holds exactly: 1e-5 of the output scale, for any shift, on no grid of ours."""
+def test_predictions_are_translation_equivariant_in_float32(name, data, nc, shift):
+    """Locations and shifts are exact in float32: the error is 1e-5 of the output scale for any shift."""
     dim_x = data.draw(dims(name))
     model, task = tiny(name, dim_x, dtype=torch.float32), random_task(2, nc, 5, dim_x, dtype=torch.float32)
-    by = shift * 0.328125 * torch.arange(1, dim_x + 1)
-    close(model(task.xc + by, task.yc, task.xt + by), model(*task.inputs), 1e-5)
+    offset = shift * 0.328125 * torch.arange(1, dim_x + 1)
+    assert_predictions_close(model(task.xc + offset, task.yc, task.xt + offset), model(*task.inputs), 1e-5)
 
 
 @pytest.mark.parametrize("name", EQUIVARIANT)
 @given(data=st.data(), nc=st.integers(1, 6))
-def test_shifts_are_followed_in_float64_at_ten_thousand_ranges(name, data, nc):
+def test_predictions_are_translation_equivariant_in_float64_at_ten_thousand_ranges(name, data, nc):
     dim_x = data.draw(dims(name))
     model = tiny(name, dim_x)
     xc, yc, xt = torch.rand(2, nc, dim_x).double(), torch.randn(2, nc, 1).double(), torch.rand(2, 5, dim_x).double()
     if name in CONV:  # grid points are multiples of the spacing from the smallest x; rounding of x must not cross one
         xc, xt = (xc * 64).round() / 64, (xt * 64).round() / 64
-    close(model(xc + 1e4, yc, xt + 1e4), model(xc, yc, xt), 1e-8)
+    assert_predictions_close(model(xc + 1e4, yc, xt + 1e4), model(xc, yc, xt), 1e-8)
 
 
 @pytest.mark.parametrize("name", sorted(set(MODELS) - set(EQUIVARIANT)))
-def test_the_others_notice_a_shift(name):
+def test_other_models_are_not_translation_equivariant(name):
     model, task = tiny(name), random_task()
     assert distance(model(task.xc + 4, task.yc, task.xt + 4).mean, model(*task.inputs).mean) > 1e-3
 
 
 @pytest.mark.parametrize("name", MODELS)
 @given(data=st.data(), **sizes)
-def test_padding_changes_nothing(name, data, b, nc, nt, dim_y):
-    """Points that are masked out may hold anything, NaN included."""
+def test_predictions_do_not_depend_on_padding(name, data, b, nc, nt, dim_y):
+    """Masked points can have any value, including NaN."""
     dim_x = data.draw(dims(name))
     model, task = tiny(name, dim_x, dim_y), random_task(b, nc, nt, dim_x, dim_y)
 
-    def padded(t):
+    def pad(t):
         return torch.cat([t[:, :1] * torch.nan, t, t[:, :1] * 0 + 7], 1)
 
     mask_c, mask_t = torch.ones(b, nc + 2, dtype=torch.bool), torch.ones(b, nt + 1, dtype=torch.bool)
     mask_c[:, [0, -1]], mask_t[:, -1] = False, False
     xt, yt = torch.cat([task.xt, task.xt[:, :1] + 1], 1), torch.cat([task.yt, task.yt[:, :1] * torch.nan], 1)
-    got, wanted = model(padded(task.xc), padded(task.yc), xt, mask_c, mask_t), model(*task.inputs)
-    assert distance(got.mean[:, :nt], wanted.mean) < 1e-10
-    assert distance(got.stddev[:, :nt], wanted.stddev) < 1e-10
+    got, expected = model(pad(task.xc), pad(task.yc), xt, mask_c, mask_t), model(*task.inputs)
+    assert distance(got.mean[:, :nt], expected.mean) < 1e-10
+    assert distance(got.stddev[:, :nt], expected.stddev) < 1e-10
     likelihood = [
-        log_likelihood(model, fillin.Task(padded(task.xc), padded(task.yc), xt, yt, mask_c, mask_t)),
+        log_likelihood(model, fillin.Task(pad(task.xc), pad(task.yc), xt, yt, mask_c, mask_t)),
         log_likelihood(model, task),
     ]
     assert distance(*likelihood) < 1e-10
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_missing_output_is_not_read(name):
-    """Per output column: what is masked may be NaN, and what is not masked still counts."""
+def test_a_missing_output_is_ignored(name):
+    """Masks are per output: masked values can be NaN, and unmasked values are used."""
     model, task = tiny(name, dim_y=2), random_task(dim_y=2)
     mask = torch.ones_like(task.yc, dtype=torch.bool)
     mask[0, 1, 0] = mask[1, 2, 1] = False
-    hidden = task.yc.where(mask, torch.nan)
-    got = model(task.xc, hidden, task.xt, mask)
+    masked = task.yc.where(mask, torch.nan)
+    got = model(task.xc, masked, task.xt, mask)
     assert got.mean.isfinite().all()
-    close(model(task.xc, task.yc, task.xt, mask), got, 1e-12)
+    assert_predictions_close(model(task.xc, task.yc, task.xt, mask), got, 1e-12)
     assert distance(model(*task.inputs).mean, got.mean) > 1e-4
 
 
@@ -148,23 +148,23 @@ def test_a_missing_target_output_is_not_scored(name):
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_no_context_is_a_context(name, dtype):
-    """Alone, and in a batch beside a task that has one."""
+def test_an_empty_context_is_valid(name, dtype):
+    """An empty context works alone, and in a batch with a task that has a context."""
     model, task = tiny(name, dtype=dtype), random_task(dtype=dtype)
     prior = model(task.xc[:, :0], task.yc[:, :0], task.xt)
     assert prior.mean.isfinite().all()
     assert prior.log_prob(task.yt).isfinite().all()
     mask = torch.ones(task.xc.shape[:2], dtype=torch.bool)
     mask[0] = False
-    mixed = model(task.xc, task.yc, task.xt, mask)
-    assert distance(mixed.mean[0], prior.mean[0]) < 1e-5
+    predictions = model(task.xc, task.yc, task.xt, mask)
+    assert distance(predictions.mean[0], prior.mean[0]) < 1e-5
     loss = log_likelihood(model, fillin.Task(task.xc, task.yc, task.xt, task.yt, mask)).sum()
     loss.backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in model.parameters())
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_one_point_and_the_same_point_twice(name):
+def test_a_single_point_and_a_duplicate_point(name):
     model, task = tiny(name), random_task(nc=1)
     assert model(*task.inputs).mean.isfinite().all()
     twice = [torch.cat([t, t], 1) for t in (task.xc, task.yc)]
@@ -174,14 +174,14 @@ def test_one_point_and_the_same_point_twice(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_gets_a_gradient(name):
     model, task = tiny(name), random_task(nc=6, nt=6)
-    told = isinstance(model.head, ObservedHead)  # the clean values too
-    learn = elbo if isinstance(model, LatentProcess) else observed_and_clean if told else log_likelihood
-    if isinstance(model, NPT):  # classes too
+    noise_free = isinstance(model.head, ObservedHead)  # trained on noise-free values too
+    objective = elbo if isinstance(model, LatentProcess) else observed_and_clean if noise_free else log_likelihood
+    if isinstance(model, NPT):  # trained on classes too
         masked_reconstruction(model, random_cells()).sum().backward()
     else:
-        learn(model, replace(task, noise_free_t=task.yt) if told else task).sum().backward()
-    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    assert not still
+        objective(model, replace(task, noise_free_t=task.yt) if noise_free else task).sum().backward()
+    untrained = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not untrained
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -191,8 +191,8 @@ def test_predictions_vary_with_the_target(name):
 
 
 @pytest.mark.parametrize("score", ["nothing", "linear", "Linear"])
-def test_the_controls_cannot_tell_targets_apart(score):
-    """Errata of the specification: w·x_query cancels in the softmax, so these two are controls."""
+def test_control_scores_predict_the_same_for_all_targets(score):
+    """w·x_query cancels in the softmax, so these scores are controls."""
     prediction = tiny("te-tnp", score=score)(*random_task(nt=6).inputs).mean
     assert prediction.std(1).max() < 1e-12
 
@@ -210,7 +210,7 @@ def test_the_same_seed_gives_the_same_bytes(name):
 
 @pytest.mark.parametrize("name", MARGINAL)
 @given(data=st.data(), b=st.integers(1, 2), nc=st.integers(0, 6))
-def test_targets_together_or_one_by_one(name, data, b, nc):
+def test_marginal_predictions_do_not_depend_on_other_targets(name, data, b, nc):
     dim_x = data.draw(dims(name))
     model, task = tiny(name, dim_x), random_task(b, nc, 4, dim_x)
     together = model(*task.inputs)
@@ -220,8 +220,8 @@ def test_targets_together_or_one_by_one(name, data, b, nc):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_task_is_alone_in_its_batch(name):
-    """Neither a wider task beside it, nor another target far away, changes a one-step prediction."""
+def test_predictions_do_not_depend_on_other_tasks_of_the_batch(name):
+    """A prediction depends neither on a wider task in the batch nor on another distant target."""
     model, task = tiny(name), random_task()
     wide = [torch.cat([t[:1], 3 * t[1:] + 5]) for t in (task.xc, task.xt)]
     alone = model(task.xc[:1], task.yc[:1], task.xt[:1])
@@ -232,7 +232,7 @@ def test_a_task_is_alone_in_its_batch(name):
 
 
 @pytest.mark.parametrize("name", CONV)
-def test_a_grid_has_a_margin_for_whatever_length_was_learned(name):
+def test_the_margin_of_a_grid_follows_the_learned_length(name):
     model, task = tiny(name), random_task()
     with torch.no_grad():
         model.off_grid.kernels[0].log_scale.fill_(torch.tensor(12 * model.spacing).log().item())
@@ -242,40 +242,40 @@ def test_a_grid_has_a_margin_for_whatever_length_was_learned(name):
 
 @pytest.mark.parametrize("name", [n for n in EQUIVARIANT if "score" in list_options(n)])
 @pytest.mark.parametrize("score", ["fourier", "rbf", "relative-sinusoid"])
-def test_padding_costs_no_digits_far_away(name, score):
+def test_padding_keeps_precision_far_from_the_origin(name, score):
     model, task = tiny(name, dtype=torch.float32, score=score), random_task(dtype=torch.float32)
     mask = torch.ones(2, 5, dtype=torch.bool)
     mask[:, -1] = False
-    here, there = (model(task.xc + by, task.yc, task.xt + by, mask) for by in (0, 16384))
-    close(there, here, 1e-5)
+    here, there = (model(task.xc + offset, task.yc, task.xt + offset, mask) for offset in (0, 16384))
+    assert_predictions_close(there, here, 1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_no_targets_is_a_question_too(name):
+def test_an_empty_set_of_targets_is_valid(name):
     model, task = tiny(name, dim_y=2), random_task(nt=0, dim_y=2)
-    out = model(*task.inputs)
-    assert out.mean.shape == (2, 0, 2)
+    prediction = model(*task.inputs)
+    assert prediction.mean.shape == (2, 0, 2)
     assert fillin.sample(model, task.xc, task.yc, task.xt, 3, method="autoregressive").shape == (3, 2, 0, 2)
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_samples_can_be_scored(name):
-    """log_prob takes samples of any leading shape, each as if it came alone."""
-    out = tiny(name)(*random_task().inputs)
-    drawn = out.sample((3,))
-    together = out.log_prob(drawn)
-    assert together.shape == (3, *out.batch_shape)
-    assert distance(together[1], out.log_prob(drawn[1])) < 1e-10
+    """log_prob takes samples of any leading shape and scores them independently."""
+    prediction = tiny(name)(*random_task().inputs)
+    samples = prediction.sample((3,))
+    together = prediction.log_prob(samples)
+    assert together.shape == (3, *prediction.batch_shape)
+    assert distance(together[1], prediction.log_prob(samples[1])) < 1e-10
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.startswith("te-")])
 @given(span=st.sampled_from([None, 0.7, {"init": 1.0, "modulate": "scores"}]))
-def test_radial_models_serve_any_dimension_and_ignore_rotation(name, span):
+def test_radial_models_take_any_dimension_and_are_rotation_invariant(name, span):
     model = tiny(name, radial=True, span=span)
     for dim_x in (1, 2, 4):
         task = random_task(dim_x=dim_x)
-        turn, _ = torch.linalg.qr(torch.randn(dim_x, dim_x, dtype=torch.float64))
-        close(model(task.xc @ turn, task.yc, task.xt @ turn), model(*task.inputs), 1e-9)
+        rotation, _ = torch.linalg.qr(torch.randn(dim_x, dim_x, dtype=torch.float64))
+        assert_predictions_close(model(task.xc @ rotation, task.yc, task.xt @ rotation), model(*task.inputs), 1e-9)
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if n.startswith("te-")])
@@ -288,8 +288,8 @@ def test_every_te_model_takes_every_score_and_any_span(name, score):
 
 
 @pytest.mark.parametrize("name", [n for n in MODELS if isinstance(create(n, size="small"), LatentProcess)])
-def test_bounds_are_bounds(name):
-    """ELBO ≤ importance-weighted bound, which rises with K; all below the likelihood, up to sampling."""
+def test_variational_bounds_are_below_the_likelihood(name):
+    """ELBO ≤ importance-weighted bound, which rises with K; all are below the likelihood, up to sampling error."""
     model, task = tiny(name), random_task()
 
     def mean(objective, samples):
@@ -313,11 +313,11 @@ def test_attentive_models_take_three_kinds_of_attention(name, cross):
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
-def test_sizes_are_what_they_say():
+def test_sizes_have_their_numbers_of_parameters():
     counts = {s: sum(p.numel() for p in create("te-tnp", size=s).parameters()) for s in ("small", "base", "1m")}
     assert counts["small"] < counts["base"] < counts["1m"]
     assert 0.9e6 < counts["1m"] < 1.15e6
 
 
-def test_the_registry_says_what_and_from_where():
+def test_every_registry_entry_has_a_description_and_a_paper():
     assert all(entry.line and entry.paper for entry in REGISTRY.values())

@@ -1,4 +1,4 @@
-"""Weights that ship: each loads by name, predicts what it predicted when it was shipped, and beats a fresh model."""
+"""Pretrained weights: loading by name, unchanged predictions, and better scores than random weights."""
 
 import json
 from dataclasses import replace
@@ -20,53 +20,53 @@ from fillin.models import create
 from fillin.train import fit, open_run, read_recipe
 from fillin.train.recipe import make_stream
 
-GOLDEN = Path(__file__).parent / "golden.json"  # python tests/models/test_pretrained.py writes it anew
+GOLDEN = Path(__file__).parent / "golden.json"  # updated by python tests/models/test_pretrained.py
 
 
-def stream(name: str) -> Curves | Images:
-    """The training data; for a broad prior some curves with an exact limit."""
-    found = make_stream(read_recipe(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
-    return found if isinstance(found, Curves | Images) else curves(**open_curves(name).data, seed=11)
+def make_data(name: str) -> Curves | Images:
+    """Training data; for a broad prior curves with an exact limit."""
+    data = make_stream(read_recipe(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
+    return data if isinstance(data, Curves | Images) else curves(**open_curves(name).data, seed=11)
 
 
 @torch.no_grad()
-def answer(name: str) -> dict[str, list[float]]:
-    """What a model says of the first five targets of one task; of pixels, whose first are known, of the furthest."""
-    model, data = fillin.load(name), stream(name)
+def predict_targets(name: str) -> dict[str, list[float]]:
+    """Predictions of the first five targets of a task; of an image, of the five pixels furthest from the context."""
+    model, data = fillin.load(name), make_data(name)
     task = data.task(3).rows(slice(0, 1))
-    some = torch.arange(5)
+    selected = torch.arange(5)
     if isinstance(data, Images):
-        some = torch.cdist(task.xt, task.xc)[0].amin(-1).argsort(descending=True, stable=True)[:5]
+        selected = torch.cdist(task.xt, task.xc)[0].amin(-1).argsort(descending=True, stable=True)[:5]
     prediction = model(*task.inputs)
-    return {key: getattr(prediction, key)[0, some].flatten().tolist() for key in ("mean", "stddev")}
+    return {key: getattr(prediction, key)[0, selected].flatten().tolist() for key in ("mean", "stddev")}
 
 
 @pytest.mark.parametrize("name", pretrained.names())
-def test_it_predicts_what_it_did(name):
-    wanted = json.loads(GOLDEN.read_text())[name]
-    for key, value in answer(name).items():
-        assert distance(torch.tensor(value), torch.tensor(wanted[key])) < 1e-4
+def test_predictions_are_unchanged(name):
+    expected = json.loads(GOLDEN.read_text())[name]
+    for key, value in predict_targets(name).items():
+        assert distance(torch.tensor(value), torch.tensor(expected[key])) < 1e-4
 
 
 @pytest.mark.parametrize("name", pretrained.names())
-def test_it_has_learnt(name):
-    model, data = fillin.load(name), stream(name)
-    fresh = create(
+def test_pretrained_weights_beat_random_weights(name):
+    model, data = fillin.load(name), make_data(name)
+    untrained = create(
         model.config["model"], model.dim_x or 1, model.dim_y, model.config["size"], **model.config["options"]
     )
-    scores = [evaluate(some, data, batches=4, settings=0) for some in (model, fresh)]
+    scores = [evaluate(candidate, data, batches=4, settings=0) for candidate in (model, untrained)]
     assert scores[0].log_likelihood > scores[1].log_likelihood + 0.5
 
 
 @pytest.mark.parametrize("name", pretrained.names())
-def test_its_card_says_what_it_is(name):
+def test_the_card_of_a_model_is_complete(name):
     text = (pretrained.FOLDER / name / "card.md").read_text()
-    for wanted in (name, "Trained on", "steps of", "fillin evaluate", "Licence", "limit"):
-        assert wanted in text
+    for phrase in (name, "Trained on", "steps of", "fillin evaluate", "Licence", "limit"):
+        assert phrase in text
     assert sum(path.stat().st_size for path in (pretrained.FOLDER / name).rglob("*")) < 4_000_000
 
 
-def test_a_run_can_be_shipped(tmp_path, monkeypatch):
+def test_a_run_can_be_published(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
     options = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
     run = fit(
@@ -82,32 +82,36 @@ def test_a_run_can_be_shipped(tmp_path, monkeypatch):
         assert torch.equal(a, b)
 
 
-def test_a_card_tells_what_its_weights_began_with(tmp_path, monkeypatch):
+def test_a_card_names_the_training_of_its_start_weights(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
-    small = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
-    small += ["--budget.time", "null", "--keep.batches", "1"]
-    fit("te-tnp", tmp_path / "first", overrides=[*small, "--budget.steps", "4"])
-    run = fit("te-tnp", tmp_path / "run", overrides=[*small, "--budget.steps", "3", "--start", str(tmp_path / "first")])
+    overrides = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
+    overrides += ["--budget.time", "null", "--keep.batches", "1"]
+    fit("te-tnp", tmp_path / "first", overrides=[*overrides, "--budget.steps", "4"])
+    run = fit(
+        "te-tnp", tmp_path / "run", overrides=[*overrides, "--budget.steps", "3", "--start", str(tmp_path / "first")]
+    )
     scores = CardScores("curves", "none", [])
     folder = publish(open_run(run.folder), "mine", scores)
     assert "3 steps" in (folder / "card.md").read_text()
     assert "from weights trained for 4 steps" in (folder / "card.md").read_text()
     for name in ("card.md", "recipe.yaml"):
         assert str(tmp_path) not in (folder / name).read_text()
-    assert read_recipe(folder / "recipe.yaml")["start"] is None  # so that whoever reads the card can train it
-    on = open_run(run.folder)
-    text = write_card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", scores)  # weights that ship: no log
+    assert read_recipe(folder / "recipe.yaml")["start"] is None  # so that readers of the card can train the model
+    opened = open_run(run.folder)
+    text = write_card(
+        replace(opened, recipe={**opened.recipe, "start": "mine"}), "more", scores
+    )  # pretrained weights have no log
     assert "from weights trained for 3 steps, 0 minutes, from weights trained for 4 steps, 0 minutes" in text
     (folder / "card.md").unlink()
     with pytest.raises(fillin.FillinError, match=r"neither a log\.csv nor a card"):
-        write_card(replace(on, recipe={**on.recipe, "start": "mine"}), "more", scores)
+        write_card(replace(opened, recipe={**opened.recipe, "start": "mine"}), "more", scores)
 
 
-def test_the_card_of_images_says_whose_they_are(tmp_path, monkeypatch):
+def test_the_card_of_an_image_model_names_the_licence(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
-    small = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
-    small += ["--budget.time", "null", "--budget.steps", "2", "--keep.batches", "1"]
-    run = fit("images-te-tnp", tmp_path / "run", overrides=small)
+    overrides = ["--model.width", "16", "--model.heads", "2", "--model.layers", "1", "--model.hidden", "16"]
+    overrides += ["--budget.time", "null", "--budget.steps", "2", "--keep.batches", "1"]
+    run = fit("images-te-tnp", tmp_path / "run", overrides=overrides)
     evaluation = open_completion(run.folder, batches=1)
     scores = score_images(run, "mine", evaluation)
     text = (publish(open_run(run.folder), "mine", scores) / "card.md").read_text()
@@ -118,7 +122,7 @@ def test_the_card_of_images_says_whose_they_are(tmp_path, monkeypatch):
         score_images(run, "mine", replace(evaluation, source="mnist"))
 
 
-def test_a_folder_comes_before_a_name(tmp_path, monkeypatch):
+def test_a_folder_precedes_a_pretrained_name(tmp_path, monkeypatch):
     name = pretrained.names()[0]
     monkeypatch.chdir(tmp_path)
     assert pretrained.locate(name) == pretrained.FOLDER / name
@@ -127,4 +131,4 @@ def test_a_folder_comes_before_a_name(tmp_path, monkeypatch):
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(json.dumps({name: answer(name) for name in pretrained.names()}, indent=1) + "\n")
+    GOLDEN.write_text(json.dumps({name: predict_targets(name) for name in pretrained.names()}, indent=1) + "\n")

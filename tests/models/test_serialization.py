@@ -1,4 +1,4 @@
-"""Save, load, the same bytes out; and what happens to files that are not ours."""
+"""Saved and loaded models predict the same, and files of other programs are refused."""
 
 import json
 import os
@@ -15,23 +15,23 @@ from fillin.models import names
 
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_saved_and_loaded_it_predicts_the_same_bytes(name, dtype, tmp_path):
+def test_a_loaded_model_predicts_the_same_bytes(name, dtype, tmp_path):
     model = fillin.create(name, dim_y=2, size="small").to(dtype)
     task = random_task(dim_y=2, dtype=dtype)
-    again = fillin.load(fillin.save(model, tmp_path / "model"))
-    assert torch.equal(model(*task.inputs).mean, again(*task.inputs).mean)
-    assert torch.equal(model(*task.inputs).stddev, again(*task.inputs).stddev)
+    loaded = fillin.load(fillin.save(model, tmp_path / "model"))
+    assert torch.equal(model(*task.inputs).mean, loaded(*task.inputs).mean)
+    assert torch.equal(model(*task.inputs).stddev, loaded(*task.inputs).stddev)
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
 
 
-def test_options_come_back(tmp_path):
+def test_options_are_restored(tmp_path):
     model = fillin.create("te-tnp", dim_x=2, size="small", score="rbf", span={"init": 0.7}, radial=True)
-    again = fillin.load(fillin.save(model, tmp_path))
-    assert again.config == model.config
-    assert again.blocks[0].attention.span.covariance == "isotropic"
+    loaded = fillin.load(fillin.save(model, tmp_path))
+    assert loaded.config == model.config
+    assert loaded.blocks[0].attention.span.covariance == "isotropic"
 
 
-def test_what_cannot_be_loaded(tmp_path):
+def test_unreadable_models_are_errors(tmp_path):
     with pytest.raises(FillinError, match=r"model\.safetensors is not a readable model"):
         fillin.load(tmp_path / "nowhere")
     folder = fillin.save(fillin.create("cnp", size="small"), tmp_path / "m")
@@ -51,24 +51,24 @@ def test_what_cannot_be_loaded(tmp_path):
             fillin.load(folder)
 
 
-def test_weights_and_what_they_are_for_are_one_file(tmp_path, monkeypatch):
-    """Killed between the two files of a save, the folder holds one whole model: the new one."""
+def test_weights_and_configuration_are_one_file(tmp_path, monkeypatch):
+    """After a kill between the two files of a save, the folder has one complete model: the new one."""
     folder = fillin.save(fillin.create("cnp", size="small"), tmp_path / "m")
-    replaced, real = [], os.replace
+    replaced, real_replace = [], os.replace
 
-    def once(source, target):
+    def replace_once(source, target):
         if replaced:
             raise OSError("killed")
         replaced.append(target)
-        real(source, target)
+        real_replace(source, target)
 
-    monkeypatch.setattr(os, "replace", once)
+    monkeypatch.setattr(os, "replace", replace_once)
     with pytest.raises(FillinError, match="killed"):
         fillin.save(fillin.create("tnp-d", size="small"), folder)
     assert fillin.load(folder).config["model"] == "tnp-d"
 
 
-def test_what_cannot_be_saved(tmp_path):
+def test_models_that_cannot_be_saved(tmp_path):
     model = fillin.create("te-tnp", size="small", score=lambda heads, *_: fillin.attention.RBF(heads))
     with pytest.raises(FillinError, match="give options by name"):
         fillin.save(model, tmp_path / "m")
@@ -77,14 +77,14 @@ def test_what_cannot_be_saved(tmp_path):
         fillin.save(fillin.create("cnp", size="small"), tmp_path / "file" / "m")
 
 
-def test_a_failed_save_leaves_the_old_model(tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_old_model(tmp_path, monkeypatch):
     folder = fillin.save(fillin.create("cnp", size="small"), tmp_path / "m")
     before = (folder / "model.safetensors").read_bytes()
 
-    def full(*_):
+    def raise_disk_full(*_):
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "replace", raise_disk_full)
     with pytest.raises(FillinError, match="No space left"):
         fillin.save(fillin.create("cnp", size="small"), folder)
     assert (folder / "model.safetensors").read_bytes() == before

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.helpers import ExactProcess, wave
+from support.helpers import ExactProcess, make_monthly_series
 
 from fillin.cli import main
 from fillin.data import bayes_limit
@@ -49,7 +49,7 @@ def stand_in(monkeypatch):
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Two curves and a field, laid out as --data wants them."""
-    x, y = wave()
+    x, y = make_monthly_series()
     (tmp_path / "data" / "curves").mkdir(parents=True)
     lines = [f"{i},{a!r},{b!r}" for i, (a, b) in enumerate(zip(x[:, 0].tolist(), y.tolist(), strict=True))]
     (tmp_path / "data" / "curves" / "months.csv").write_text("rownames,time,value\n" + "\n".join(lines) + "\n")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.helpers import ExactProcess, wave
+from support.helpers import ExactProcess, make_monthly_series
 
 from fillin.predictive import GaussianMixture
 from fillin_studies.fill import CRPS, OTHER_METRICS, compare_with_three, tabulate
@@ -93,7 +93,7 @@ def test_measures_against_closed_forms():
 
 
 def test_measures_do_not_depend_on_units():
-    x, y = wave()
+    x, y = make_monthly_series()
     hidden = make_mask("blocks", len(y), 0)
     one = scores.score_prediction(METHODS["linear"].predict(*(case := GapCase(x, y, hidden)).query), case)
     other = scores.score_prediction(

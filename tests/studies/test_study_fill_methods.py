@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
-from support.helpers import Mean, wave
+from support.helpers import KernelMean, make_monthly_series
 
 import fillin
 from fillin_studies.fill import FillStudy, methods
@@ -18,7 +18,7 @@ def test_every_method_is_finite_and_sane(name, series, monkeypatch):
     if METHODS[name].requires:
         pytest.importorskip(METHODS[name].requires)
     monkeypatch.setattr("fillin_studies.fill.methods._ADAM_STEPS", 20)
-    x, y = wave(36)
+    x, y = make_monthly_series(36)
     if series == "two":
         x, y = x[[0, 20]], y[[0, 20]]
     else:
@@ -66,7 +66,7 @@ def test_bands_of_lines_grow_and_hold():
 
 
 def test_the_period_is_found_and_used():
-    x, y = wave()
+    x, y = make_monthly_series()
     keep = make_mask("random", len(y), 0).observed
     assert find_period(x[keep, 0], y[keep]) == pytest.approx(1.0, rel=0.05)
     assert find_period(x[:5, 0], y[:5]) is None
@@ -91,7 +91,7 @@ def test_a_method_that_is_not_there_is_left_out_in_words(monkeypatch):
 
 def test_surface_is_asked_as_fill_asks_it(monkeypatch):
     """A field of more cells than a context takes, with land: the same mean and deviation as `fillin.fill` gives."""
-    monkeypatch.setattr(methods, "load_once", lambda name: Mean())
+    monkeypatch.setattr(methods, "load_once", lambda name: KernelMean())
     random = np.random.default_rng(0)
     truth = np.add.outer(np.sin(np.arange(18.0)), np.cos(np.arange(36) / 4))
     land = np.zeros(truth.shape, dtype=bool)
@@ -101,6 +101,6 @@ def test_surface_is_asked_as_fill_asks_it(monkeypatch):
     known = ~hidden & ~land
     prediction = METHODS["surface"].predict(x[known], truth[known], x[hidden])
     data = xr.DataArray(np.where(known, truth, np.nan), {"lat": np.arange(18.0), "lon": np.arange(36) * 10.0}, name="v")
-    filled = fillin.fill(data, mask=hidden, model=Mean())
+    filled = fillin.fill(data, mask=hidden, model=KernelMean())
     np.testing.assert_allclose(prediction.mean, filled["v_filled"].values[hidden], rtol=1e-6)
     np.testing.assert_allclose(prediction.std, filled["v_std"].values[hidden], rtol=1e-6)

@@ -79,7 +79,7 @@ def smoke(folder: Path | None):
 
 
 @pytest.mark.slow
-def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_folder, swift_tables, monkeypatch):
+def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_folder, fast_table_methods, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(METHODS, "LightGBM", replace(METHODS["LightGBM"], requires="no_such_module"))
     study = smoke(sets_folder)
@@ -118,7 +118,7 @@ def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_fold
 
 
 @pytest.mark.slow
-def test_few_labels_are_reported_with_and_without_the_other_rows(tmp_path, swift_tables):
+def test_few_labels_are_reported_with_and_without_the_other_rows(tmp_path, fast_table_methods):
     study = get("tables", None, 1)
     name = f"breast_cancer, {FEW_LABELS} labels"
     some = {

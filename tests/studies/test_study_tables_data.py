@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.study_files import compress, put
+from support.study_files import compress, write_data_set
 
 from fillin.cli import main
 from fillin.errors import InputError
@@ -53,7 +53,7 @@ def test_with_few_labels_the_others_are_given_without_and_asked_for():
 
 def test_words_are_classes_and_blanks_are_blank(tmp_path):
     rows = [f"{'' if i == 5 else i},{'red' if i % 2 else ''},{'yes' if i % 2 else 'no'}" for i in range(24)]
-    data = TableDataset("mixed", put(tmp_path / "mixed", rows))
+    data = TableDataset("mixed", write_data_set(tmp_path / "mixed", rows))
     X, y, classes = data.rows
     assert (classes, data.group) == (2, "classification")
     assert y.tolist() == [0, 1] * 12
@@ -78,7 +78,7 @@ def test_what_is_wrong_with_the_data_is_said(tmp_path, sets_folder, capsys):
             (["1,2", "3,4"], ["1", "1"], "column 1: a split needs training rows"),
         ]
     ):
-        place = put(tmp_path / str(number), rows)
+        place = write_data_set(tmp_path / str(number), rows)
         if masks:
             compress(place / "test_mask.csv.gz", masks)
         with pytest.raises(InputError, match=words):

@@ -72,7 +72,7 @@ class Visitor:
             self.statuses.append(response.status)
 
     def wait_until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition on what the browser has reported."""
+        """Wait for a condition on the reports of the browser."""
         _poll(self.page, condition, "the condition")
 
     def settle(self) -> None:

@@ -1,6 +1,6 @@
 """The kernel under torch.compile, in a process without the shape checks of the tests, which break every graph.
 
-Prints a line for each case: its name, and the error of the compiled result against the exact one (a score) or against
+Prints a line per case: its name, and the error of the compiled result against the exact one (a score) or against
 eager mode (a model).
 """
 

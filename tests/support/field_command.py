@@ -1,4 +1,4 @@
-"""Fixtures of tests that fill fields and arrays: a small model of two dimensions, and the command."""
+"""Fixtures of tests that fill fields and arrays: a small model of two input dimensions, and the command."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from fillin.cli import main
 
 @pytest.fixture(scope="session")
 def model() -> fillin.models.Process:
-    """Of random weights: what it fills is no good, but all else about it must hold."""
+    """Model with random weights: its predictions are poor, but every other property must hold."""
     torch.manual_seed(0)
     return fillin.create("filler", dim_x=2, size="small", layers=1, width=16, heads=2, hidden=16).eval()
 
@@ -23,13 +23,13 @@ def folder(model, tmp_path_factory) -> Path:
 
 @pytest.fixture
 def command(folder, capsys):
-    """command(path, *words): the output, and the errors."""
+    """Return `command(path, *arguments)`, which runs `fillin fill` and returns its stdout and stderr."""
 
-    def run(path: Path, *words: str, code: int = 0) -> tuple[str, str]:
-        picture = [] if "--picture" in words or "--report" in words else ["--no-picture"]
-        kept = [word for word in words if word != "--picture"]
-        with_model = [] if "--model" in words else ["--model", str(folder)]
-        exit_code = main(["fill", str(path), *with_model, *picture, *kept])
+    def run(path: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
+        picture = [] if "--picture" in arguments or "--report" in arguments else ["--no-picture"]
+        remaining = [argument for argument in arguments if argument != "--picture"]
+        with_model = [] if "--model" in arguments else ["--model", str(folder)]
+        exit_code = main(["fill", str(path), *with_model, *picture, *remaining])
         captured = capsys.readouterr()
         assert exit_code == code, captured.out + captured.err
         assert "Traceback" not in captured.err

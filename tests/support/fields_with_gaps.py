@@ -7,7 +7,7 @@ PARTS = ["filled", "std", "low", "high"]
 
 
 def waves(*shape: int, share: float = 0.3, seed: int = 0) -> np.ndarray:
-    """A smooth array, a share of it missing."""
+    """Smooth array with a share of missing values."""
     random = np.random.default_rng(seed)
     coordinates = np.meshgrid(*(np.arange(n) for n in shape), indexing="ij")
     y = 10 + sum(np.sin(x / (3 + i) + i) for i, x in enumerate(coordinates))
@@ -15,9 +15,9 @@ def waves(*shape: int, share: float = 0.3, seed: int = 0) -> np.ndarray:
 
 
 def sea(times: int = 3, lat: int = 12, lon: int = 16) -> xr.Dataset:
-    """Temperatures over three months with land in a corner and gaps elsewhere, and other things that files have."""
+    """Temperatures over three months with land, gaps, and attributes and encodings as in files."""
     values = waves(times, lat, lon).astype("f4")
-    values[0, 4:, :] = np.where(np.isnan(values[0, 4:, :]), 9, values[0, 4:, :])  # no cell is missing always
+    values[0, 4:, :] = np.where(np.isnan(values[0, 4:, :]), 9, values[0, 4:, :])  # only land is missing at all times
     values[1, :4, :] = np.where(np.isnan(values[1, :4, :]), 9, values[1, :4, :])
     values[:, :3, :4] = np.nan
     data = xr.Dataset(
@@ -38,7 +38,7 @@ def sea(times: int = 3, lat: int = 12, lon: int = 16) -> xr.Dataset:
     return data
 
 
-def stored(data: xr.Dataset, path, **options) -> None:
+def write_dataset(data: xr.Dataset, path, **options) -> None:
     if path.suffix == ".zarr":
         version = options.get("zarr_format", 3)
         data.to_zarr(path, zarr_format=version, consolidated=version == 2)
@@ -46,7 +46,7 @@ def stored(data: xr.Dataset, path, **options) -> None:
         data.to_netcdf(path, **options)
 
 
-def read(path) -> xr.Dataset:
+def read_dataset(path) -> xr.Dataset:
     options = {"engine": "netcdf4"}
     if path.suffix == ".zarr":
         options = {"engine": "zarr", "chunks": None, "consolidated": (path / ".zmetadata").exists()}

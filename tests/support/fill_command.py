@@ -27,7 +27,7 @@ class CommandResult(NamedTuple):
 
 @pytest.fixture(scope="session")
 def small_filler(tmp_path_factory) -> Path:
-    """A filler of random weights: what it fills is no good, but all else about it must hold."""
+    """Filler with random weights: its predictions are poor, but every other property must hold."""
     torch.manual_seed(0)
     return fillin.save(
         fillin.create("filler", size="small", layers=1, width=16, heads=2, hidden=16),
@@ -37,13 +37,15 @@ def small_filler(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def fill(tmp_path, small_filler, capsys):
-    """fill(content, *words): write the content to a file, fill it; what came out."""
+    """Return `fill(content, *arguments)`, which writes the content to a file and fills it."""
 
-    def run(content: str | bytes, *words: str, name: str = "data.csv", picture: bool = False) -> CommandResult:
+    def run(content: str | bytes, *arguments: str, name: str = "data.csv", picture: bool = False) -> CommandResult:
         path = tmp_path / name
         raw = content if isinstance(content, bytes) else content.encode()
         path.write_bytes(raw)
-        code = main(["fill", str(path), "--model", str(small_filler), *([] if picture else ["--no-picture"]), *words])
+        code = main(
+            ["fill", str(path), "--model", str(small_filler), *([] if picture else ["--no-picture"]), *arguments]
+        )
         captured = capsys.readouterr()
         assert path.read_bytes() == raw, "the input was touched"
         return CommandResult(code, captured.out, captured.err, path.with_name(f"{path.stem}.filled{path.suffix}"))
@@ -52,16 +54,16 @@ def fill(tmp_path, small_filler, capsys):
 
 
 @pytest.fixture
-def refused(fill, tmp_path, monkeypatch):
-    """refused(content, words, message): one line of error that matches, and nothing written."""
+def assert_refused(fill, tmp_path, monkeypatch):
+    """Return `assert_refused(content, arguments, message)`: one line of error that matches, and no file is written."""
 
-    def run(content: str | bytes, words: list[str], message: str) -> None:
+    def run(content: str | bytes, arguments: list[str], message: str) -> None:
         monkeypatch.chdir(tmp_path)
-        ran = fill(content, *words)
-        assert ran.code == 2, ran.stdout
-        assert re.search(message, ran.stderr), ran.stderr
-        assert "Traceback" not in ran.stderr
-        assert len(ran.stderr.strip().splitlines()) == 1
+        result = fill(content, *arguments)
+        assert result.code == 2, result.stdout
+        assert re.search(message, result.stderr), result.stderr
+        assert "Traceback" not in result.stderr
+        assert len(result.stderr.strip().splitlines()) == 1
         assert os.listdir(tmp_path) == ["data.csv"]
 
     return run

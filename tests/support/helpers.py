@@ -1,4 +1,4 @@
-"""What several tests need: small models and recipes, random tasks, a series, a distance, a process known exactly."""
+"""Small models and recipes, random tasks, a series, a distance and an exact process that several tests share."""
 
 import threading
 
@@ -20,20 +20,20 @@ SMALL = {  # a recipe: a te-tnp of one layer, four steps
 }
 
 
-def words(recipe: dict) -> list[str]:
-    """A recipe as words of a command line."""
+def recipe_arguments(recipe: dict) -> list[str]:
+    """Settings of a recipe as arguments of the command line."""
     return [f"--{section}.{key}={value}" for section, part in recipe.items() for key, value in part.items()]
 
 
-def feeders() -> int:
-    """How many threads make batches."""
+def count_prefetch_threads() -> int:
+    """Number of threads that prefetch batches."""
     return sum(thread.name == "fillin-prefetch" for thread in threading.enumerate())
 
 
 def tiny_options(name: str) -> dict:
-    """Those of TINY that the model has."""
-    known = list_options(name)
-    return {key: value for key, value in TINY.items() if key in known}
+    """Options of TINY that the model has."""
+    options = list_options(name)
+    return {key: value for key, value in TINY.items() if key in options}
 
 
 def tiny(name: str, dim_x: int = 1, dim_y: int = 1, dtype=torch.float64, **options) -> Process:
@@ -45,24 +45,24 @@ def tiny(name: str, dim_x: int = 1, dim_y: int = 1, dtype=torch.float64, **optio
     return model
 
 
-def random_task(b=2, nc=5, nt=4, dim_x=1, dim_y=1, dtype=torch.float64, places=64) -> Task:
-    """Places are multiples of 1/64 in [−2, 2], so that they and their shifts are exact in float32."""
-    x = torch.randint(-2 * places, 2 * places + 1, (b, nc + nt, dim_x)).to(dtype) / places
+def random_task(b=2, nc=5, nt=4, dim_x=1, dim_y=1, dtype=torch.float64, resolution=64) -> Task:
+    """Locations are multiples of 1/64 in [−2, 2], so that they and their shifts are exact in float32."""
+    x = torch.randint(-2 * resolution, 2 * resolution + 1, (b, nc + nt, dim_x)).to(dtype) / resolution
     y = torch.randn(b, nc + nt, dim_y, dtype=dtype)
     return Task(x[:, :nc], y[:, :nc], x[:, nc:], y[:, nc:])
 
 
 def random_cells(b=2, n=9, numbers=3, dtype=torch.float64, context: int | None = 6) -> TableBatch:
-    """Tables of numbers and one column of three classes, a fifth of the cells missing and asked for."""
+    """Tables of numbers and one column of three classes, a fifth of the cells missing, which are the targets."""
     values = torch.cat([torch.randn(b, n, numbers, dtype=dtype), torch.randint(0, 3, (b, n, 1)).to(dtype)], -1)
     values = torch.cat([values, torch.randn(b, n, 1, dtype=dtype)], -1)  # the target is the last
-    seen = torch.rand(values.shape) > 0.2
-    seen[:, context:, -1] = False
+    observed = torch.rand(values.shape) > 0.2
+    observed[:, context:, -1] = False
     classes = torch.tensor([[0] * numbers + [3, 0]]).expand(b, -1)
-    return TableBatch(values, seen, ~seen, classes, context)
+    return TableBatch(values, observed, ~observed, classes, context)
 
 
-def wave(n: int = 48) -> tuple[np.ndarray, np.ndarray]:
+def make_monthly_series(n: int = 48) -> tuple[np.ndarray, np.ndarray]:
     """Four years of months: a season, a trend and a little noise."""
     x = 1990 + np.arange(n) / 12
     return x[:, None], 10 + 0.5 * (x - 1990) + np.sin(2 * np.pi * x) + 0.05 * np.random.default_rng(0).normal(size=n)
@@ -76,14 +76,14 @@ def distance(a: torch.Tensor, b: torch.Tensor, floor: float = 1e-3) -> float:
     return float((a - b).norm() / torch.maximum(b.norm(), torch.tensor(floor * b.numel() ** 0.5, dtype=b.dtype)))
 
 
-def close(got, wanted, tolerance: float) -> None:
-    """Means and deviations of two predictions agree."""
-    assert distance(got.mean, wanted.mean) < tolerance
-    assert distance(got.stddev, wanted.stddev) < tolerance
+def assert_predictions_close(got, expected, tolerance: float) -> None:
+    """Assert that means and standard deviations of two predictions agree."""
+    assert distance(got.mean, expected.mean) < tolerance
+    assert distance(got.stddev, expected.stddev) < tolerance
 
 
 class ExactProcess(Process):
-    """A Gaussian process with an RBF kernel as a marginal model: every figure about it is known in closed form."""
+    """A Gaussian process with an RBF kernel as a marginal model: every quantity has a closed form."""
 
     def __init__(self, length=0.5, scale=1.0, noise=0.1):
         super().__init__(1, 1, features=1)
@@ -104,8 +104,8 @@ class ExactProcess(Process):
         return targets.x
 
 
-class Mean(ExactProcess):
-    """The weighted mean of what is near, in units of distance: a quick stand-in that sees its whole context."""
+class KernelMean(ExactProcess):
+    """Kernel-weighted mean of the context with length scale 1: a fast stand-in that uses its whole context."""
 
     def __init__(self, dims=2):
         super().__init__()

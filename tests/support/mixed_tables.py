@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 NUMBERS, CLASSES = ["filled", "std", "low", "high"], ["filled", "probability"]
-FOUR = [f"a_{ending}" for ending in NUMBERS]
+A_OUTPUTS = [f"a_{ending}" for ending in NUMBERS]
 
 
 def mixed(n: int = 40, n_missing: int = 4) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""Fixtures of tests of the regressor: one that is fitted, a package that ships small models, and little patience."""
+"""Fixtures of tests of the regressor: a fitted one, small pretrained models, and a short search for length scales."""
 
 import pytest
 
@@ -8,8 +8,8 @@ from support.regression_data import X, Y, filler
 
 
 @pytest.fixture
-def hasty(monkeypatch):
-    """The search for scales has tests of its own."""
+def short_search(monkeypatch):
+    """Search for length scales with two steps: other tests check the search."""
     monkeypatch.setattr("fillin.inference.length_scales.MAX_STEPS", 2)
 
 
@@ -19,8 +19,8 @@ def fitted():
 
 
 @pytest.fixture
-def shipped(tmp_path, monkeypatch):
-    """A package that ships `names`, each a small model with random weights."""
+def ship_models(tmp_path, monkeypatch):
+    """Return `ship_models(**models)`, which replaces the pretrained models by the given ones."""
     monkeypatch.setattr("fillin.pretrained.FOLDER", tmp_path)
 
     def ship(**models):

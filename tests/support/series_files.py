@@ -1,4 +1,4 @@
-"""Tables with gaps, for tests."""
+"""Series with missing values, as text and as frames, for tests."""
 
 from datetime import datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""The checker of shapes and types under test: beartype, with a whole number accepted where a float is asked for."""
+"""Runtime type checker of the tests: beartype, which accepts an int where a float is expected."""
 
 from beartype import BeartypeConf, beartype
 

@@ -1,4 +1,4 @@
-"""What tests of the study `tables` share: a folder of sets, and our method made swift."""
+"""Fixtures of tests of the study `tables`: a folder of data sets, and fast settings of our method."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,23 +8,23 @@ import pytest
 
 import fillin
 from fillin_studies.tables.methods import FEW_LABEL_METHODS, LABELLED_ONLY, METHODS, OURS
-from support.study_files import put
+from support.study_files import write_data_set
 
 
 @pytest.fixture
 def sets_folder(tmp_path) -> Path:
-    """A line with noise in 40 rows, and a set that is said to be large."""
+    """Noisy line in 40 rows, and a set with the name of a large one."""
     random = np.random.default_rng(0)
     x = random.normal(size=(40, 2)).round(4)
     y = (3 * x[:, 0] + 0.1 * random.normal(size=40)).round(4)
-    put(tmp_path / "data" / "line", [f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True)])
-    put(tmp_path / "data" / "protein", ["1,2"] * 8)
+    write_data_set(tmp_path / "data" / "line", [f"{a},{b},{c}" for (a, b), c in zip(x, y, strict=True)])
+    write_data_set(tmp_path / "data" / "protein", ["1,2"] * 8)
     return tmp_path / "data"
 
 
 @pytest.fixture
-def swift_tables(monkeypatch):
-    """Ours with two members and twenty steps at most."""
+def fast_table_methods(monkeypatch):
+    """Our method with two members and at most twenty steps."""
 
     def small(kind, steps=20, **options):
         return lambda seed: kind(members=2, steps=steps, random_state=seed, **options)

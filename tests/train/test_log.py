@@ -1,4 +1,4 @@
-"""The log of a run and its picture."""
+"""The log of a run and its learning curve."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from fillin.errors import FillinError
 from fillin.train.log import COLUMNS, Log, LogLine, draw_learning_curve, read_log
 
 
-def test_a_log_forgets_what_came_after_its_checkpoint(tmp_path):
+def test_a_log_drops_lines_after_its_checkpoint(tmp_path):
     log = Log(tmp_path)
     for step in (5, 10, 15):
         log.add(LogLine(step, step / 7, 1 / step, 0.5, 1e-3, None if step == 5 else -1.5))
@@ -32,5 +32,5 @@ def test_learning_curves(tmp_path):
     lines = [
         LogLine(step, step / 10, -step / 30, 1.0, 1e-3, step / 40 if step % 20 else None) for step in range(10, 100, 10)
     ]
-    for shown in (lines, lines[:1], []):
-        assert draw_learning_curve(shown, tmp_path / "one.png", "te-tnp").read_bytes().startswith(b"\x89PNG")
+    for drawn_lines in (lines, lines[:1], []):
+        assert draw_learning_curve(drawn_lines, tmp_path / "one.png", "te-tnp").read_bytes().startswith(b"\x89PNG")

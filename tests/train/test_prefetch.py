@@ -1,10 +1,10 @@
-"""Batches come in order and one by one, and neither validation nor chance is mixed up with them."""
+"""Batches are prefetched in order, and validation data and random states are separate from them."""
 
 import time
 
 import pytest
 import torch
-from support.helpers import SMALL, feeders
+from support.helpers import SMALL, count_prefetch_threads
 
 from fillin.data import Task, curves
 from fillin.data.task import make_generator
@@ -13,38 +13,38 @@ from fillin.train.loop import HELD_OUT, prefetch, seed_step
 from fillin.train.recipe import make_stream
 
 
-def test_what_is_validated_on_is_never_trained_on():
+def test_validation_tasks_are_never_trained_on():
     stream = make_stream(read_recipe(SMALL))
-    places = [
+    inputs = [
         {tuple(curves(seed=seed, batch=1).task(step).xc[0, :3, 0].tolist()) for step in range(300)}
         for seed in (stream.seed, stream.seed + HELD_OUT)
     ]
-    assert not places[0] & places[1]
+    assert not inputs[0] & inputs[1]
 
 
-def test_the_randomness_of_a_step_is_not_that_of_its_data():
+def test_the_random_state_of_a_step_is_not_that_of_its_data():
     for seed, step in ((0, 0), (3, 5)):
         seed_step(seed, step)
-        own = torch.rand(4)
-        assert not torch.equal(own, torch.rand(4, generator=make_generator(seed, step)))
+        draws = torch.rand(4)
+        assert not torch.equal(draws, torch.rand(4, generator=make_generator(seed, step)))
         seed_step(seed, step, rank=1)
-        assert not torch.equal(own, torch.rand(4))
+        assert not torch.equal(draws, torch.rand(4))
         seed_step(seed, step)
-        assert torch.equal(own, torch.rand(4))
+        assert torch.equal(draws, torch.rand(4))
 
 
 @pytest.mark.parametrize("start", [0, 17])
-def test_a_feed_is_the_stream_in_order(start):
+def test_prefetching_keeps_the_order_of_the_stream(start):
     stream, batches = curves(batch=2), prefetch(curves(batch=2), start, ahead=3)
     for step in range(start, start + 10):
         assert torch.equal(next(batches).yt, stream.task(step).yt)
-    assert feeders() == 1
+    assert count_prefetch_threads() == 1
     batches.close()
-    assert feeders() == 0
+    assert count_prefetch_threads() == 0
 
 
-def test_an_error_in_the_stream_comes_where_its_batch_would():
-    class Broken:
+def test_an_error_of_the_stream_is_raised_at_its_batch():
+    class BrokenStream:
         batch = 2
 
         def task(self, step: int) -> Task:
@@ -52,25 +52,25 @@ def test_an_error_in_the_stream_comes_where_its_batch_would():
                 raise RuntimeError("no batch 3")
             return curves(batch=2).task(step)
 
-    batches = prefetch(Broken(), 0)
+    batches = prefetch(BrokenStream(), 0)
     for _ in range(3):
         next(batches)
     with pytest.raises(RuntimeError, match="no batch 3"):
         next(batches)
-    assert feeders() == 0
+    assert count_prefetch_threads() == 0
 
 
-def test_a_feed_waits_when_nobody_asks():
-    class Counted:
-        batch, asked = 2, 0
+def test_prefetching_stops_when_its_buffer_is_full():
+    class CountingStream:
+        batch, calls = 2, 0
 
         def task(self, step: int) -> Task:
-            self.asked += 1
+            self.calls += 1
             return curves(batch=2).task(step)
 
-    stream = Counted()
+    stream = CountingStream()
     batches = prefetch(stream, 0, ahead=2)
     next(batches)
     time.sleep(0.3)
-    assert stream.asked <= 4
+    assert stream.calls <= 4
     batches.close()

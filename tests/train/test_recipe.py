@@ -1,4 +1,4 @@
-"""Recipes say what is meant, print as what they are, and a wrong one is told what is wrong."""
+"""Recipes: precedence of settings, round trip through YAML, and errors that name the setting and the remedy."""
 
 import pytest
 from support.helpers import SMALL
@@ -12,7 +12,7 @@ from fillin.train.loop import make_objective
 from fillin.train.recipe import build_model, make_stream, parse_budget_time
 
 
-def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
+def test_overrides_precede_the_file_and_the_file_precedes_defaults(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("model: {name: te-tnp, size: small}\nbudget: {steps: 10}\noptimiser: {rate: 2.0e-3}\n")
     recipe = read_recipe(path, ["--optimiser.rate", "1e-3", "--data.protocol=te-tnp", "--seed", "7"])
@@ -24,7 +24,7 @@ def test_a_recipe_is_the_file_then_what_was_said_then_defaults(tmp_path):
 
 
 @pytest.mark.parametrize("name", names())
-def test_shipped_recipes_are_whole(name):
+def test_included_recipes_are_complete(name):
     recipe = read_recipe(name)
     stream = make_stream(recipe)
     model = build_model(recipe, stream)
@@ -32,28 +32,28 @@ def test_shipped_recipes_are_whole(name):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "overrides",
     [[], ["--model.name", "convnp"], ["--model.span", "{init: 0.7}"], ["--data.noise", "[0.1, 0.2]"],
      ["--budget.time", "90"], ["--data.function", "2 rbf * linear | sawtooth"], ["--budget.steps", "2e4"],
      ["--model.size", "1m"]],
 )  # fmt: skip
-def test_what_is_printed_reads_as_what_it_was(said, tmp_path, capsys):
-    assert main(["train", "te-tnp", *said, "--print-config"]) == 0
+def test_a_printed_recipe_is_read_back_unchanged(overrides, tmp_path, capsys):
+    assert main(["train", "te-tnp", *overrides, "--print-config"]) == 0
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
-    assert read_recipe(tmp_path / "printed.yaml") == read_recipe("te-tnp", said)
-    assert dump_recipe(read_recipe(tmp_path / "printed.yaml")) == dump_recipe(read_recipe("te-tnp", said))
+    assert read_recipe(tmp_path / "printed.yaml") == read_recipe("te-tnp", overrides)
+    assert dump_recipe(read_recipe(tmp_path / "printed.yaml")) == dump_recipe(read_recipe("te-tnp", overrides))
 
 
-def test_numbers_as_people_write_them():
+def test_notations_of_numbers_and_durations():
     assert read_recipe(SMALL, ["--budget.steps", "2e4"])["budget"]["steps"] == 20_000
     assert read_recipe({**SMALL, "data": None}) == read_recipe({k: v for k, v in SMALL.items() if k != "data"})
-    found = [parse_budget_time(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
-    assert found == [90, 90, 90, 1200, 5400, 90, 0.5, 3601, None]
+    seconds = [parse_budget_time(t) for t in ("90", 90, "90s", "20m", "1h30m", "1m30s", "0.5s", " 1h 1s ", None)]
+    assert seconds == [90, 90, 90, 1200, 5400, 90, 0.5, 3601, None]
 
 
 @pytest.mark.parametrize("text", ["1:30", "1:30:00", "1:30.5", "0:45", "1h30", "1m30", "30m1h", "-5m", "1h:30m"])
-def test_times_that_could_mean_two_things(text, tmp_path):
-    """YAML takes 1:30 for the number 90, on the command line and in a file."""
+def test_ambiguous_durations_are_refused(text, tmp_path):
+    """YAML reads 1:30 as the number 90, on the command line and in a file."""
     message = "budget.time: a time is written 90s, 1m30s or 1h30m, got "
     with pytest.raises(FillinError, match=f"recipe: {message}"):
         read_recipe(SMALL, ["--budget.time", text])
@@ -94,20 +94,20 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_settings(case):
-    said, message = WRONG[case]
+    overrides, message = WRONG[case]
     with pytest.raises(FillinError, match=message):
-        read_recipe(SMALL, said)
+        read_recipe(SMALL, overrides)
 
 
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("override", "message"),
     [("--data.length=3", "length must be a range"), ("--data.function=rbff", "did you mean 'rbf'"),
      ("--model.head=[1]", "cannot be built|unknown head"), ("--model.width=x", "width must be an even whole number"),
      ("--model.score=furier", "did you mean 'fourier'"), ("--data.shift=far", "shift must be a number")],
 )  # fmt: skip
-def test_what_cannot_be_made_leaves_no_folder(said, message, tmp_path, unchecked):
+def test_an_invalid_setting_creates_no_folder(override, message, tmp_path, unchecked):
     with pytest.raises(FillinError, match=message):
-        fit(SMALL, tmp_path / "run", overrides=[said])
+        fit(SMALL, tmp_path / "run", overrides=[override])
     assert not (tmp_path / "run").exists()
 
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_made_leaves_no_folder(said, message, tmp_path, unchecked
      ("model: cnp", "names no model"), ("model: {name: cnp}\nbugdet: {steps: 1}", "did you mean 'budget.steps'"),
      (b"\xff\xfe", "cannot read"), ("model: {name: cnp}", "has no budget")],
 )  # fmt: skip
-def test_files_that_are_no_recipes(text, message, tmp_path):
+def test_files_that_are_not_recipes(text, message, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(FillinError, match=message):
@@ -131,7 +131,7 @@ def test_files_that_are_no_recipes(text, message, tmp_path):
 # ---- weights to start from
 
 
-def test_a_run_starts_from_the_weights_it_names(tmp_path):
+def test_a_run_starts_from_the_given_weights(tmp_path):
     first = fit(SMALL, tmp_path / "first", overrides=["--budget.steps", "3"])
     again = fit(SMALL, tmp_path / "again", overrides=["--start", str(tmp_path / "first"), "--optimiser.rate", "1e-12"])
     for name, tensor in first.model().state_dict().items():
@@ -140,7 +140,7 @@ def test_a_run_starts_from_the_weights_it_names(tmp_path):
 
 
 @pytest.mark.parametrize(("start", "message"), [("nowhere", "nowhere"), ("te-tnp-rbf", "start: the weights in te")])
-def test_weights_that_cannot_be_started_from_leave_no_folder(start, message, tmp_path):
+def test_unusable_start_weights_create_no_folder(start, message, tmp_path):
     with pytest.raises(FillinError, match=message):
         fit(SMALL, tmp_path / "run", overrides=["--start", start])
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Stopped anywhere and resumed, a run ends with the same bytes; and nothing that goes wrong harms what was good."""
+"""A run that is stopped and resumed ends with the same bytes, and no failure damages the previous checkpoint."""
 
 import csv
 import errno
@@ -27,12 +27,12 @@ from fillin.train.runs import FolderLocked, lock_folder
 WEIGHTS = ("best/model.safetensors", "last/model.safetensors", "last/trainer.safetensors")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
-def rows(folder: Path) -> list[tuple]:
-    """The log without its seconds."""
+def read_log_rows(folder: Path) -> list[tuple]:
+    """Lines of the log without their seconds."""
     return [(line.step, *line[2:]) for line in read_log(folder)]
 
 
@@ -43,7 +43,7 @@ def finished(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def run(finished, tmp_path) -> Path:
-    """A run of 4 steps that is done, to be harmed."""
+    """Copy of a finished run of 4 steps that a test may damage."""
     return shutil.copytree(finished, tmp_path / "run")
 
 
@@ -51,111 +51,111 @@ def run(finished, tmp_path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory) -> tuple[Path, dict]:
+def killed_run(tmp_path_factory) -> tuple[Path, dict]:
     folder = tmp_path_factory.mktemp("killed")
     keep = {"log": 5, "validations": 8, "batches": 1, "checkpoint": 0.01}
     recipe = json.dumps({**SMALL, "budget": {"steps": 200}, "keep": keep})
     command = [sys.executable, str(Path(__file__).parents[1] / "support" / "kill_and_resume.py"), str(folder), recipe]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return folder, json.loads(done.stdout)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    return folder, json.loads(process.stdout)
 
 
-def test_killed_ten_times_it_ends_with_the_same_bytes(killed):
-    folder, found = killed
-    assert len(found["got"]) == 10
-    assert len(set(found["got"])) > 3, found["got"]  # killed at different steps, not before the first
+def test_a_run_killed_ten_times_ends_with_the_same_bytes(killed_run):
+    folder, report = killed_run
+    assert len(report["steps"]) == 10
+    assert len(set(report["steps"])) > 3, report["steps"]  # killed at different steps, not before the first
     for name in WEIGHTS:
         assert (folder / "killed" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
-    assert rows(folder / "killed") == rows(folder / "whole")
-    assert [row[0] for row in rows(folder / "killed")] == list(range(5, 201, 5))
-    left = {p.name for p in (folder / "killed").iterdir()}
-    assert not any(".new" in name or ".old" in name for name in left), left
+    assert read_log_rows(folder / "killed") == read_log_rows(folder / "whole")
+    assert [row[0] for row in read_log_rows(folder / "killed")] == list(range(5, 201, 5))
+    files = {p.name for p in (folder / "killed").iterdir()}
+    assert not any(".new" in name or ".old" in name for name in files), files
 
 
-def test_interrupted_it_says_how_to_go_on_and_ends_with_the_same_bytes(killed):
-    folder, found = killed[0], killed[1]["interrupted"]
-    assert found["code"] == 130
-    assert f"continue with: fillin train --resume {folder / 'interrupted'}" in found["said"]
-    assert "Traceback" not in found["said"]
-    assert 3 <= found["lines"] < 40
+def test_an_interrupted_run_names_the_command_to_continue_and_ends_with_the_same_bytes(killed_run):
+    folder, report = killed_run[0], killed_run[1]["interrupted"]
+    assert report["code"] == 130
+    assert f"continue with: fillin train --resume {folder / 'interrupted'}" in report["stderr"]
+    assert "Traceback" not in report["stderr"]
+    assert 3 <= report["lines"] < 40
     for name in WEIGHTS:
         assert (folder / "interrupted" / name).read_bytes() == (folder / "whole" / name).read_bytes(), name
-    assert rows(folder / "interrupted") == rows(folder / "whole")
+    assert read_log_rows(folder / "interrupted") == read_log_rows(folder / "whole")
 
 
 # ---- resuming
 
 
 @pytest.mark.parametrize("name", CHOICES["optimiser.name"])
-def test_a_checkpoint_comes_back_to_the_bit(name, tmp_path):
+def test_a_checkpoint_is_restored_exactly(name, tmp_path):
     recipe = read_recipe(SMALL, ["--optimiser.name", name])
     stream = make_stream(recipe)
 
-    def new():
-        goal = TrainingModule(build_model(recipe, stream), make_objective(recipe))
-        return goal, make_optimiser(recipe, goal)
+    def build():
+        module = TrainingModule(build_model(recipe, stream), make_objective(recipe))
+        return module, make_optimiser(recipe, module)
 
-    def step(goal, optimiser, number):
+    def train_step(module, optimiser, number):
         task = stream.task(number)
-        goal(task.xc, task.yc, task.xt, task.yt).backward()
+        module(task.xc, task.yc, task.xt, task.yt).backward()
         optimiser.step()
         optimiser.zero_grad()
 
-    goal, optimiser = new()
+    module, optimiser = build()
     for number in range(3):
-        step(goal, optimiser, number)
+        train_step(module, optimiser, number)
     state = checkpoint.TrainingState(3, 0.1 + 0.2, -1 / 3, [[1 / 7, 2 / 3]], 1e-3, "abc")
-    checkpoint.write(tmp_path / "last", goal.model, optimiser, state)
-    again, other = new()
-    assert checkpoint.read(tmp_path / "last", again.model, other, "abc") == state
-    for _ in range(2):  # and so does the step after
-        for a, b in zip(goal.parameters(), again.parameters(), strict=True):
+    checkpoint.write(tmp_path / "last", module.model, optimiser, state)
+    restored, restored_optimiser = build()
+    assert checkpoint.read(tmp_path / "last", restored.model, restored_optimiser, "abc") == state
+    for _ in range(2):  # equal after reading, and after one more step
+        for a, b in zip(module.parameters(), restored.parameters(), strict=True):
             assert torch.equal(a, b)
             for key, value in optimiser.state[a].items():
-                assert torch.equal(value, other.state[b][key])
-        step(goal, optimiser, 3)
-        step(again, other, 3)
+                assert torch.equal(value, restored_optimiser.state[b][key])
+        train_step(module, optimiser, 3)
+        train_step(restored, restored_optimiser, 3)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam"])
 def test_other_optimisers_are_resumed(name, tmp_path):
-    """At a constant rate, so that 2 steps and 2 more are 4."""
-    said = [f"--optimiser.name={name}", "--schedule.name=constant", "--schedule.warmup=0"]
-    fit(SMALL, tmp_path / "whole", overrides=said)
-    fit(SMALL, tmp_path / "parts", overrides=[*said, "--budget.steps=2"])
+    """The rate is constant, so that 2 steps and 2 more equal 4."""
+    overrides = [f"--optimiser.name={name}", "--schedule.name=constant", "--schedule.warmup=0"]
+    fit(SMALL, tmp_path / "whole", overrides=overrides)
+    fit(SMALL, tmp_path / "parts", overrides=[*overrides, "--budget.steps=2"])
     fit(folder=tmp_path / "parts", resume=True, overrides=["--budget.steps=4"])
     for file in WEIGHTS[1:]:
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "parts" / file).read_bytes()
 
 
-def test_a_finished_run_is_left_as_it_is(run):
-    before = contents(run)
+def test_resuming_a_finished_run_changes_nothing(run):
+    before = read_files(run)
     fit(folder=run, resume=True)
-    after = contents(run)
+    after = read_files(run)
     assert all(after[name] == before[name] for name in before if "tensorboard" not in name and "png" not in name)
 
 
-def test_a_longer_budget_goes_on(run):
+def test_a_longer_budget_continues_a_run(run):
     longer = fit(folder=run, resume=True, overrides=["--budget.steps", "6", "--keep.log", "1"])
     assert [line.step for line in longer.lines] == [2, 4, 5, 6]
     assert open_run(run).recipe["budget"]["steps"] == 6
 
 
 @pytest.mark.parametrize(
-    ("section", "said"),
+    ("section", "override"),
     [("data", "--data.batch=4"), ("data", "--data.function=periodic"), ("model", "--model.width=32"),
      ("seed", "--seed=1"), ("model", "--model.name=cnp"), ("data", "--data.length=[0.2, 0.6]"),
      ("optimiser.name", "--optimiser.name=adam")],
 )  # fmt: skip
-def test_what_a_resumed_run_cannot_change(section, said, run):
-    before = contents(run)
+def test_settings_that_a_resumed_run_cannot_change(section, override, run):
+    before = read_files(run)
     with pytest.raises(FillinError, match=f"`{section}` cannot change within a run|unknown setting"):
-        fit(folder=run, resume=True, overrides=[said])
-    assert contents(run) == before
+        fit(folder=run, resume=True, overrides=[override])
+    assert read_files(run) == before
 
 
-def test_what_is_no_run(tmp_path):
+def test_folders_that_are_not_runs(tmp_path):
     for call, message in (
         (lambda: fit(folder=tmp_path, resume=True), "is not a run: it has no recipe.yaml"),
         (lambda: fit(resume=True), "resume needs the folder of the run"),
@@ -166,8 +166,8 @@ def test_what_is_no_run(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_two_trainings_in_one_folder(run):
-    before = contents(run)
+def test_a_folder_is_locked_while_training(run):
+    before = read_files(run)
     with (
         lock_folder(run),
         pytest.raises(FolderLocked, match="is being trained by another process"),
@@ -175,26 +175,26 @@ def test_two_trainings_in_one_folder(run):
         fit(folder=run, resume=True, overrides=["--budget.steps", "9"])
     with lock_folder(run), pytest.raises(FolderLocked):
         fit(SMALL, run)
-    assert contents(run) == before
+    assert read_files(run) == before
     with pytest.raises(FillinError, match="already holds a run"):
         fit(SMALL, run)
-    with lock_folder(run):  # nobody keeps it
+    with lock_folder(run):  # the lock was released
         pass
 
 
 # ---- a process killed between two renames
 
 
-def test_killed_between_the_renames_the_old_checkpoint_comes_back(run):
+def test_a_kill_between_the_renames_restores_the_old_checkpoint(run):
     (run / "last").rename(run / "last.old")
     (run / "last.new").mkdir()
     (run / "last.new" / "model.safetensors").write_bytes(b"half")
     fit(folder=run, resume=True, overrides=["--budget.steps", "6"])
-    assert rows(run)[-1][0] == 6
+    assert read_log_rows(run)[-1][0] == 6
     assert not {p.name for p in run.iterdir()} & {"last.old", "last.new"}
 
 
-def test_killed_before_the_old_checkpoint_was_removed(run):
+def test_a_kill_before_the_old_checkpoint_is_removed(run):
     shutil.copytree(run / "last", run / "last.old")
     (run / "last.old" / "trainer.json").unlink()
     fit(folder=run, resume=True, overrides=["--budget.steps", "6"])
@@ -205,40 +205,40 @@ def test_killed_before_the_old_checkpoint_was_removed(run):
 # ---- disks
 
 
-def full(*_):
+def raise_disk_full(*_):
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("moment", ["first rename", "second rename", "weights", "state", "read-only"])
-def test_a_full_disk_leaves_the_checkpoint_before(moment, run, monkeypatch):
-    before, real = contents(run / "last"), os.rename
+def test_a_full_disk_keeps_the_previous_checkpoint(moment, run, monkeypatch):
+    before, real_rename = read_files(run / "last"), os.rename
 
     def rename(source, target):
         fails = Path(target).name == ("last.old" if moment == "first rename" else "last")
         if fails and Path(source).name != "last.old":
-            full()
-        real(source, target)
+            raise_disk_full()
+        real_rename(source, target)
 
     if "rename" in moment:
         monkeypatch.setattr(os, "rename", rename)
     elif moment == "weights":
-        monkeypatch.setattr(checkpoint, "save", full)
+        monkeypatch.setattr(checkpoint, "save", raise_disk_full)
     elif moment == "state":
-        monkeypatch.setattr(checkpoint, "write_tensors", full)
+        monkeypatch.setattr(checkpoint, "write_tensors", raise_disk_full)
     else:
         monkeypatch.setattr(checkpoint, "save", lambda *_: (_ for _ in ()).throw(OSError(errno.EROFS, "Read-only")))
     with pytest.raises(FillinError, match=r"cannot write a checkpoint.*the previous checkpoint is unchanged.*--resume"):
         fit(folder=run, resume=True, overrides=["--budget.steps", "6"])
-    assert contents(run / "last") == before
+    assert read_files(run / "last") == before
     assert not (run / "last.new").exists()
     monkeypatch.undo()
     fit(folder=run, resume=True)
-    assert rows(run)[-1][0] == 6
+    assert read_log_rows(run)[-1][0] == 6
 
 
-def test_a_real_limit_on_files(run):
-    """No monkeys: the system refuses to write more than half of the optimiser's state."""
-    before = contents(run / "last")
+def test_a_file_size_limit_keeps_the_previous_checkpoint(run):
+    """The system refuses to write more than half of the optimiser's state; nothing is patched."""
+    before = read_files(run / "last")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (len(before["trainer.safetensors"]) // 2, hard))
     try:
@@ -246,12 +246,12 @@ def test_a_real_limit_on_files(run):
             fit(folder=run, resume=True, overrides=["--budget.steps", "6", "--keep.validations", "1"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert contents(run / "last") == before
+    assert read_files(run / "last") == before
     fit(folder=run, resume=True)
-    assert rows(run)[-1][0] == 6
+    assert read_log_rows(run)[-1][0] == 6
 
 
-def test_a_log_that_cannot_be_written(tmp_path):
+def test_an_unwritable_log_is_an_error(tmp_path):
     log = Log(tmp_path)
     log._file.close()
     log._file = Path("/dev/full").open("a")  # noqa: SIM115 (it is closed below)
@@ -261,18 +261,18 @@ def test_a_log_that_cannot_be_written(tmp_path):
     log.close()
 
 
-def test_a_folder_that_cannot_be(tmp_path):
+def test_an_unwritable_folder_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FillinError, match=r"cannot write to .*file.*choose another folder"):
         fit(SMALL, tmp_path / "file" / "run")
 
 
-def test_a_recipe_that_cannot_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("fillin.train.runs.write_text", full)
+def test_an_unwritable_recipe_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("fillin.train.runs.write_text", raise_disk_full)
     with pytest.raises(FillinError, match=r"cannot write to .*No space left"):
         fit(SMALL, tmp_path / "run")
     monkeypatch.undo()
-    fit(SMALL, tmp_path / "run")  # what was left is no run, and not in the way
+    fit(SMALL, tmp_path / "run")  # the remaining folder is not a run and does not block a new one
 
 
 def test_files_follow_the_umask(tmp_path):
@@ -285,52 +285,52 @@ def test_files_follow_the_umask(tmp_path):
         assert path.stat().st_mode & 0o777 == 0o640, path
 
 
-# ---- checkpoints that are not what they were
+# ---- damaged checkpoints
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "trainer.safetensors", "trainer.json"])
-def test_a_damaged_checkpoint_is_refused_and_left_alone(name, run):
-    path, choose = run / "last" / name, random.Random(name)
+def test_a_damaged_checkpoint_is_refused_and_unchanged(name, run):
+    path, rng = run / "last" / name, random.Random(name)
     good = path.read_bytes()
-    cuts = [good[: len(good) // 2], good[:-1] if name != "trainer.json" else good[:-3], b""]
+    variants = [good[: len(good) // 2], good[:-1] if name != "trainer.json" else good[:-3], b""]
     for _ in range(12):
-        place = choose.randrange(len(good))
-        cuts.append(good[:place] + bytes([good[place] ^ 0xFF]) + good[place + 1 :])
+        index = rng.randrange(len(good))
+        variants.append(good[:index] + bytes([good[index] ^ 0xFF]) + good[index + 1 :])
     model = fillin.load(run / "last")
     digest = json.loads((run / "last" / "trainer.json").read_text())["recipe"]
-    for bad in cuts:
-        path.write_bytes(bad)
+    for damaged in variants:
+        path.write_bytes(damaged)
         with pytest.raises(FillinError, match="damaged"):
             checkpoint.read(run / "last", model, None, digest)
-    before = contents(run)
+    before = read_files(run)
     with pytest.raises(FillinError, match="damaged"):
         fit(folder=run, resume=True, overrides=["--budget.steps", "6"])
-    assert {k: v for k, v in contents(run).items() if "/" in k} == {k: v for k, v in before.items() if "/" in k}
+    assert {k: v for k, v in read_files(run).items() if "/" in k} == {k: v for k, v in before.items() if "/" in k}
 
 
-def test_a_run_without_its_checkpoint_is_not_begun_anew(run):
-    """Over its log and its best weights."""
+def test_a_run_without_its_checkpoint_is_not_restarted(run):
+    """Its log and its best weights are not overwritten."""
     shutil.rmtree(run / "last")
-    before = contents(run)
+    before = read_files(run)
     with pytest.raises(FillinError, match="its checkpoint, the folder `last`, is missing"):
         fit(folder=run, resume=True)
-    assert contents(run) == before
+    assert read_files(run) == before
 
 
-def test_a_step_that_was_edited_is_seen(run):
+def test_an_edited_step_is_detected(run):
     path = run / "last" / "trainer.json"
     path.write_text(path.read_text().replace('"step": 4', '"step": 3'))
     with pytest.raises(FillinError, match=r"trainer\.json is damaged"):
         fit(folder=run, resume=True)
 
 
-def test_checkpoints_of_others(run, tmp_path):
+def test_checkpoints_of_other_runs_are_refused(run, tmp_path):
     other = fit(SMALL, tmp_path / "other", overrides=["--model.width=8"]).folder
     shutil.rmtree(run / "last")
     shutil.copytree(other / "last", run / "last")
     with pytest.raises(FillinError, match="belongs to another recipe or"):
         fit(folder=run, resume=True, overrides=["--budget.steps=6"])
-    assert contents(run / "last") == contents(other / "last")
+    assert read_files(run / "last") == read_files(other / "last")
     shutil.rmtree(run / "last")
     (run / "last").mkdir()
     save_file({"weight": torch.zeros(3)}, run / "last" / "model.safetensors")

@@ -1,4 +1,4 @@
-"""What Windows refuses, acted out: a run is trained, resumed and locked there as elsewhere."""
+"""Simulated restrictions of Windows: a run is trained, resumed and locked there as elsewhere."""
 
 import fcntl
 import os
@@ -14,8 +14,8 @@ from fillin.train import fit, runs
 from fillin.train.runs import FolderLocked, lock_folder
 
 
-class Windows:
-    """`os` that opens no folder, syncs nothing that is open for reading alone, and moves nothing that is mapped."""
+class WindowsOs:
+    """Module `os` that opens no folder, syncs no read-only file, and moves no memory-mapped file."""
 
     def __getattr__(self, name: str):
         return getattr(os, name)
@@ -36,7 +36,7 @@ class Windows:
         os.rename(source, target)
 
 
-def locking(handle: int, mode: int, size: int) -> None:
+def lock_like_windows(handle: int, mode: int, size: int) -> None:
     assert (mode, size) == (2, 1)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -47,11 +47,11 @@ def locking(handle: int, mode: int, size: int) -> None:
 @pytest.fixture
 def windows(monkeypatch):
     msvcrt = ModuleType("msvcrt")
-    msvcrt.LK_NBLCK, msvcrt.locking = 2, locking
+    msvcrt.LK_NBLCK, msvcrt.locking = 2, lock_like_windows
     monkeypatch.setitem(sys.modules, "msvcrt", msvcrt)
     for module in (io, runs):
         monkeypatch.setattr(module, "sys", SimpleNamespace(platform="win32"))
-    monkeypatch.setattr(io, "os", Windows())
+    monkeypatch.setattr(io, "os", WindowsOs())
 
 
 def test_a_run_is_trained_and_resumed(windows, tmp_path):
@@ -60,12 +60,12 @@ def test_a_run_is_trained_and_resumed(windows, tmp_path):
     assert run.state.step == 6
 
 
-def test_a_folder_is_for_one(windows, tmp_path):
+def test_a_folder_is_locked_for_one_process(windows, tmp_path):
     with (
         lock_folder(tmp_path),
         pytest.raises(FolderLocked, match="is being trained by another process"),
         lock_folder(tmp_path),
     ):
         pass
-    with lock_folder(tmp_path):  # nobody keeps it
+    with lock_folder(tmp_path):  # the lock was released
         pass
