@@ -227,6 +227,7 @@ def test_the_style_is_restored():
     assert dict(mpl.rcParams) == before
 
 
+@pytest.mark.slow
 def test_the_demo_fills_held_out_values(tmp_path):
     script = Path(__file__).parents[2] / "examples" / "fill_gaps.py"
     process = subprocess.run(

@@ -110,8 +110,8 @@ def assert_same_predictions(run, model, inputs: dict[str, torch.Tensor], toleran
 
 @pytest.mark.parametrize(
     "models",
-    [["filler"], *(pytest.param(group, marks=pytest.mark.slow) for group in GROUPS.values())],
-    ids=["filler", *GROUPS],
+    [["cnp"], *(pytest.param(group, marks=pytest.mark.slow) for group in GROUPS.values())],
+    ids=["cnp", *GROUPS],
 )
 def test_every_exported_model_agrees_with_torch(models, exported, unchecked):
     folder = exported(models)
@@ -124,6 +124,7 @@ def test_every_exported_model_agrees_with_torch(models, exported, unchecked):
             assert_equivariant_to_units(run, model)
 
 
+@pytest.mark.slow
 def test_the_example_runs(exported, tmp_path):
     shutil.copy(exported(["filler"]) / "filler.onnx", tmp_path / "curve.onnx")
     example = DOCS.read_text().split("```python\n")[1].split("```")[0]
