@@ -28,11 +28,11 @@ train: setup     ## train a small te-tnp on curves for a minute and draw its pre
 
 test: setup      ## run ruff and the tests, without the slow ones (eight minutes)
 	$(BIN)/ruff check src tests examples
-	$(BIN)/pytest -n 2 -m "not slow"
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
 
 test-all: setup  ## run ruff and every test: also exports of every model and studies in miniature
 	$(BIN)/ruff check src tests examples
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # torch throws C++ exceptions: libasan needs libstdc++ loaded, although python does not
 WATCHED = LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX) -print-file-name=libstdc++.so)" \

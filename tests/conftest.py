@@ -13,15 +13,19 @@ import torch
 
 jaxtyping.install_import_hook(["fillin", "fillin_studies"], "support.shapes.check")  # every call checks its shapes
 torch.set_num_threads(1)
-hypothesis.settings.register_profile(
-    "suite",
-    max_examples=6,
-    phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
-    deadline=None,
-    derandomize=True,
-    database=None,
-)
-hypothesis.settings.load_profile("suite")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Three examples of each property in `make test`, six in `make test-all`: a battery runs over every model."""
+    hypothesis.settings.register_profile(
+        "suite",
+        max_examples=3 if config.getoption("markexpr") == "not slow" else 6,
+        phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+        deadline=None,
+        derandomize=True,
+        database=None,
+    )
+    hypothesis.settings.load_profile("suite")
 
 
 def pytest_collection_finish() -> None:

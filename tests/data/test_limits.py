@@ -68,9 +68,10 @@ def test_the_bayes_limit_converges():
     ("text", "expected"),
     [
         ("rbf", (1.509, 1.806, 1.445, 1.771)),
-        pytest.param("matern-5/2", (1.151, 1.408, 1.106, 1.380), marks=pytest.mark.slow),
+        ("matern-5/2", (1.151, 1.408, 1.106, 1.380)),
     ],
 )
+@pytest.mark.slow
 def test_limits_on_the_protocol_of_tnp(text, expected):
     """Expected values were measured on 600 other tasks, with a standard error of 0.03."""
     stream = curves(text, batch=1, seed=1)

@@ -1,6 +1,6 @@
 """Train in a child process, kill it at a random moment and resume, repeatedly: a script that test_resume.py runs.
 
-    python tests/support/kill_and_resume.py FOLDER '{"model": …}'
+    python tests/support/kill_and_resume.py FOLDER '{"model": …}' KILLS
 
 Imports take seconds, so they are done once and children are forked. This is safe because the parent has only one
 thread: torch uses one, and those of a run (data, TensorBoard) start in the child.
@@ -63,7 +63,7 @@ def last_step(folder: Path) -> int:
         return 0
 
 
-def train_with_kills(recipe: dict, folder: Path, span: float, times: int = 10) -> list[int]:
+def train_with_kills(recipe: dict, folder: Path, span: float, times: int) -> list[int]:
     """Train with `times` kills, at a random moment after a new checkpoint or after the start of the process.
 
     Returns the step of the last checkpoint at each kill.
@@ -106,5 +106,5 @@ if __name__ == "__main__":
     start = time.perf_counter()
     train_uninterrupted(recipe, folder / "whole")
     span = 0.05 * (time.perf_counter() - start)
-    steps = train_with_kills(recipe, folder / "killed", span)
+    steps = train_with_kills(recipe, folder / "killed", span, times=int(sys.argv[3]))
     print(json.dumps({"steps": steps, "interrupted": train_with_interrupt(recipe, folder / "interrupted")}))
