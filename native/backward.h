@@ -6,7 +6,7 @@
 //     dQ_i  = scale Σ_j dS_ij k_j        dK_j = scale Σ_i dS_ij q_i
 #pragma once
 
-#include "item.h"
+#include "plain.h"
 
 namespace fillin {
 
@@ -66,8 +66,10 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
   float *dxk = to.d_xk ? space.dxk.get(index.size() * D) : nullptr;
   if (dxk) memset(dxk, 0, index.size() * D * sizeof(float));
   Rows &r = space.rows;
+  const PlainWindow<D> ball(window);
+  const bool plain = ball.fits(p, window);
 
-  work.blocks([&](const Block<D> &block) {
+  work.blocks({&p.q, &p.out, &to.d_out}, [&](const Block<D> &block) {
     const float *q = work.take(p.q, p.width, p.scale, block, space.q);
     const float *g = p.features.values ? work.take(p.g, p.features_width, 1, block, space.g) : nullptr;
     const float *d_out = work.take(to.d_out, p.value_width, 1, block, space.d_out);
@@ -89,6 +91,22 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
     const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
       const float *x = space.tiles.x.data() + (size_t)tile * D * L;
+      if (plain && !wild) {
+        work.find(block, tile);
+        if (!r.rows) continue;
+        vec along[D] = {};
+        in_kind(window.continuous, p.width == p.value_width ? p.width : 0, [&]<int WIDTH, bool CONTINUOUS>() {
+          plain_backward<WIDTH, CONTINUOUS>(ball, block, x, q, p.width, keys.columns_of(tile), d_out, p.value_width,
+                                            values.columns_of(tile), lse, start, r, along);
+        });
+        for (int d = 0; d < D; d++) d_window[d][d] += along[d];
+        spread(r.p, d_out, p.value_width, r, dv.columns_of(tile));
+        if (p.width) {
+          mix(r.ds, keys.rows_of(tile), keys.columns_of(tile), r, dq);
+          spread(r.ds, q, p.width, r, dk.columns_of(tile));
+        }
+        continue;
+      }
       work.score(block, tile, q, g, keys, wild);
       if (!r.rows) continue;
       dot(d_out, p.value_width, values.columns_of(tile), start, r, r.ds);
@@ -154,10 +172,7 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
     bool alone = item.parts == 1;
     float *data = alone ? item.of(rows) : parted.data() + plan.slot(item) * p.keys * packed.width;
     int64_t stride = alone ? rows.row : packed.width;
-    for (size_t i = 0; i < index.size(); i++)
-      if (index[i] >= 0)
-        for (int c = 0; c < packed.width; c++)
-          data[index[i] * stride + c] = packed.columns[(i / L * packed.width + c) * L + i % L];
+    unpack_columns(packed.columns, packed.width, index, data, stride);
   };
   hand_back(dk, to.d_k, shares.d_k);
   hand_back(dv, to.d_v, shares.d_v);

@@ -1,13 +1,9 @@
 // out_i = Σ_j w_ij v_j / Σ_j w_ij and lse_i = ln Σ_j w_ij, in one pass over the tiles within reach.
 #pragma once
 
-#include "item.h"
+#include "plain.h"
 
 namespace fillin {
-
-// The running maximum m of the exponents may be approximate, as long as e^(e − m) neither overflows nor underflows. So
-// it is updated, and the sums are rescaled, only where a row exceeds it by this much, which is rare.
-constexpr float SLACK = 30;
 
 // r.p = W e^(exponent − maximum) for the rows of a tile; `total` sums them up for each query, lane by lane.
 template <bool WILD, int D>
@@ -39,11 +35,13 @@ void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
   Work<D> work(p, item, space);
   const std::vector<int32_t> &index = space.tiles.index;
   Packed keys = work.keys(false);
-  Packed values = pack(p.v, item, p.value_width, index, space.v_columns, space.v_rows, true);
+  Packed values = pack(p.v, item, p.value_width, index, space.v_columns, space.v_rows, true, false);
   Accumulated out = accumulator(p.value_width, space.sums, space.lanes);
   Rows &r = space.rows;
+  const PlainWindow<D> ball(work.window);
+  const bool plain = ball.fits(p, work.window);
 
-  work.blocks([&](const Block<D> &block) {
+  work.blocks({&p.q}, [&](const Block<D> &block) {
     const float *q = work.take(p.q, p.width, p.scale, block, space.q);
     const float *g = p.features.values ? work.take(p.g, p.features_width, 1, block, space.g) : nullptr;
     float most[BLOCK];
@@ -52,6 +50,15 @@ void forward_item(const FillinProblem &p, Item item, Workspace<D> &space) {
     out.clear();
     const bool wild = work.wild(block, q, g);
     for (int tile : space.found) {
+      if (plain && !wild) {
+        work.find(block, tile);
+        if (!r.rows) continue;
+        in_kind(work.window.continuous, p.width, [&]<int WIDTH, bool CONTINUOUS>() {
+          plain_forward<WIDTH, CONTINUOUS>(ball, q, p.width, keys.columns_of(tile), r, most, total, out);
+        });
+        mix(r.p, values.rows_of(tile), values.columns_of(tile), r, out);
+        continue;
+      }
       work.score(block, tile, q, g, keys, wild);
       if (wild) weigh<true>(work.window, r, most, total, out);
       else weigh<false>(work.window, r, most, total, out);

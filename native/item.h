@@ -64,14 +64,15 @@ struct Workspace {
   Cells bias_cells, features_cells;
 };
 
+// `by_row`: also by rows; `by_column` = false: columns are packed only where a rest of the rows does not fill a vector.
 inline Packed pack(const FillinRows &matrix, const Item &item, int width, const std::vector<int32_t> &index,
-                   Scratch &columns, Scratch &full, bool by_row) {
+                   Scratch &columns, Scratch &full, bool by_row, bool by_column = true) {
   Packed packed;
   packed.width = width, packed.whole = by_row ? width / L * L : 0;
   packed.columns = columns.get(index.size() * width + L);
   packed.full = full.get(index.size() * packed.whole + L);
   const float *data = item.of(matrix);
-  pack_columns(data, matrix.row, width, index, packed.columns);
+  if (by_column || width > packed.whole) pack_columns(data, matrix.row, width, index, packed.columns);
   if (packed.whole) pack_rows(data, matrix.row, packed.whole, packed.whole, index, packed.full);
   return packed;
 }
@@ -126,9 +127,10 @@ struct Work {
     return packed;
   }
 
-  // Call `use(block)` for each block of this item's queries, with the tiles within its reach in space.found.
+  // Call `use(block)` for each block of this item's queries, with the tiles within its reach in space.found. The rows of
+  // `read` that the next block reads are prefetched.
   template <class Use>
-  void blocks(Use use) {
+  void blocks(std::initializer_list<const FillinRows *> read, Use use) {
     int total = up(p.queries, BLOCK), first = total * item.part / item.parts, last = total * (item.part + 1) / item.parts;
     Block<D> block;
     for (int n = first; n < last; n++) {
@@ -140,6 +142,10 @@ struct Work {
         for (int d = 0; d < D; d++) block.x[i][d] = xq[(size_t)query * D + d];
         if (!window.open) frame.add(box, block.x[i]);
       }
+      if (const int next = (n + 1) * BLOCK; order && n + 1 < last)
+        for (const FillinRows *rows : read)
+          if (rows->data)
+            prefetch_rows(item.of(*rows), rows->row, L, order + next, std::min(BLOCK, p.queries - next));
       if (!window.open) {
         frame.widen(box);
         space.tiles.find(box, frame, space.found);
@@ -172,6 +178,12 @@ struct Work {
     return rows;
   }
 
+  // Find the rows of one tile with a pair inside a plain window.
+  void find(const Block<D> &block, int tile) const {
+    window.find_plain(block, space.tiles.x.data() + (size_t)tile * D * L, space.tiles.index.data() + (size_t)tile * L,
+                      space.rows);
+  }
+
   // Find the pairs of one tile inside the window, and compute their scores s.
   void score(const Block<D> &block, int tile, const float *q, const float *g, const Packed &keys, bool wild) const {
     Rows &r = space.rows;
@@ -180,11 +192,11 @@ struct Work {
     if (!r.rows) return;
     dot(q, p.width, keys.columns_of(tile), nullptr, r, r.s);
     for (int f = 0; f < p.forms; f++) forms[f].add(block, x, wild, r, r.form[f]);
-    with_grid<D>(p.bias, [&](const auto &grid) {
+    if (bias) with_grid<D>(p.bias, [&](const auto &grid) {
       grid.locate(block, x, r, space.bias_cells);
       add_bias(grid, bias, space.bias_cells, r);
     });
-    with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
+    if (features) with_grid<D>(p.features, [&]<int T>(const Grid<D, T> &grid) {
       grid.locate(block, x, r, space.features_cells);
       if (nodes(wild)) {
         for (int i = 0; i < r.rows; i++)

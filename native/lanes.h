@@ -63,6 +63,20 @@ inline vec sums(vec *v) {
   else return v[0];
 }
 
+// Transpose the L × L matrix of the vectors v: bit HALF of the number of a vector changes place with that of a lane.
+template <int HALF = L / 2>
+inline void transpose(vec *v) {
+  ints low, high;
+  for (int l = 0; l < L; l++) low[l] = l & HALF ? (l ^ HALF) + L : l, high[l] = l & HALF ? l + L : l ^ HALF;
+#pragma GCC unroll 16
+  for (int i = 0; i < L; i++)
+    if (!(i & HALF)) {
+      vec a = v[i], b = v[i + HALF];
+      v[i] = __builtin_shuffle(a, b, low), v[i + HALF] = __builtin_shuffle(a, b, high);
+    }
+  if constexpr (HALF > 1) transpose<HALF / 2>(v);
+}
+
 // Replace `count` vectors by the sums over their lanes: lanes[i] = Σ_l lanes[i · L + l], L vectors at a time.
 inline void sum_lanes(float *lanes, int count) {
   int i = 0;
@@ -108,6 +122,20 @@ inline bool any(ints mask) {
   return found != 0;
 }
 
+// Store `value` where distance < limit, and `other` elsewhere; return whether any lane is inside. NaN is outside.
+inline bool store_inside(float *p, vec distance, float limit, vec value, float other) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) {
+    __mmask16 inside = _mm512_cmp_ps_mask((__m512)distance, _mm512_set1_ps(limit), _CMP_LT_OQ);
+    _mm512_storeu_ps(p, _mm512_mask_blend_ps(inside, _mm512_set1_ps(other), (__m512)value));
+    return inside != 0;
+  }
+#endif
+  ints inside = distance < limit;
+  store(p, inside ? value : all(other));
+  return any(inside);
+}
+
 // Deinterleave 2L floats a0 b0 a1 b1 … into two vectors, and back.
 inline void apart(const float *p, vec &a, vec &b) {
   ints even, odd;
@@ -137,6 +165,17 @@ inline vec exponential(vec x) {
   p = p * f + 1.f;
   vec e = (vec)((bits)p + (whole << 23));
   return x > -60.f ? e : vec{};
+}
+
+// e^(−z · 2^doublings) for 0 ≤ z ≤ 0.6 within 4e-8 · 2^doublings, in fewer operations than `exponential`.
+inline vec bounded_exponential(vec z, int doublings) {
+  vec p = z * -6.18801e-3f + 4.029387e-2f;  // minimax of the relative error with p(0) = 1
+  p = p * z + -1.6625396e-1f;
+  p = p * z + 4.999447e-1f;
+  p = p * z + -9.9999754e-1f;
+  p = p * z + 1.f;
+  for (int i = 0; i < doublings; i++) p *= p;
+  return p;
 }
 
 }  // namespace fillin

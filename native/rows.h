@@ -62,6 +62,13 @@ struct Accumulated {
   }
 };
 
+// A pointer that the compiler does not see as a sum. It would otherwise add base and index in every instruction that
+// reads a broadcast operand, which many processors then split in two.
+inline const float *opaque(const float *p) {
+  __asm__("" : "+r"(p));
+  return p;
+}
+
 // Sums begin at start[query], or at 0.
 inline void dot(const float *a, const int width, const float *columns, const float *start, const Rows &r, float *s) {
   const int rows = r.rows;
@@ -71,7 +78,7 @@ inline void dot(const float *a, const int width, const float *columns, const flo
 #pragma GCC unroll 16
     for (int c = 0; c < L; c++) column[c] = load(columns + (c0 + c) * L);
     for (int i = 0; i < rows; i++) {
-      const float *row = a + (size_t)r.query[i] * width + c0;
+      const float *row = opaque(a + (size_t)r.query[i] * width + c0);
       vec part[4] = {c0 ? load(s + i * L) : start ? all(start[r.query[i]]) : vec{}};  // four short chains
 #pragma GCC unroll 16
       for (int c = 0; c < L; c++) part[c % 4] += row[c] * column[c];
@@ -96,7 +103,7 @@ inline void mix(const float *p, const float *full, const float *columns, const R
     for (int l = 0; l < L; l++) row[l] = load(full + (size_t)l * whole + c0);
     for (int i = 0; i < rows; i++) {
       float *to = sums + (size_t)r.query[i] * whole + c0;
-      const float *weight = p + i * L;
+      const float *weight = opaque(p + i * L);
       vec part[4] = {load(to)};
 #pragma GCC unroll 16
       for (int l = 0; l < L; l++) part[l % 4] += weight[l] * row[l];
@@ -121,7 +128,7 @@ inline void spread(const float *p, const float *a, const int width, const Rows &
     for (int c = 0; c < L; c++) column[c] = load(columns + (c0 + c) * L);
     for (int i = 0; i < rows; i++) {
       vec weight = load(p + i * L);
-      const float *row = a + (size_t)r.query[i] * width + c0;
+      const float *row = opaque(a + (size_t)r.query[i] * width + c0);
 #pragma GCC unroll 16
       for (int c = 0; c < L; c++) column[c] += row[c] * weight;
     }

@@ -15,12 +15,15 @@
 //   order.h     points are sorted once, so that neighbours in space are close in memory (leaves of a kd-tree);
 //   tiles.h     keys are packed into tiles of L (the lanes of a vector), each with a bounding box, in a
 //               hierarchy of boxes; a block of 32 queries finds the tiles within its reach in this tree;
-//   window.h    a row is one query and one tile: Δ, r², the pairs inside, G and W;
+//   rows.h      a row is one query and one tile; products of all rows of a tile: scores, averages and gradients;
+//   window.h    Δ, r², the pairs inside, G and W of a row;
+//   plain.h     the most frequent window: from the score to the weight without leaving the registers;
 //   forms.h     closed forms of F(Δ) for one row, and the gradients to their parameters and to locations;
 //   table.h     F(Δ) and R(Δ) for one row, and the gradients to the tables;
 //   forward.h   one pass over the tiles of a block: rows with a pair inside are scored, exponentiated and added
 //               up, with a running maximum that is updated only when necessary;
 //   backward.h  the same pass again with lse known: pairs are recomputed, not stored;
+//   span.cpp    the C functions below: work is shared out among threads;
 //   lanes.h     a vector of L floats; everything is compiled for 16, for 8 and for 4 lanes;
 //   item.h      work is divided into items, one per (batch, head), or per part of its queries where there are
 //               fewer than threads. Items write to separate memory; sums over items have a fixed order. So the

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <initializer_list>
 #include <new>
 #include <vector>
 
@@ -146,6 +147,12 @@ struct Tiles {
   }
 };
 
+// Ask for the rows `index[0 … count)` of a matrix before they are read: points in order of space are scattered in memory.
+inline void prefetch_rows(const float *data, int64_t stride, int width, const int32_t *index, int count) {
+  for (int i = 0; i < count; i++)
+    for (int c = 0; index[i] >= 0 && c < width; c += 16) __builtin_prefetch(data + index[i] * stride + c);
+}
+
 // rows[tile][l][0 … padded): the row of each key, zeros after its width and in lanes without a key.
 inline void pack_rows(const float *data, int64_t stride, int width, int padded, const std::vector<int32_t> &index,
                       float *rows) {
@@ -159,11 +166,41 @@ inline void pack_rows(const float *data, int64_t stride, int width, int padded, 
 // columns[tile][c][l]: the transpose: column c of all keys of a tile is one vector.
 inline void pack_columns(const float *data, int64_t stride, int width, const std::vector<int32_t> &index,
                          float *columns) {
-  for (size_t t = 0; t < index.size() / L; t++, columns += (size_t)width * L)
-    for (int l = 0; l < L; l++) {
-      int32_t key = index[t * L + l];
-      for (int c = 0; c < width; c++) columns[c * L + l] = key < 0 ? 0.f : data[key * stride + c];
+  const int whole = width / L * L;
+  for (size_t t = 0; t < index.size() / L; t++, columns += (size_t)width * L) {
+    const int32_t *keys = index.data() + t * L;
+    if ((t + 3) * L <= index.size()) prefetch_rows(data, stride, width, keys + 2 * L, L);
+    for (int c0 = 0; c0 < whole; c0 += L) {
+      vec v[L];
+#pragma GCC unroll 16
+      for (int l = 0; l < L; l++) v[l] = keys[l] < 0 ? vec{} : load(data + keys[l] * stride + c0);
+      transpose(v);
+#pragma GCC unroll 16
+      for (int c = 0; c < L; c++) store(columns + (c0 + c) * L, v[c]);
     }
+    for (int l = 0; l < L; l++)
+      for (int c = whole; c < width; c++) columns[c * L + l] = keys[l] < 0 ? 0.f : data[keys[l] * stride + c];
+  }
+}
+
+// The way back: the row of each key in `data` from columns[tile][c][l].
+inline void unpack_columns(const float *columns, int width, const std::vector<int32_t> &index, float *data,
+                           int64_t stride) {
+  const int whole = width / L * L;
+  for (size_t t = 0; t < index.size() / L; t++, columns += (size_t)width * L) {
+    const int32_t *keys = index.data() + t * L;
+    for (int c0 = 0; c0 < whole; c0 += L) {
+      vec v[L];
+#pragma GCC unroll 16
+      for (int c = 0; c < L; c++) v[c] = load(columns + (c0 + c) * L);
+      transpose(v);
+#pragma GCC unroll 16
+      for (int l = 0; l < L; l++)
+        if (keys[l] >= 0) store(data + keys[l] * stride + c0, v[l]);
+    }
+    for (int l = 0; l < L; l++)
+      for (int c = whole; keys[l] >= 0 && c < width; c++) data[keys[l] * stride + c] = columns[c * L + l];
+  }
 }
 
 }  // namespace fillin

@@ -50,6 +50,7 @@ struct PairMask {
 template <int D>
 struct Window {
   bool open, scores, continuous, box, full, causal;
+  int doublings;  // G = e^(−z · 2^doublings) with z ≤ 0.6 inside; −1: too many
   float t, limit, a[D][D];
 
   Window(const FillinProblem &p, int head)
@@ -57,6 +58,9 @@ struct Window {
         box(p.shape == FILLIN_BOX), full(p.full), causal(p.causal), t(p.threshold) {
     continuous = continuous && t > 0 && !open;
     limit = t > 0 && !open ? -2 * std::log(t) : INFINITY;
+    doublings = 0;
+    while (doublings >= 0 && 0.5f * limit > 0.6f * (1 << doublings)) doublings = doublings < 4 ? doublings + 1 : -1;
+    if (box) doublings = -1;  // r² of a corner is beyond the limit
     for (int d = 0; d < D; d++)
       for (int c = 0; c < D; c++) a[d][c] = open ? 0.f : p.inverse[(head * D + d) * D + c];
   }
@@ -85,9 +89,32 @@ struct Window {
   // Find the rows of this tile with a pair inside, with base, gauss and weight where they are needed.
   void enter(const Block<D> &block, const float *x, const int32_t *index, const PairMask &pairs, Rows &r) const {
     if (open) return admit(block, index, pairs, r);
-    if (box || full || causal || pairs.data) find<false>(block, x, index, pairs, r);
-    else find<true>(block, x, index, pairs, r);
+    if (box || full || causal || pairs.data) find(block, x, index, pairs, r);
+    else find_plain(block, x, index, r);
     if (scores || continuous) weigh(block, x, r);
+  }
+
+  // base = −½ r² inside: an axis-aligned ball without masks over pairs and without causal order. A row is written first
+  // and counted only if it has a pair inside, without a branch.
+  void find_plain(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
+    int n = 0;
+    ints at;
+    memcpy(&at, index, sizeof at);
+    vec place[D];
+    float diagonal[D];
+    for (int d = 0; d < D; d++) place[d] = at >= 0 ? load(x + d * L) : all(NAN), diagonal[d] = a[d][d];
+    const float limit_ = limit;
+    for (int i = 0; i < block.count; i++) {
+      vec distance = {};
+#pragma GCC unroll 4
+      for (int d = 0; d < D; d++) {
+        vec u = diagonal[d] * (block.x[i][d] - place[d]);
+        distance += u * u;
+      }
+      r.query[n] = i;
+      n += store_inside(r.base + n * L, distance, limit_, -0.5f * distance, NEVER);
+    }
+    r.rows = n;
   }
 
  private:
@@ -116,40 +143,25 @@ struct Window {
     r.rows = n;
   }
 
-  // base = −½ r² inside. A row is written first and counted only if it has a pair inside, without a branch.
-  template <bool PLAIN>  // an axis-aligned ball without masks over pairs and without causal order
+  // The same for every window.
   void find(const Block<D> &block, const float *x, const int32_t *index, const PairMask &pairs, Rows &r) const {
     int n = 0;
     ints at, real;
     memcpy(&at, index, sizeof at);
     real = at >= 0;
     const bool adjacent = index[0] >= 0 && index[L - 1] == index[0] + L - 1;
-    vec place[D];
-    for (int d = 0; d < D; d++) place[d] = load(x + d * L);
-    float diagonal[D];
-    for (int d = 0; d < D; d++) diagonal[d] = a[d][d];
     const float limit_ = limit;
     for (int i = 0; i < block.count; i++) {
       ints inside = real;
-      vec distance = {};
-      if (PLAIN) {
-#pragma GCC unroll 4
-        for (int d = 0; d < D; d++) {
-          vec u = diagonal[d] * (block.x[i][d] - place[d]);
-          distance += u * u;
-        }
-        inside &= distance < limit_;
-      } else {
-        vec delta[D], u[D];
-        coordinates(block.x[i], x, delta, u);
-        for (int d = 0; d < D; d++) {
-          distance += u[d] * u[d];
-          if (box) inside &= u[d] * u[d] < limit_;
-        }
-        if (!box) inside &= distance < limit_;
-        if (causal) inside &= at <= block.index[i];
-        if (pairs.data) inside &= pairs.allowed(block.index[i], index, adjacent);
+      vec distance = {}, delta[D], u[D];
+      coordinates(block.x[i], x, delta, u);
+      for (int d = 0; d < D; d++) {
+        distance += u[d] * u[d];
+        if (box) inside &= u[d] * u[d] < limit_;
       }
+      if (!box) inside &= distance < limit_;
+      if (causal) inside &= at <= block.index[i];
+      if (pairs.data) inside &= pairs.allowed(block.index[i], index, adjacent);
       r.query[n] = i;
       store(r.base + n * L, inside ? -0.5f * distance : all(NEVER));
       n += any(inside);
@@ -160,6 +172,17 @@ struct Window {
   // Compute G and W from −½ r², which is then removed from the exponent.
   void weigh(const Block<D> &block, const float *x, Rows &r) const {
     const float share = 1 / (1 - t), t_ = t;
+    if (doublings >= 0) {
+      const float least = -0.5f * limit, unit = -1.f / (1 << doublings);
+      const int times = doublings;
+      for (int i = 0; i < r.rows; i++) {
+        vec exponent = load(r.base + i * L), g = bounded_exponential(unit * larger(exponent, all(least)), times);
+        store(r.base + i * L, exponent < least ? all(NEVER) : vec{});
+        store(r.gauss + i * L, g);
+        store(r.weight + i * L, larger(g - t_, all(SLIVER)) * share);
+      }
+      return;
+    }
     for (int i = 0; i < r.rows; i++) {
       vec exponent = load(r.base + i * L), g = exponential(exponent);
       store(r.base + i * L, exponent > 0.5f * NEVER ? vec{} : all(NEVER));
