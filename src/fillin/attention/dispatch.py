@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from fillin.attention.backends import BACKENDS
-from fillin.attention.backends.fused import fold_terms
+from fillin.attention.backends.fused import fold_terms, is_dot_product
 from fillin.attention.backends.native import has_closed_form, needs_location_gradient
 from fillin.attention.displacement import DisplacementScore
 from fillin.attention.problem import AttentionProblem, AttentionResult
@@ -67,8 +67,8 @@ def choose_backend(p: AttentionProblem, want: Collection[str] = ()) -> tuple[str
     fused, native, flex = BACKENDS["fused"], BACKENDS["native"], BACKENDS["flex"]
     may_fold = p.span is None and all(type(term).fold is not Score.fold for term in p.score.terms)
     if may_fold and all(result in fused.provides for result in want) and fused.unfit(p) is None:
-        folded = fold_terms(p)
-        if None not in folded:
+        folded = None if is_dot_product(p) else fold_terms(p)
+        if folded is None or None not in folded:
             return "fused", replace(p, folded=folded)
     drops_pairs = p.span is not None and p.span.threshold > 0
     if p.span is None and p.n >= MIN_QUERIES_FOR_PACKING and has_closed_form(p) and native.unfit(p) is None:

@@ -3,6 +3,7 @@
 It is a softmax over (q'·k' + bias). Where every term folds there is no bias, no tensor over pairs, and memory is O(n).
 """
 
+import math
 from collections.abc import Collection
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
 from fillin.attention.problem import AttentionProblem, AttentionResult, Backend
-from fillin.attention.scores import Folded
+from fillin.attention.scores import DotProduct, Folded
 
 
 def fold_terms(p: AttentionProblem) -> list[Folded | None]:
@@ -22,11 +23,16 @@ def fold_terms(p: AttentionProblem) -> list[Folded | None]:
     return [term.fold(p.q, p.k, xq, xk) for term in p.score.terms]
 
 
+def is_dot_product(p: AttentionProblem) -> bool:
+    """Return whether the logits are q·k/√d alone, which torch computes from q and k as they are."""
+    return type(p.score) is DotProduct and p.span is None
+
+
 def join_columns(p: AttentionProblem, folded: list[Folded]) -> tuple[Tensor, Tensor]:
     """Concatenate the columns of folded terms to q' [b h n _] and k' [b h m _]."""
     b, h = p.v.shape[:2]
-    q, k = (torch.cat([columns[side].expand(b, h, -1, -1) for columns in folded], -1) for side in (0, 1))
-    return q, k
+    q, k = ([columns[side].expand(b, h, -1, -1) for columns in folded] for side in (0, 1))
+    return (q[0], k[0]) if len(folded) == 1 else (torch.cat(q, -1), torch.cat(k, -1))  # torch copies even one tensor
 
 
 class FusedBackend(Backend):
@@ -42,11 +48,15 @@ class FusedBackend(Backend):
         return None
 
     def run(self, problem: AttentionProblem, want: Collection[str] = ()) -> AttentionResult:
-        p, folded = problem, fold_terms(problem) if problem.folded is None else problem.folded
+        p, plain = problem, is_dot_product(problem)
+        folded = [] if plain else fold_terms(p) if p.folded is None else p.folded
         b, h, m, e = p.v.shape
         columns = [term for term in folded if term is not None]
-        unfolded = [term for term, columns in zip(p.score.terms, folded, strict=True) if columns is None]
-        if columns:
+        unfolded = [] if plain else [t for t, columns in zip(p.score.terms, folded, strict=True) if columns is None]
+        scale = 1.0
+        if plain and p.q is not None and p.k is not None:
+            q, k, scale = p.q, p.k, 1 / math.sqrt(p.q.shape[-1])
+        elif columns:
             q, k = join_columns(p, columns)
         else:  # fused attention needs a column; zeros add nothing to the bias
             q, k = p.v.new_zeros(b, h, p.n, 1), p.v.new_zeros(b, h, m, 1)
@@ -65,5 +75,5 @@ class FusedBackend(Backend):
         # torch stores no tensor over pairs only where q, k and v have the same width
         width = max(q.shape[-1], e)
         q, k, v = (pad(t, (0, width - t.shape[-1])) if t.shape[-1] < width else t for t in (q, k, p.v))
-        out = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=1.0)[..., :e]
+        out = scaled_dot_product_attention(q, k, v, attn_mask=bias, scale=scale)[..., :e]
         return AttentionResult(out if empty is None else out.masked_fill(empty, 0))
