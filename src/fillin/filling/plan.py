@@ -1,7 +1,7 @@
 """The interface of filling: every kind of data has a `FillPlan`, which reads it, predicts its missing values and gives
 it back filled.
 
-`fillin.fill` and the command line use only this interface. A new kind of data is a module with a subclass of
+`fillin.fill` and the command line use only this interface. A new kind of data is a package with a subclass of
 `FillPlan` and its options, and one line in `KINDS`. Images are the exception: `complete` makes an `ImagePlan`.
 """
 
