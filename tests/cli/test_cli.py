@@ -9,7 +9,7 @@ import pytest
 
 import fillin
 from fillin import pretrained
-from fillin.cli import main
+from fillin.cli import main, make_parser
 from fillin.models import CLASSIFIERS, SIZES, names
 
 COMMANDS = [[], ["models"], ["bench"], ["bench", "models"], ["bench", "scores"], ["bench", "span"]]
@@ -143,3 +143,10 @@ def test_a_closed_pipe_is_no_traceback(command):
         os.close(write)
     assert process.stderr == b""
     assert process.returncode in (0, 141)  # argparse swallows the error where output is not buffered
+
+
+@pytest.mark.parametrize(
+    ("flags", "filled"), [([], False), (["--keep-always-missing"], False), (["--fill-always-missing"], True)]
+)
+def test_cells_that_are_always_missing_are_kept_by_default(flags, filled):
+    assert make_parser("fill").parse_args(["fill", "sst.nc", *flags]).fill_always_missing is filled

@@ -90,7 +90,9 @@ _OPTIONS = {
     },
 }  # by group; all are options of `make_plan`, and each kind of data accepts some of them
 _REPEATABLE = ("--y", "--class", "--number", "--by", "--na", "--bounds", "--period")
-_ARGUMENTS = {"--class": "classes", "--number": "numbers", "--as": "kind"}  # where Python calls it otherwise
+_ARGUMENTS = {  # where Python calls it otherwise
+    "--class": "classes", "--number": "numbers", "--as": "kind", "--keep-always-missing": "fill_always_missing",
+}  # fmt: skip
 _TYPES = {"--halo": int, "--level": float, "--seed": int}
 
 
@@ -100,12 +102,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     names = []
     for title, options in _OPTIONS.items():
         group = command.add_argument_group(title)
-        exclusive = group.add_mutually_exclusive_group() if "--keep-always-missing" in options else group
+        flags = group.add_mutually_exclusive_group() if "--keep-always-missing" in options else group
         for option, text in options.items():
             flag, _, metavar = option.partition(" ")
             names.append(_ARGUMENTS.get(flag, flag[2:].replace("-", "_")))
             if not metavar:
-                exclusive.add_argument(flag, action="store_true", help=text)
+                action = "store_false" if flag.startswith("--keep") else "store_true"
+                flags.add_argument(flag, dest=names[-1], action=action, default=False, help=text)
                 continue
             action = "append" if flag in _REPEATABLE else "store"
             type_ = _TYPES.get(flag, str)

@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(FillOptions):
-    """Options of fields and arrays; see `fillin.fill`. `keep_always_missing` is the default."""
+    """Options of fields and arrays; see `fillin.fill`."""
 
     var: str | None = None
     over: str | Sequence[str | int] | None = None
     mask: Any = None
     fill_always_missing: bool = False
-    keep_always_missing: bool = False
     period: str | float | Mapping[str | int, float] | None = None
     chunks: Mapping[str | int, int] | None = None
     halo: int | None = None
