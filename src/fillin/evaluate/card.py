@@ -73,7 +73,7 @@ def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
         prior = f"`{data['function']}` under the protocol `{data['protocol']}`"
     else:
         low, high = data["points"]
-        prior = f"the broad prior (`fillin.data.function_prior`), {low} to {high} points per task"
+        prior = f"the broad prior (`fillin.data.broad_prior`), {low} to {high} points per task"
     return CardScores(
         f"synthetic draws of {prior}, generated during training",
         f"`fillin evaluate {name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} tasks per setting, "

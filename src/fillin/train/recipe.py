@@ -21,8 +21,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from fillin.data.broad_prior import BroadPrior
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
-from fillin.data.function_prior import BroadPrior
 from fillin.data.images import Episode, FewShot, Images, LabelledBatch, LabelledImages, LabelledSets
 from fillin.data.table_prior import SyntheticTables
 from fillin.data.task import Stream, TableBatch

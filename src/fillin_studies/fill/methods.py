@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.data import Curves, TaskLayout, bayes_limit, curves
-from fillin.data.function_prior import gaussian_part
+from fillin.data.broad_prior import gaussian_part
 from fillin.evaluate import evaluate
 from fillin.filling.grid.layout import TILE_CONTEXT_CELLS, make_layout
 from fillin.filling.grid.variable import Axis, Mask, Variable
