@@ -10,7 +10,7 @@ from fillin.errors import InputError, argument, nearest, render
 from fillin.filling.diagnostics import Note
 from fillin.filling.holdout import NumericScore
 from fillin.filling.plan import FillPlan, Source
-from fillin.filling.prediction import NumericPrediction, Outputs, Prediction
+from fillin.filling.prediction import ColumnPredictions, NumericPrediction, Outputs
 from fillin.runtime import Tick
 
 if TYPE_CHECKING:
@@ -108,16 +108,16 @@ class ImagePlan(FillPlan):
     def load_model(self) -> "Process":
         return self.model
 
-    def run(self, model: "Process", progress: Tick = lambda done: None) -> Prediction:
+    def run(self, model: "Process", progress: Tick = lambda done: None) -> ColumnPredictions:
         from fillin.filling.image.completion import complete_image
 
         o = self.options
         return {"image": complete_image(self.image, model, o.scale, o.samples, o.seed, progress)}
 
-    def result(self, prediction: Prediction) -> NumericPrediction:
+    def result(self, prediction: ColumnPredictions) -> NumericPrediction:
         return prediction["image"]
 
-    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+    def write(self, outputs: Outputs, prediction: ColumnPredictions) -> ColumnPredictions:
         """Write the completed image first, then samples, standard deviation and attention."""
         from fillin.filling.image.figures import draw_std, join_samples, to_bytes
         from fillin.plots import save
@@ -137,13 +137,13 @@ class ImagePlan(FillPlan):
         names = {"std": True, "samples": self.options.samples > 0, "figure": True, "attend": self.attention is not None}
         return {name: f".{'sheet' if name == 'figure' else name}.png" for name, requested in names.items() if requested}
 
-    def figure(self, prediction: Prediction) -> "Figure":
+    def figure(self, prediction: ColumnPredictions) -> "Figure":
         from fillin.filling.image.figures import draw_sheet
 
         return draw_sheet(self.image, prediction["image"], f"{self.source.name}, completed by {self.options.model}")
 
     def holdout(
-        self, model: "Process", prediction: Prediction, progress: Tick = lambda done: None
+        self, model: "Process", prediction: ColumnPredictions, progress: Tick = lambda done: None
     ) -> list[NumericScore]:
         """Compare the prediction with the pixels of the image that were not shown to the model."""
         image = self.image

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import ndarray
 
-from fillin.filling.prediction import ClassPrediction, NumericPrediction, Prediction
+from fillin.filling.prediction import ClassPrediction, ColumnPredictions, NumericPrediction
 from fillin.filling.table.plan import TablePlan
 from fillin.tabular.table import CLASS, DATE, TypedColumn
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MAX_PANELS, _MAX_CLASSES, _MAX_MARKS = 8, 10, 2_000  # columns, classes of each, filled cells drawn one by one
 
 
-def draw_table(plan: TablePlan, prediction: Prediction) -> "Figure":
+def draw_table(plan: TablePlan, prediction: ColumnPredictions) -> "Figure":
     """Draw a panel for each of the columns with most filled cells."""
     from fillin.plots import panels, style
 

@@ -21,7 +21,7 @@ from fillin.filling.diagnostics import (
     note_sentinels,
 )  # fmt: skip
 from fillin.filling.plan import FillOptions, Source, TabularPlan, as_names, bounds_by_column, check_bounds
-from fillin.filling.prediction import SUFFIXES, Prediction
+from fillin.filling.prediction import SUFFIXES, ColumnPredictions
 from fillin.filling.series.infer_roles import check_new_columns
 from fillin.predictive import MAX_CLASSES
 from fillin.runtime import Tick
@@ -120,7 +120,7 @@ class TablePlan(TabularPlan):
     def load_model(self) -> None:
         """Return None: a table is filled by networks that are trained on it."""
 
-    def run(self, model: "TableImputer | None", progress: Tick = lambda done: None) -> Prediction:
+    def run(self, model: "TableImputer | None", progress: Tick = lambda done: None) -> ColumnPredictions:
         """Predict the missing cells, by a fitted imputer or by networks that are trained now."""
         from fillin.filling.table.impute import fill_table
 
@@ -130,13 +130,13 @@ class TablePlan(TabularPlan):
     def added_columns(self) -> list[str]:
         return [f"{column.name}_{suffix}" for column in self.all_fills for suffix in added_suffixes(column)]
 
-    def filled_frame(self, frame: "NativeFrame", prediction: Prediction) -> Any:
+    def filled_frame(self, frame: "NativeFrame", prediction: ColumnPredictions) -> Any:
         from fillin.filling.frames import added_columns
 
         columns = (added_columns(frame.data, column, prediction[column.name]) for column in self.all_fills)
         return frame.restore(frame.data.with_columns(series for added in columns for series in added))
 
-    def csv_rows(self, file: "CsvFile", prediction: Prediction) -> Iterator[str]:
+    def csv_rows(self, file: "CsvFile", prediction: ColumnPredictions) -> Iterator[str]:
         from fillin.filling.frames import added_cells
 
         comma = any(column.decimal_comma for column in self.table.columns.values())
@@ -144,13 +144,13 @@ class TablePlan(TabularPlan):
         for record, *parts in zip(file.records, *added, strict=True):
             yield file.row(record, [cell for part in parts for cell in part])
 
-    def figure(self, prediction: Prediction) -> "Figure":
+    def figure(self, prediction: ColumnPredictions) -> "Figure":
         from fillin.filling.table.figure import draw_table
 
         return draw_table(self, prediction)
 
     def holdout(
-        self, model: Any, prediction: Prediction, progress: Tick = lambda done: None
+        self, model: Any, prediction: ColumnPredictions, progress: Tick = lambda done: None
     ) -> "list[NumericScore | ClassScore]":
         from fillin.filling.table.impute import score_table
 
