@@ -311,7 +311,7 @@ HEADS = {
 }
 
 
-def to_predictive(prediction: Distribution) -> "predictive.GaussianMixture | predictive.Categorical":
+def to_predictive(prediction: Distribution) -> "predictive.Predictive":
     """The marginal of every target entry as float64 arrays: a mixture [*b k], or probabilities of classes [*b k]."""
     from fillin import predictive  # with scipy, which loading a model does not need
 

@@ -204,6 +204,9 @@ class Categorical:
         return cls(np.concatenate([part.probabilities for part in parts], axis), parts[0].labels)
 
 
+Predictive = GaussianMixture | Categorical
+
+
 def _draw_index(weights: Float[ndarray, "*b k"], n_samples: int, random: np.random.Generator) -> Int[ndarray, "*b s"]:
     uniform = random.random((*weights.shape[:-1], n_samples))
     return (uniform[..., None] > weights.cumsum(-1)[..., None, :-1]).sum(-1)

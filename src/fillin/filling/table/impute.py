@@ -10,7 +10,7 @@ from numpy import ndarray
 from fillin.filling.holdout import ClassScore, NumericScore
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
 from fillin.filling.table.plan import TablePlan
-from fillin.predictive import Categorical, GaussianMixture
+from fillin.predictive import Categorical, GaussianMixture, Predictive
 from fillin.runtime import require
 from fillin.tabular.table import CLASS, TypedColumn, TypedTable
 from fillin.warp import BoundsWarp
@@ -58,7 +58,7 @@ def predict_cells(
     cells: dict[str, Bool[ndarray, "n"]],
     size: EnsembleSize,
     model: "TableImputer | None" = None,
-) -> dict[str, GaussianMixture | Categorical]:
+) -> dict[str, Predictive]:
     """Predict these cells of each column, by a fitted `model` or by one that is fitted to the table."""
     require("sklearn")
     rows = np.flatnonzero(np.any(list(cells.values()), axis=0))
@@ -80,7 +80,7 @@ def predict_cells(
 
 def _predict_target(
     plan: TablePlan, target: TypedColumn, features: TypedTable, rows: ndarray, size: EnsembleSize
-) -> GaussianMixture | Categorical:
+) -> Predictive:
     from fillin.estimators import TableClassifier, TableRegressor
 
     options: dict[str, Any] = {**vars(size), "random_state": plan.seed}
