@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import (
-    Categorical,
     Distribution,
     LowRankMultivariateNormal,
     MixtureSameFamily,
@@ -68,13 +68,13 @@ class MixtureHead(MarginalHead):
         """Return the mixture of batch [*b] from logits, means and unconstrained standard deviations."""
         logits, mean, raw = raw.unbind(-2)
         parts = Normal(mean, self.floor + softplus(raw), validate_args=False)
-        return MixtureSameFamily(Categorical(logits=logits, validate_args=False), parts, validate_args=False)
+        return MixtureSameFamily(TorchCategorical(logits=logits, validate_args=False), parts, validate_args=False)
 
 
 class ObservedMixture(MixtureSameFamily):
     """Predictive distribution of an observation, and `noise_free`: that of the latent function."""
 
-    def __init__(self, mixture: Categorical, parts: Normal, noise_free: MixtureSameFamily):
+    def __init__(self, mixture: TorchCategorical, parts: Normal, noise_free: MixtureSameFamily):
         super().__init__(mixture, parts, validate_args=False)
         self.noise_free = noise_free
 
@@ -323,7 +323,7 @@ def to_predictive(prediction: Distribution) -> "predictive.Predictive":
         arrays = (given.weights / len(given.weights), given.means, given.stds)
         weights, means, stds = (np.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in arrays)
         return predictive.GaussianMixture(weights, means, stds)
-    if isinstance(marginal, Categorical | OneHotCategorical):
+    if isinstance(marginal, TorchCategorical | OneHotCategorical):
         return predictive.Categorical(marginal.probs.detach().double().cpu().numpy())
     if isinstance(marginal, MixtureSameFamily):
         components, weights = marginal.component_distribution, marginal.mixture_distribution.probs
