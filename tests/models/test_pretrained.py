@@ -54,7 +54,7 @@ def test_pretrained_weights_beat_random_weights(name):
     untrained = create(
         model.config["model"], model.dim_x or 1, model.dim_y, model.config["size"], **model.config["options"]
     )
-    scores = [evaluate(candidate, data, batches=4, settings=0) for candidate in (model, untrained)]
+    scores = [evaluate(candidate, data, batches=4, limit_samples=0) for candidate in (model, untrained)]
     assert scores[0].log_likelihood > scores[1].log_likelihood + 0.5
 
 

@@ -57,8 +57,9 @@ def swift(monkeypatch):
     monkeypatch.setattr(log, "draw_learning_curve", lambda *arguments, **options: None)
     real = curves.evaluate
     monkeypatch.setattr(curves, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
+    score_shifted = curves.score_shifted
     monkeypatch.setattr(
-        dimensions, "score_shifted", lambda *a, **k: {**curves.score_shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
+        dimensions, "score_shifted", lambda *a, **k: {**score_shifted(*a, **{**k, "limit_samples": 0}), "limit": 1.0}
     )
     monkeypatch.setattr(conv_or_transformer, "CONTEXT_SIZES", (100, 1000))
     monkeypatch.setattr(images, "QUICK_BATCHES", 1)

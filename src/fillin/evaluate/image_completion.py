@@ -82,7 +82,7 @@ class CompletionEvaluation(Evaluation):
         with progress("evaluate", len(OBSERVED) * self.batches, show_progress) as tick:
             for title, pattern in OBSERVED.items():
                 stream = open_test_images(self.source, pattern)
-                scores = evaluate(self.model, stream, self.batches, self.seed, settings=0, tick=tick)
+                scores = evaluate(self.model, stream, self.batches, self.seed, limit_samples=0, tick=tick)
                 covered = scores.coverage["95"] if scores.coverage else None
                 kinds[title] = PatternScores(scores.log_likelihood, scores.standard_error, scores.rmse, covered)
         columns = zip(*((kind.log_likelihood, kind.error, kind.rmse) for kind in kinds.values()), strict=True)

@@ -317,12 +317,12 @@ def pool_masks(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
 def measure_gap(name: str, masks: int, progress: ShareDone) -> dict[str, Any]:
     """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks, of a narrow prior or of
     that part of `curve`'s own prior which has a Bayes limit."""
-    batches_a_mask, settings = _OWN if name == OWN_PRIOR else _NARROW
+    batches_a_mask, limit_samples = _OWN if name == OWN_PRIOR else _NARROW
     batches = batches_a_mask * masks
     done = iter(range(1, batches + 1))
     stream = replace(Curves(gaussian_part(), TaskLayout()) if name == OWN_PRIOR else curves(name), batch=_BATCH)
     scores = evaluate(
-        load_once(OURS[1]), stream, batches, settings=settings, tick=lambda: progress(next(done) / batches)
+        load_once(OURS[1]), stream, batches, limit_samples=limit_samples, tick=lambda: progress(next(done) / batches)
     )
     keys = ("log_likelihood", "limit", "gap", "gap_error", "tasks")
     return {"data": name, "group": "limit", **{key: getattr(scores, key) for key in keys}}
