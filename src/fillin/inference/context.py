@@ -189,7 +189,11 @@ class Context:
         return parts
 
     def _normalise(self, x: ndarray, group: QueryGroup) -> tuple[dict[str, ndarray], tuple]:
-        """Return arguments of the model, of order one, and (level, size, growth): the scale of its prediction."""
+        """Return arguments of the model, of order one, and (level, size, growth): the scale of its prediction.
+
+        It runs in float64, before any model, so that dates and large values survive the conversion to float32;
+        `fillin.models.filler.Normalization` then fits trend and period of a context, inside a filler.
+        """
         rows, middle = group.context, group.middle
         xc, yc, x = self._unwrap(self.x[rows], middle), self.y[rows], self._unwrap(x, middle)
         growth = None
