@@ -288,6 +288,13 @@ class Autoregressive(TargetDistribution):
         return self._draw(sample_shape.numel()).view(*sample_shape, *self.batch_shape, *self.event_shape)
 
 
+def marginal_of(prediction: Distribution, noise: bool = True) -> Distribution:
+    """Return the marginals of an autoregressive prediction, any other as it is; with noise=False those of the latent
+    function, where the head predicts it."""
+    marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
+    return marginal.noise_free if isinstance(marginal, ObservedMixture) and not noise else marginal
+
+
 def joint_log_prob(given: Distribution, value: Float[Tensor, "*s nt dy"], keep: Keep | None) -> Tensor:
     """Return ln p(y) of each task [… b]; of a marginal distribution the sum over valid target entries."""
     if len(given.event_shape) == 2:
@@ -315,7 +322,7 @@ def to_predictive(prediction: Distribution) -> "predictive.Predictive":
     """The marginal of every target entry as float64 arrays: a mixture [*b k], or probabilities of classes [*b k]."""
     from fillin import predictive  # with scipy, which loading a model does not need
 
-    marginal = getattr(prediction, "marginals", prediction)
+    marginal = marginal_of(prediction)
     if isinstance(marginal, LatentMixture):
         given = to_predictive(marginal.given)  # [K b nt dy k]
         if isinstance(given, predictive.Categorical):

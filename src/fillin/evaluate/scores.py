@@ -16,7 +16,7 @@ from fillin import metrics, objectives
 from fillin.data import Curves, bayes_limit, oracle_limit
 from fillin.data.images import Images
 from fillin.errors import InputError
-from fillin.heads import LatentMixture, joint_log_prob, to_predictive
+from fillin.heads import LatentMixture, joint_log_prob, marginal_of, to_predictive
 from fillin.models import Process
 from fillin.models.base import per_entry
 from fillin.predictive import GaussianMixture
@@ -169,7 +169,7 @@ def _score_batch(
         scores["crps"] = sum_over_targets(torch.from_numpy(metrics.crps(marginals, values))) / entries
         scores["pit"] = torch.from_numpy(metrics.pit(marginals, values))[keep.cpu()]
     else:
-        classes = getattr(prediction, "marginals", prediction)
+        classes = marginal_of(prediction)
         if isinstance(prediction, LatentMixture):
             classes = OneHotCategorical(probs=prediction.given.probs.mean(0), validate_args=False)  # type: ignore[attr-defined]
         scores["marginal"] = joint_log_prob(classes, y, keep) / count
