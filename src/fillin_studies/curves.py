@@ -16,6 +16,7 @@ from fillin.evaluate.curves import BATCH
 from fillin.evaluate.scores import to_test_stream
 from fillin.models import Process
 from fillin.plots import COLOURS, draw_intervals, panels, save, style
+from fillin.predictive import HALF_WIDTH_95
 from fillin.train.log import set_limits
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import StudyCell
@@ -49,7 +50,7 @@ def score_reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[s
         prediction = model(task.xc, task.yc, task.xc)
         error = prediction.mean - task.yc
         squares.append(error.square().mean())
-        inside.append((error.abs() < 1.96 * prediction.stddev).float().mean())
+        inside.append((error.abs() < HALF_WIDTH_95 * prediction.stddev).float().mean())
     return {
         "context_rmse": float(torch.stack(squares).mean().sqrt()),
         "context_covered": float(torch.stack(inside).mean()),

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 import fillin
+from fillin.predictive import HALF_WIDTH_95
 from fillin.runtime import require
 from fillin_studies.base import MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
 from fillin_studies.report import Metric, capitalise, format_table
@@ -77,7 +78,7 @@ def score_imputation(values: Table, method: str, mask: int) -> dict[str, float]:
     error = (imputed - (values - mean) / std)[hidden]
     scores = {"rmse": float(np.sqrt((error**2).mean())), "mae": float(np.abs(error).mean()), "seconds": seconds}
     if predicted_std is not None:
-        scores["covered"] = float((np.abs(error) <= 1.96 * predicted_std[hidden]).mean())
+        scores["covered"] = float((np.abs(error) <= HALF_WIDTH_95 * predicted_std[hidden]).mean())
     return scores
 
 

@@ -11,6 +11,7 @@ from fillin.filling.diagnostics import Note
 from fillin.filling.holdout import NumericScore
 from fillin.filling.plan import FillPlan, Source
 from fillin.filling.prediction import ColumnPredictions, NumericPrediction, Outputs
+from fillin.predictive import HALF_WIDTH_95
 from fillin.runtime import Tick
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ class ImagePlan(FillPlan):
         pixels = slice(None) if image.mask is None else ~image.mask
         truth, completed = image.colours[pixels], prediction["image"]
         error = completed.mean[pixels] - truth
-        inside = float((abs(error) <= 1.96 * completed.std[pixels] + 0.5 / 255).mean())
+        inside = float((abs(error) <= HALF_WIDTH_95 * completed.std[pixels] + 0.5 / 255).mean())
         rmse, baseline = (float((e**2).mean()) ** 0.5 for e in (error, image.y.mean(0) - truth))
         return [NumericScore("pixels", truth[..., 0].size, rmse, baseline, inside)]
 
