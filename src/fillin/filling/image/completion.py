@@ -68,8 +68,8 @@ def complete_image(
     """Predict the pixels of an image, each as `scale` × `scale` cells; at scale 1 observed ones stay."""
     if not len(image.x):
         raise InputError(
-            "no pixel is observed, so there is nothing to complete from; set {known} to True somewhere",
-            known=argument("known"),
+            "no pixel is observed, so there is nothing to complete from; set {observed} to True somewhere",
+            observed=argument("observed"),
         )  # fmt: skip
     any_image = isinstance(model, Filler)  # other models are trained on colours around 0
     offset = 0.0 if any_image else 0.5

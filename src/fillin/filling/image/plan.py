@@ -28,9 +28,9 @@ _DEFAULT_MODEL = "surface"
 class ImageOptions:
     """Options of images; see `fillin.complete` and `fillin complete --help`."""
 
-    known: Any = None
+    observed: Any = None
     keep: float | None = None
-    know: str | None = None
+    pattern: str | None = None
     hide: str | None = None
     mask: str | None = None
     attend: str | None = None
@@ -59,10 +59,10 @@ class ImagePlan(FillPlan):
         from fillin.filling.image.read import read_array, read_file
 
         if source.path is None:
-            image = read_array(source.data, options.known)
+            image = read_array(source.data, options.observed)
         else:
             o = options
-            image = read_file(source.path, o.keep, o.know, o.hide, o.mask, o.scale, o.seed)
+            image = read_file(source.path, o.keep, o.pattern, o.hide, o.mask, o.scale, o.seed)
         _check(image.shape, options)
         model = load_completer(options.model)
         if options.attend is None:
