@@ -58,7 +58,7 @@ def test_models_lists_pretrained_weights(capsys):
     rows = {row["weights"]: row for row in json.loads(capsys.readouterr().out)}
     assert set(rows) == set(pretrained.names())
     assert (rows["curve"]["dim_x"], rows["surface"]["dim_x"], rows["radial"]["dim_x"]) == (1, 2, None)
-    assert all(row["learnt_from"] and 0 < row["megabytes"] < 4 for row in rows.values())
+    assert all(row["trained_on"] and 0 < row["megabytes"] < 4 for row in rows.values())
     assert main(["models", "--pretrained"]) == 0
     assert "fillin.load" in capsys.readouterr().out
     assert main(["models", "--pretrained", "curve"]) == 0

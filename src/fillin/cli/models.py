@@ -44,7 +44,7 @@ def _show_pretrained(content: Any) -> None:
         console().print(Markdown(content["card"]))
         return
     rows = [
-        (row["weights"], row["model"], str(row["dim_x"] or "any"), row["learnt_from"], f"{row['megabytes']:.1f}")
+        (row["weights"], row["model"], str(row["dim_x"] or "any"), row["trained_on"], f"{row['megabytes']:.1f}")
         for row in content
     ]
     caption = "fillin.load(NAME) loads one; fillin models --pretrained NAME shows its card."
