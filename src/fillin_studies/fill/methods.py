@@ -251,7 +251,7 @@ _NARROW, _OWN = (5, 256), (1, 1024)
 
 
 def score_prediction(prediction: GaussianMixture, case: GapCase) -> dict[str, float]:
-    """Return means over hidden points. `point` is the CRPS of the mean as a point prediction: |mean − truth|."""
+    """Return means over held-out points. `point` is the CRPS of the mean as a point prediction: |mean − truth|."""
     truth, unit = case.truth, case.unit
     error = (prediction.mean - truth) / unit
     cdf = prediction.cdf(truth)
