@@ -137,7 +137,7 @@ class TypedTable:
         columns = {name: column.take(rows) for name, column in self.columns.items()}
         return replace(self, columns=columns, n_rows=len(rows), row_label=lambda row: self.row_label(int(rows[row])))
 
-    def hide(self, cells: Mapping[str, Bool[ndarray, "n"]]) -> "TypedTable":
+    def mask(self, cells: Mapping[str, Bool[ndarray, "n"]]) -> "TypedTable":
         """The table without the values of some cells, given as a mask for each column."""
         columns = dict(self.columns)
         for name, mask in cells.items():
