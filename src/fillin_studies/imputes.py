@@ -132,7 +132,7 @@ class ImputationStudy(MethodStudy):
 
 
 def summarise(results: MethodResults) -> list[str]:
-    """Say on which sets fillin is best, and which method is better elsewhere."""
+    """Summarise on which sets fillin is best, and which method is better elsewhere."""
     findings = []
     simple = ("mean", "k-NN", "iterative")
     for others in (simple, tuple(METHODS)[1:]):

@@ -92,8 +92,8 @@ class CompletionEvaluation(Evaluation):
         tasks = map(replace(stream, seed=1).task, range(self.batches))
         squares = [(self.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean() for task in tasks]
         context_rmse = float(torch.stack(squares).mean().sqrt())
-        moved = self.shift_error()
-        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, moved)
+        max_change = self.shift_error()
+        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, max_change)
 
     @torch.no_grad()
     def shift_error(self) -> float:

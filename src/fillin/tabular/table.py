@@ -40,7 +40,7 @@ class TypedColumn:
     """One column of a table. `values` are float64 with NaN where missing; of dates, int64 in ticks of the `clock`;
     of classes, empty.
 
-    `cells` gives the original text, to tell groups apart and to write observed values as they came.
+    `cells` gives the original text, to distinguish groups and to write observed values as they came.
     """
 
     name: str
