@@ -22,7 +22,7 @@ one sheet. See docs/images.md.
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("picture", metavar="PICTURE", help="PNG or JPEG, grey or in colour")
+    command.add_argument("image", metavar="IMAGE", help="PNG or JPEG, grey or in colour")
     observed = command.add_argument_group("observed pixels (default: those that are not fully transparent)")
     observed.add_argument("--keep", type=float, metavar="SHARE", help="a random share of the pixels")
     patterns = "random, top, bottom, left, right, block, hole, line, grid, coarse"
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fillin.filling.image.plan import ImageOptions, ImagePlan
     from fillin.filling.plan import Source
 
-    sources = [Path(path) for path in (arguments.picture, arguments.mask) if path]
+    sources = [Path(path) for path in (arguments.image, arguments.mask) if path]
     names = {field.name for field in fields(ImageOptions)} & set(vars(arguments))
     plan = ImagePlan.read(Source(sources[0], {}), ImageOptions(**{name: vars(arguments)[name] for name in names}))
     execute(plan, arguments, sources, plan.extra_files)

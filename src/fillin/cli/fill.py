@@ -116,7 +116,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     out = command.add_argument_group("output")
     out.add_argument("-o", "--out", metavar="FILE", help="output file (default: NAME.filled.csv beside NAME.csv)")
     out.add_argument("--force", action="store_true", help="replace existing files; never the input")
-    out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
+    out.add_argument("--no-figure", dest="figure", action="store_false", help="leave out NAME.filled.png")
+    out.add_argument("--no-picture", dest="figure", action="store_false", help=argparse.SUPPRESS)  # its name in 0.1
     out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
     command.add_argument("--threads", type=positive, metavar="N", help=THREADS_HELP)
     command.set_defaults(level=0.95, seed=0, plan_options=names)
@@ -127,7 +128,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name, parse in _PARSERS.items():
         if name in options:
             options[name] = parse(options[name])
-    extra = {"figure": ".png"} if arguments.picture else {}
+    extra = {"figure": ".png"} if arguments.figure else {}
     extra |= {"report": ".html"} if arguments.report else {}
     execute(make_plan(Path(arguments.file), options), arguments, [Path(arguments.file)], extra)
 
