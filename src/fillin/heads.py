@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import (
-    Categorical,
     Distribution,
     LowRankMultivariateNormal,
     MixtureSameFamily,
@@ -68,13 +68,13 @@ class MixtureHead(MarginalHead):
         """Return the mixture of batch [*b] from logits, means and unconstrained standard deviations."""
         logits, mean, raw = raw.unbind(-2)
         parts = Normal(mean, self.floor + softplus(raw), validate_args=False)
-        return MixtureSameFamily(Categorical(logits=logits, validate_args=False), parts, validate_args=False)
+        return MixtureSameFamily(TorchCategorical(logits=logits, validate_args=False), parts, validate_args=False)
 
 
 class ObservedMixture(MixtureSameFamily):
     """Predictive distribution of an observation, and `noise_free`: that of the latent function."""
 
-    def __init__(self, mixture: Categorical, parts: Normal, noise_free: MixtureSameFamily):
+    def __init__(self, mixture: TorchCategorical, parts: Normal, noise_free: MixtureSameFamily):
         super().__init__(mixture, parts, validate_args=False)
         self.noise_free = noise_free
 
@@ -288,6 +288,13 @@ class Autoregressive(TargetDistribution):
         return self._draw(sample_shape.numel()).view(*sample_shape, *self.batch_shape, *self.event_shape)
 
 
+def marginal_of(prediction: Distribution, noise: bool = True) -> Distribution:
+    """Return the marginals of an autoregressive prediction, any other as it is; with noise=False those of the latent
+    function, where the head predicts it."""
+    marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
+    return marginal.noise_free if isinstance(marginal, ObservedMixture) and not noise else marginal
+
+
 def joint_log_prob(given: Distribution, value: Float[Tensor, "*s nt dy"], keep: Keep | None) -> Tensor:
     """Return ln p(y) of each task [… b]; of a marginal distribution the sum over valid target entries."""
     if len(given.event_shape) == 2:
@@ -311,11 +318,11 @@ HEADS = {
 }
 
 
-def to_predictive(prediction: Distribution) -> "predictive.GaussianMixture | predictive.Categorical":
+def to_predictive(prediction: Distribution) -> "predictive.Predictive":
     """The marginal of every target entry as float64 arrays: a mixture [*b k], or probabilities of classes [*b k]."""
     from fillin import predictive  # with scipy, which loading a model does not need
 
-    marginal = getattr(prediction, "marginals", prediction)
+    marginal = marginal_of(prediction)
     if isinstance(marginal, LatentMixture):
         given = to_predictive(marginal.given)  # [K b nt dy k]
         if isinstance(given, predictive.Categorical):
@@ -323,7 +330,7 @@ def to_predictive(prediction: Distribution) -> "predictive.GaussianMixture | pre
         arrays = (given.weights / len(given.weights), given.means, given.stds)
         weights, means, stds = (np.moveaxis(a, 0, -2).reshape(*a.shape[1:-1], -1) for a in arrays)
         return predictive.GaussianMixture(weights, means, stds)
-    if isinstance(marginal, Categorical | OneHotCategorical):
+    if isinstance(marginal, TorchCategorical | OneHotCategorical):
         return predictive.Categorical(marginal.probs.detach().double().cpu().numpy())
     if isinstance(marginal, MixtureSameFamily):
         components, weights = marginal.component_distribution, marginal.mixture_distribution.probs

@@ -46,7 +46,7 @@ class Cost:
 
 
 def measure_costs(
-    workloads: Mapping[str, Workload], rounds: int, tick: Tick = lambda: None, turn: float = 0.0
+    workloads: Mapping[str, Workload], rounds: int, tick: Tick = lambda: None, min_seconds: float = 0.0
 ) -> dict[str, Cost]:
     """Measure time and memory of each workload. `tick` is called `count_ticks(len(workloads), rounds)` times."""
     memory = {}
@@ -55,7 +55,7 @@ def measure_costs(
         tick()
         memory[name] = peak_memory(run)
         tick()
-    times = fastest_times(workloads, rounds, tick, turn)
+    times = fastest_times(workloads, rounds, tick, min_seconds)
     return {name: Cost(times[name], memory[name]) for name in workloads}
 
 
@@ -65,11 +65,11 @@ def count_ticks(candidates: int, rounds: int) -> int:
 
 
 def fastest_times(
-    workloads: Mapping[str, Workload], rounds: int, tick: Tick = lambda: None, turn: float = 0.0
+    workloads: Mapping[str, Workload], rounds: int, tick: Tick = lambda: None, min_seconds: float = 0.0
 ) -> dict[str, float]:
     """Return the minimum seconds of each workload over the rounds.
 
-    A workload runs once a round, or again until `turn` seconds have passed: a workload of milliseconds beside one of
+    A workload runs once a round, or again until `min_seconds` have passed: a workload of milliseconds beside one of
     seconds would otherwise start every time with cold caches.
     """
     best = dict.fromkeys(workloads, float("inf"))
@@ -79,7 +79,7 @@ def fastest_times(
     try:
         for _ in range(rounds):
             for name, run in workloads.items():
-                end = perf_counter() + turn
+                end = perf_counter() + min_seconds
                 while True:
                     start = perf_counter()
                     run()

@@ -170,7 +170,7 @@ def _append_masked(values: Tensor) -> Tensor:
 def tensors(prediction: Distribution) -> dict[str, Tensor]:
     """Return the tensors of a prediction by name; those of the latent function begin with clean_."""
     if isinstance(prediction, Autoregressive):
-        prediction = prediction._marginals()
+        prediction = prediction._marginals()  # `marginal_of` reads a cached property, which torch cannot trace
     named = {"mean": prediction.mean, "std": prediction.variance.sqrt()}
     if isinstance(prediction, LatentMixture) and isinstance(prediction.given, Normal):
         means, stds = prediction.given.loc.movedim(0, -1), prediction.given.scale.movedim(0, -1)

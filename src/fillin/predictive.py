@@ -13,6 +13,7 @@ from fillin.errors import InputError, InputTypeError
 from fillin.warp import Warp
 
 MAX_MAGNITUDE = 1e300  # beyond it a value overflows float64 arithmetic
+HALF_WIDTH_95 = 1.96  # of a central 95 % interval of a normal distribution, in standard deviations
 MAX_CLASSES = 100  # of a column of a table; rarer ones share one code
 _RARE_WEIGHT = 0.01  # components below it do not count towards mean and standard deviation
 _SEARCH_STDS = 40  # a quantile lies within so many standard deviations of a component
@@ -202,6 +203,9 @@ class Categorical:
     def concatenate(cls, parts: Sequence["Categorical"], axis: int = 0) -> "Categorical":
         """Probabilities of successive rows as one."""
         return cls(np.concatenate([part.probabilities for part in parts], axis), parts[0].labels)
+
+
+Predictive = GaussianMixture | Categorical
 
 
 def _draw_index(weights: Float[ndarray, "*b k"], n_samples: int, random: np.random.Generator) -> Int[ndarray, "*b s"]:

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from fillin.errors import InputError, choose
+from fillin.heads import marginal_of
 from fillin.models.base import LatentProcess, Process, per_entry
 
 
@@ -130,7 +131,7 @@ def _autoregressive(model, xc, yc, xt, n, mask_c, mask_t, order) -> Float[Tensor
     for i in steps.tolist():
         here, valid = xt[:, i : i + 1].repeat(n, 1, 1), mask_t[:, i : i + 1].repeat(n, 1, 1)
         distribution = model(x, y, here, mask, valid)  # of a single target, where joint and marginal agree
-        drawn = getattr(distribution, "marginals", distribution).sample()
+        drawn = marginal_of(distribution).sample()
         out[:, i : i + 1] = drawn
         x, y, mask = torch.cat([x, here], 1), torch.cat([y, drawn], 1), torch.cat([mask, valid], 1)
     return out.view(n, b, nt, yc.shape[-1])

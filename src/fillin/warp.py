@@ -118,7 +118,7 @@ def _fit_quantiles(observed: Float[ndarray, "n"]) -> PiecewiseLinearWarp | None:
 
 
 def _separate_knots(knots: ndarray, values: Float[ndarray, "n"]) -> list[int]:
-    """The knots that float64 can tell apart."""
+    """The knots that float64 can distinguish."""
     least = _MIN_GAP_OF_MEDIAN * np.median(np.diff(values[knots])) if len(knots) > 1 else 0.0
     kept = [int(knots[0])]
     for knot in knots[1:].tolist():

@@ -16,6 +16,7 @@ from fillin.evaluate.curves import BATCH
 from fillin.evaluate.scores import to_test_stream
 from fillin.models import Process
 from fillin.plots import COLOURS, draw_intervals, panels, save, style
+from fillin.predictive import HALF_WIDTH_95
 from fillin.train.log import set_limits
 from fillin.train.recipe import Recipe, make_curves
 from fillin_studies.base import StudyCell
@@ -24,19 +25,19 @@ SHIFT = 4.0  # of all inputs, to test translation equivariance
 _DASHES = ("-", "--", ":", "-.")
 
 
-def score_shifted(model: Process, recipe: Recipe, batches: int, settings: int = 0) -> dict[str, Any]:
-    """Score a model on its training distribution, and where all inputs are shifted by `SHIFT`; with `settings` also the
-    Bayes limit of the data, averaged over that many hyperparameters."""
+def score_shifted(model: Process, recipe: Recipe, batches: int, limit_samples: int = 0) -> dict[str, Any]:
+    """Score a model on its training distribution, and where all inputs are shifted by `SHIFT`; with `limit_samples`
+    also the Bayes limit of the data, averaged over that many hyperparameters."""
     stream = replace(make_curves(recipe), batch=BATCH)  # many small batches: tasks of one share their numbers of points
-    scores = evaluate(model, stream, batches=batches, settings=settings)
-    shifted = evaluate(model, stream.at(shift=stream.layout.shift + SHIFT), batches=batches, settings=0)
+    scores = evaluate(model, stream, batches=batches, limit_samples=limit_samples)
+    shifted = evaluate(model, stream.at(shift=stream.layout.shift + SHIFT), batches=batches, limit_samples=0)
     result = {
         "log_likelihood": scores.log_likelihood,
         "standard_error": scores.standard_error,
         "shifted": shifted.log_likelihood,
         "rmse": scores.rmse,
     }
-    return {**result, "limit": scores.limit} if settings else result
+    return {**result, "limit": scores.limit} if limit_samples else result
 
 
 @torch.no_grad()
@@ -49,7 +50,7 @@ def score_reconstruction(model: Process, recipe: Recipe, batches: int) -> dict[s
         prediction = model(task.xc, task.yc, task.xc)
         error = prediction.mean - task.yc
         squares.append(error.square().mean())
-        inside.append((error.abs() < 1.96 * prediction.stddev).float().mean())
+        inside.append((error.abs() < HALF_WIDTH_95 * prediction.stddev).float().mean())
     return {
         "context_rmse": float(torch.stack(squares).mean().sqrt()),
         "context_covered": float(torch.stack(inside).mean()),

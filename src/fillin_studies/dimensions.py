@@ -51,8 +51,8 @@ class DimensionStudy(TrainingStudy):
     def measure(self, model: Process, recipe: Recipe, quick: bool) -> dict[str, Any]:
         """Score the model. The limit belongs to the data: one model a dimension measures it, on the shared tasks."""
         reference = recipe["model"]["name"] == REFERENCE and not recipe["model"]["radial"]
-        settings = 0 if not reference else 128 if quick else 512
-        return score_shifted(model, recipe, 100 if quick else 2000, settings=settings)
+        limit_samples = 0 if not reference else 128 if quick else 512
+        return score_shifted(model, recipe, 100 if quick else 2000, limit_samples=limit_samples)
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
         likelihood, shifted = mean_over_seeds(cells, "log_likelihood"), mean_over_seeds(cells, "shifted")

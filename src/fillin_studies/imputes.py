@@ -1,4 +1,4 @@
-"""Imputation: a fifth of the cells of a table are hidden at random and predicted.
+"""Imputation: a fifth of the cells of a table are held out at random and predicted.
 
 A cell is a data set × a method × a mask. Columns are numbers, the target among them, standardised by observed values.
 """
@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray
 
 import fillin
+from fillin.predictive import HALF_WIDTH_95
 from fillin.runtime import require
 from fillin_studies.base import MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport
 from fillin_studies.report import Metric, capitalise, format_table
@@ -21,7 +22,7 @@ from fillin_studies.tables import COVERED, SECONDS, UCI_FIVE, MethodResults
 from fillin_studies.tables.data import find_tables
 from fillin_studies.tables.methods import OURS
 
-HIDDEN_SHARE = 0.2
+HELD_OUT_SHARE = 0.2
 GROUP = "imputation"
 RMSE = Metric("rmse", "RMSE in standard deviations", 3, False)
 MAE = Metric("mae", "mean absolute error in standard deviations", 3, False)
@@ -59,14 +60,14 @@ METHODS: dict[str, Impute] = {
 
 
 def draw_mask(shape: tuple[int, int], number: int) -> Bool[ndarray, "n d"]:
-    """Return the cells that the n-th mask hides."""
-    return np.random.default_rng(number).random(shape) < HIDDEN_SHARE
+    """Return the cells that the n-th mask holds out."""
+    return np.random.default_rng(number).random(shape) < HELD_OUT_SHARE
 
 
 def score_imputation(values: Table, method: str, mask: int) -> dict[str, float]:
-    """Return errors on the hidden cells and the processor time in seconds."""
-    hidden = draw_mask(values.shape, mask) & ~np.isnan(values)
-    observed = np.where(hidden, np.nan, values)
+    """Return errors on the held-out cells and the processor time in seconds."""
+    held_out = draw_mask(values.shape, mask) & ~np.isnan(values)
+    observed = np.where(held_out, np.nan, values)
     mean, std = np.nanmean(observed, 0), np.nanstd(observed, 0)
     std = np.where(std > 0, std, 1.0)
     start = process_time()
@@ -74,10 +75,10 @@ def score_imputation(values: Table, method: str, mask: int) -> dict[str, float]:
         warnings.simplefilter("ignore")  # rounds that end before convergence: those are the defaults
         imputed, predicted_std = METHODS[method]((observed - mean) / std, mask)
     seconds = process_time() - start
-    error = (imputed - (values - mean) / std)[hidden]
+    error = (imputed - (values - mean) / std)[held_out]
     scores = {"rmse": float(np.sqrt((error**2).mean())), "mae": float(np.abs(error).mean()), "seconds": seconds}
     if predicted_std is not None:
-        scores["covered"] = float((np.abs(error) <= 1.96 * predicted_std[hidden]).mean())
+        scores["covered"] = float((np.abs(error) <= HALF_WIDTH_95 * predicted_std[held_out]).mean())
     return scores
 
 
@@ -121,7 +122,7 @@ class ImputationStudy(MethodStudy):
             more += [f"## {capitalise(metric.title)}", "", *format_table(*results.tabulate(metric, methods)), ""]
         masks = max((len(splits) for methods in results.sets.values() for splits in methods.values()), default=0)
         procedure = (
-            f"{len(results.sets)} data sets of numbers, {HIDDEN_SHARE:.0%} of the cells hidden at random, masks: "
+            f"{len(results.sets)} data sets of numbers, {HELD_OUT_SHARE:.0%} of the cells held out at random, masks: "
             f"{masks}, all methods at their defaults, on one thread; columns are standardised by observed values. "
             "± is the standard error over masks (0 where there is one), of ranks over sets. Seconds are processor time "
             "of fitting and imputing."
@@ -131,7 +132,7 @@ class ImputationStudy(MethodStudy):
 
 
 def summarise(results: MethodResults) -> list[str]:
-    """Say on which sets fillin is best, and which method is better elsewhere."""
+    """Summarise on which sets fillin is best, and which method is better elsewhere."""
     findings = []
     simple = ("mean", "k-NN", "iterative")
     for others in (simple, tuple(METHODS)[1:]):

@@ -56,12 +56,13 @@ def _describe_training(run: StudyRun, cells: Sequence[StudyCell]) -> str:
     seeds = sorted({cell.seed for cell in cells})
     seconds = sum(cell.result["seconds"] for cell in cells)
     shared = {**run.study.recipe, **scale.settings}
-    errors = sorted(cell.result["standard_error"] for cell in cells)
+    errors = sorted(result["standard_error"] for cell in cells if "standard_error" in (result := cell.result))
+    error = f"Scores have a standard error of about {errors[len(errors) // 2]:.3f} over tasks. " if errors else ""
+    certain = ", so that differences between them are more certain than that" if errors else ""
     return (
         f"{len(cells)} runs, seeds {', '.join(map(str, seeds))}, {seconds / 60:.0f} minutes of training in all; "
-        f"{scale.about} Scores have a standard error of about {errors[len(errors) // 2]:.3f} over tasks. All models "
-        "are scored on the same tasks, so that differences between them are more certain than that. Each run has its "
-        f"recipe in `cells/`. Shared settings: {', '.join(f'`{key}` {value}' for key, value in shared.items())}."
+        f"{scale.about} {error}All models are scored on the same tasks{certain}. Each run has its recipe in `cells/`. "
+        f"Shared settings: {', '.join(f'`{key}` {value}' for key, value in shared.items())}."
     )
 
 

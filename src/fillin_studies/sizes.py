@@ -118,8 +118,9 @@ def _tell_result(search, trial: int, cell: StudyCell) -> None:
 def _make_sized_cell(run: StudyRun, numbers: Mapping[str, Any]) -> StudyCell:
     """Choose the number of layers. All layers have equally many parameters: two models give their number."""
     sized = {**numbers, "hidden": 2 * numbers["width"]}
-    one, two = (base.count_parameters(create("te-tnp", **sized, layers=n)) for n in (1, 2))
-    layers = min(range(1, 25), key=lambda layers: abs(one + (layers - 1) * (two - one) - PARAMETERS))
+    one_layer, two_layers = (base.count_parameters(create("te-tnp", **sized, layers=n)) for n in (1, 2))
+    per_layer = two_layers - one_layer
+    layers = min(range(1, 25), key=lambda layers: abs(one_layer + (layers - 1) * per_layer - PARAMETERS))
     return run.cell(f"1m {name_size(numbers)} layers={layers}", 0, _make_settings(numbers, layers))
 
 

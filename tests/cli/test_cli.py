@@ -9,7 +9,7 @@ import pytest
 
 import fillin
 from fillin import pretrained
-from fillin.cli import main
+from fillin.cli import main, make_parser
 from fillin.models import CLASSIFIERS, SIZES, names
 
 COMMANDS = [[], ["models"], ["bench"], ["bench", "models"], ["bench", "scores"], ["bench", "span"]]
@@ -58,7 +58,7 @@ def test_models_lists_pretrained_weights(capsys):
     rows = {row["weights"]: row for row in json.loads(capsys.readouterr().out)}
     assert set(rows) == set(pretrained.names())
     assert (rows["curve"]["dim_x"], rows["surface"]["dim_x"], rows["radial"]["dim_x"]) == (1, 2, None)
-    assert all(row["learnt_from"] and 0 < row["megabytes"] < 4 for row in rows.values())
+    assert all(row["trained_on"] and 0 < row["megabytes"] < 4 for row in rows.values())
     assert main(["models", "--pretrained"]) == 0
     assert "fillin.load" in capsys.readouterr().out
     assert main(["models", "--pretrained", "curve"]) == 0
@@ -143,3 +143,10 @@ def test_a_closed_pipe_is_no_traceback(command):
         os.close(write)
     assert process.stderr == b""
     assert process.returncode in (0, 141)  # argparse swallows the error where output is not buffered
+
+
+@pytest.mark.parametrize(
+    ("flags", "filled"), [([], False), (["--keep-always-missing"], False), (["--fill-always-missing"], True)]
+)
+def test_cells_that_are_always_missing_are_kept_by_default(flags, filled):
+    assert make_parser("fill").parse_args(["fill", "sst.nc", *flags]).fill_always_missing is filled

@@ -17,7 +17,7 @@ from fillin.cli import main
 from fillin.data import GaussianProcessPrior, curves
 from fillin.data.kernels import RBFKernel
 from fillin.evaluate import evaluate
-from fillin.evaluate.curves import make_settings, open_curves
+from fillin.evaluate.curves import make_conditions, open_curves
 from fillin.evaluate.scores import TEST_SEED, to_test_stream
 from fillin.heads import LatentMixture, to_predictive
 from fillin.models import Process
@@ -54,7 +54,7 @@ def stream():
 
 @pytest.fixture(scope="module")
 def exact_scores(stream):
-    return evaluate(ExactPosterior(), stream, batches=60, settings=2, autoregressive=3)
+    return evaluate(ExactPosterior(), stream, batches=60, limit_samples=2, autoregressive=3)
 
 
 def test_the_exact_posterior_has_no_gap(exact_scores):
@@ -85,11 +85,11 @@ def test_crps_is_the_closed_form(stream):
     z = (task.yt - prediction.mean) / prediction.stddev
     expected = z * (2 * normal.cdf(z) - 1) + 2 * normal.log_prob(z).exp() - 1 / math.sqrt(math.pi)
     expected = float((prediction.stddev * expected).mean())
-    assert evaluate(ExactPosterior(), stream, batches=1, settings=0).crps == pytest.approx(expected, rel=1e-6)
+    assert evaluate(ExactPosterior(), stream, batches=1, limit_samples=0).crps == pytest.approx(expected, rel=1e-6)
 
 
 def test_overconfidence_is_detected(stream, exact_scores):
-    overconfident = evaluate(ExactPosterior(std_factor=0.5), stream, batches=60, settings=0)
+    overconfident = evaluate(ExactPosterior(std_factor=0.5), stream, batches=60, limit_samples=0)
     assert overconfident.coverage["95"] < 0.75
     assert overconfident.coverage["50"] < 0.35
     assert overconfident.pit[0] > 0.15
@@ -99,13 +99,13 @@ def test_overconfidence_is_detected(stream, exact_scores):
     assert overconfident.log_likelihood < exact_scores.log_likelihood
     assert overconfident.rmse == pytest.approx(exact_scores.rmse)
     assert overconfident.limit is overconfident.known is overconfident.gap is overconfident.gap_error is None
-    underconfident = evaluate(ExactPosterior(std_factor=2.0), stream, batches=20, settings=0)
+    underconfident = evaluate(ExactPosterior(std_factor=2.0), stream, batches=20, limit_samples=0)
     assert underconfident.coverage["50"] > 0.7
 
 
 def test_rmse_and_likelihood_by_hand(stream):
     model, tasks = ExactPosterior(bias=0.3), [to_test_stream(stream, 5).task(step) for step in range(3)]
-    scores = evaluate(model, stream, batches=3, seed=5, settings=0)
+    scores = evaluate(model, stream, batches=3, seed=5, limit_samples=0)
     squared = [((model(*task.inputs).mean - task.yt) ** 2).mean() for task in tasks]
     assert scores.rmse == pytest.approx(float(sum(squared) / 3) ** 0.5)
     likelihoods = torch.stack([objectives.log_likelihood(model, task).mean() for task in tasks])
@@ -123,7 +123,7 @@ def test_the_standard_error_is_that_of_the_mean():
 @pytest.mark.parametrize("name", ["tnp-a", "tnp-nd", "np"])
 def test_joint_models_have_marginal_and_joint_scores(name, stream):
     model = fillin.create(name, size="small").requires_grad_(False)
-    scores = evaluate(model, stream, batches=2, settings=2)
+    scores = evaluate(model, stream, batches=2, limit_samples=2)
     tasks = [to_test_stream(stream, 0).task(step) for step in range(2)]
     joint = sum(float(objectives.log_likelihood(model, task).mean()) for task in tasks) / 2
     assert scores.joint.log_likelihood == pytest.approx(joint, rel=1e-5)
@@ -161,7 +161,7 @@ def test_classes_have_no_crps(stream, monkeypatch):
 
     monkeypatch.setattr(type(stream), "draw", draw_one_hot)
     monkeypatch.setattr(type(stream), "dim_y", 2)
-    scores = evaluate(model, stream, batches=1, settings=0)
+    scores = evaluate(model, stream, batches=1, limit_samples=0)
     task = to_test_stream(stream, 0).task(0)
     assert scores.log_likelihood == pytest.approx(float(objectives.log_likelihood(model, task).mean()), rel=1e-5)
     assert scores.crps is scores.coverage is scores.pit is scores.ks is None
@@ -170,7 +170,7 @@ def test_classes_have_no_crps(stream, monkeypatch):
 
 
 def test_missing_targets_do_not_count(stream, monkeypatch):
-    unpadded, draw = evaluate(ExactPosterior(), stream, batches=1, settings=0), type(stream).draw
+    unpadded, draw = evaluate(ExactPosterior(), stream, batches=1, limit_samples=0), type(stream).draw
 
     def draw_padded(self, step):
         task, parameters = draw(self, step)
@@ -181,7 +181,7 @@ def test_missing_targets_do_not_count(stream, monkeypatch):
         return replace(task, xt=torch.cat([task.xt, extra], 1), yt=yt, mask_t=mask), parameters
 
     monkeypatch.setattr(type(stream), "draw", draw_padded)
-    padded = evaluate(ExactPosterior(), stream, batches=1, settings=0)
+    padded = evaluate(ExactPosterior(), stream, batches=1, limit_samples=0)
     assert (padded.targets, padded.coverage, padded.pit) == (unpadded.targets, unpadded.coverage, unpadded.pit)
     for name in ("log_likelihood", "standard_error", "rmse", "crps"):
         assert getattr(padded, name) == pytest.approx(getattr(unpadded, name))
@@ -189,7 +189,7 @@ def test_missing_targets_do_not_count(stream, monkeypatch):
 
 def test_a_limit_that_has_not_converged_is_none():
     """Hardly one of 64 settings falls into the posterior of a period."""
-    scores = evaluate(fillin.create("cnp", size="small"), curves("periodic"), batches=2, settings=64)
+    scores = evaluate(fillin.create("cnp", size="small"), curves("periodic"), batches=2, limit_samples=64)
     assert scores.limit is scores.gap is None
     assert scores.known > 0
 
@@ -214,25 +214,25 @@ def test_evaluation_restores_the_training_mode_and_random_state(stream):
     model = fillin.create("cnp", size="small")
     state = torch.random.get_rng_state()
     assert model.train() is model
-    first, second = (evaluate(model, replace(stream, seed=seed), batches=1, settings=0) for seed in (0, 7))
+    first, second = (evaluate(model, replace(stream, seed=seed), batches=1, limit_samples=0) for seed in (0, 7))
     assert model.training
     assert first == second  # the seed of evaluate selects the tasks
     assert torch.equal(state, torch.random.get_rng_state())
-    assert first != evaluate(model, stream, batches=1, seed=1, settings=0)
+    assert first != evaluate(model, stream, batches=1, seed=1, limit_samples=0)
 
 
-def test_the_settings_of_a_report():
+def test_the_conditions_of_a_report():
     model = fillin.create("cnp", size="small")
     data = {"function": "rbf", "protocol": "sawtooth", "range": (-1.0, 1.0)}
-    settings = make_settings(model, data)
-    assert [setting.kind for setting in settings[:5]] == ["training", "shift", "beyond", "function", "function"]
-    sizes = [setting.value for setting in settings if setting.kind == "context"]
+    conditions = make_conditions(model, data)
+    assert [condition.kind for condition in conditions[:5]] == ["training", "shift", "beyond", "function", "function"]
+    sizes = [condition.value for condition in conditions if condition.kind == "context"]
     assert (sizes[0], sizes[-1]) == (0, 30)
     assert sizes == sorted(set(sizes))
-    assert all(setting.stream.layout.range == (-1.0, 1.0) for setting in settings)
-    assert settings[1].stream.task(0).xt.min() > 2
-    assert {settings[-1].stream.task(step).xc.shape[1] for step in range(3)} == {30}
-    few = make_settings(model, data, functions=["linear", "rbf"], shift=0, contexts=[9, 2])
+    assert all(condition.stream.layout.range == (-1.0, 1.0) for condition in conditions)
+    assert conditions[1].stream.task(0).xt.min() > 2
+    assert {conditions[-1].stream.task(step).xc.shape[1] for step in range(3)} == {30}
+    few = make_conditions(model, data, functions=["linear", "rbf"], shift=0, contexts=[9, 2])
     assert [setting.label for setting in few] == [
         "training: rbf",
         "beyond the context",
@@ -240,8 +240,8 @@ def test_the_settings_of_a_report():
         "2 points",
         "9 points",
     ]
-    predator_prey = make_settings(fillin.create("cnp", dim_y=2, size="small"), {"function": "predator-prey"})
-    assert "function" not in {setting.kind for setting in predator_prey}
+    predator_prey = make_conditions(fillin.create("cnp", dim_y=2, size="small"), {"function": "predator-prey"})
+    assert "function" not in {condition.kind for condition in predator_prey}
 
 
 @pytest.fixture(scope="module")
@@ -269,7 +269,7 @@ def test_report_of_a_run(run, tmp_path, capsys):
     assert [row["kind"] for row in content["rows"]] == ["training", "shift", "beyond", "function", "context", "context"]
     for row in content["rows"]:
         assert set(row["scores"]) == set(
-            asdict(evaluate(ExactPosterior(), curves("rbf", batch=1), batches=1, settings=0))
+            asdict(evaluate(ExactPosterior(), curves("rbf", batch=1), batches=1, limit_samples=0))
         )
         assert row["scores"]["joint"]["log_likelihood"] < 100
     names = {path.name for path in (run / "evaluation").iterdir()}
@@ -338,7 +338,7 @@ def test_a_run_without_weights_names_the_command_to_continue(tmp_path):
 
 def test_a_diverged_model_is_an_error(stream):
     with pytest.raises(fillin.FillinError, match="older weights"):
-        evaluate(ExactPosterior(bias=math.nan), stream, batches=1, settings=0)
+        evaluate(ExactPosterior(bias=math.nan), stream, batches=1, limit_samples=0)
 
 
 def test_importing_does_not_import_matplotlib():

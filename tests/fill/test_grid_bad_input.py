@@ -166,7 +166,7 @@ def test_killed_while_writing_leaves_nothing_in_its_place(tmp_path, folder):
         "os.rename = lambda *_: os.kill(os.getpid(), 9)  # all is written beside, and not yet renamed\n"
         "main(sys.argv[1:])"
     )
-    words = ["fill", str(path), "--model", str(folder), "--no-picture"]
+    words = ["fill", str(path), "--model", str(folder), "--no-figure"]
     ended = subprocess.run([sys.executable, "-c", code, *words], capture_output=True)
     assert ended.returncode == -signal.SIGKILL
     assert not (tmp_path / "sea.filled.zarr").exists()

@@ -43,20 +43,20 @@ def run(*arguments):
 
 
 def test_observed_pixels_are_kept_and_others_beat_the_mean_colour(surface):
-    image, known = smooth_image(), random_mask((12, 10))
-    result = fillin.complete(image, known, samples=2, model=surface)
+    image, observed = smooth_image(), random_mask((12, 10))
+    result = fillin.complete(image, observed, samples=2, model=surface)
     truth = image / 255
-    assert (result.mean[known] == truth[known]).all()
-    assert (result.samples[:, known] == truth[known]).all()
-    assert (result.std[known] == 0).all()
-    assert (result.std[~known] > 0).all()
-    flat = np.abs(truth[known].mean(0) - truth[~known]).mean()
-    assert np.abs(result.mean - truth)[~known].mean() < 0.4 * flat
+    assert (result.mean[observed] == truth[observed]).all()
+    assert (result.samples[:, observed] == truth[observed]).all()
+    assert (result.std[observed] == 0).all()
+    assert (result.std[~observed] > 0).all()
+    flat = np.abs(truth[observed].mean(0) - truth[~observed]).mean()
+    assert np.abs(result.mean - truth)[~observed].mean() < 0.4 * flat
     for part in (result.mean, result.std, result.samples):
         assert part.min() >= 0
         assert part.max() <= 1
     assert result.samples.shape == (2, 12, 10, 3)
-    assert np.abs(result.samples[0] - result.samples[1])[~known].max() > 0.01
+    assert np.abs(result.samples[0] - result.samples[1])[~observed].max() > 0.01
 
 
 def test_shares_of_tiles_sum_to_one_and_change_smoothly():
@@ -76,13 +76,13 @@ def test_shares_of_tiles_sum_to_one_and_change_smoothly():
 @pytest.mark.parametrize("scale", [1, 2])
 def test_completion_is_translation_equivariant(surface, scale):
     """Tiles move with the observed pixels."""
-    known = np.zeros((30, 30), bool)
-    known[4:18, 3:17] = random_mask((14, 14), 0.7)
-    moved = np.roll(known, (7, 9), (0, 1))
+    observed = np.zeros((30, 30), bool)
+    observed[4:18, 3:17] = random_mask((14, 14), 0.7)
+    moved = np.roll(observed, (7, 9), (0, 1))
     image = smooth_image(30, 30, 1)[..., 0] / 255
-    there = fillin.complete(image, known, scale, model=surface)
+    there = fillin.complete(image, observed, scale, model=surface)
     here = fillin.complete(np.roll(image, (7, 9), (0, 1)), moved, scale, model=surface)
-    assert known.sum() > PixelContext(surface, (30, 30), 1, np.zeros((1, 2)), np.zeros((1, 1, 1))).n_context
+    assert observed.sum() > PixelContext(surface, (30, 30), 1, np.zeros((1, 2)), np.zeros((1, 1, 1))).n_context
     cut, to = (
         np.s_[4 * scale : 18 * scale, 3 * scale : 17 * scale],
         np.s_[11 * scale : 25 * scale, 12 * scale : 26 * scale],
@@ -95,11 +95,11 @@ def test_completion_is_translation_equivariant(surface, scale):
 def test_translation_equivariant_models_ignore_absolute_locations(name):
     torch.manual_seed(1)
     model = fillin.create(name, dim_x=2, dim_y=1, size="small")
-    image, known = np.zeros((16, 16)), np.zeros((16, 16), bool)
-    known[2:8, 3:9] = random_mask((6, 6), 0.6)
+    image, observed = np.zeros((16, 16)), np.zeros((16, 16), bool)
+    observed[2:8, 3:9] = random_mask((6, 6), 0.6)
     image[2:8, 3:9] = smooth_image(6, 6, 1)[..., 0] / 255
-    there = fillin.complete(image, known, model=model)
-    here = fillin.complete(np.roll(image, (5, 4), (0, 1)), np.roll(known, (5, 4), (0, 1)), model=model)
+    there = fillin.complete(image, observed, model=model)
+    here = fillin.complete(np.roll(image, (5, 4), (0, 1)), np.roll(observed, (5, 4), (0, 1)), model=model)
     np.testing.assert_allclose(here.mean[7:13, 7:13], there.mean[2:8, 3:9], atol=1e-4)
 
 
@@ -125,9 +125,9 @@ def test_samples_differ_and_are_determined_by_the_seed(name):
 
 def test_samples_are_coherent(surface):
     """Neighbours deviate from the mean to the same side, unlike independently drawn pixels."""
-    known = np.ones((20, 20), bool)
-    known[4:16, 4:16] = False
-    result = fillin.complete(smooth_image(20, 20, 1), known, samples=6, model=surface)
+    observed = np.ones((20, 20), bool)
+    observed[4:16, 4:16] = False
+    result = fillin.complete(smooth_image(20, 20, 1), observed, samples=6, model=surface)
     deviations = ((result.samples - result.mean) / np.maximum(result.std, 1e-6))[:, 4:16, 4:16, 0]
     near = (deviations[:, 1:] * deviations[:, :-1]).mean() / (deviations**2).mean()
     assert near > 0.4
@@ -143,9 +143,9 @@ def test_clipped_moments_equal_those_of_clipped_values(mean, std):
 
 def test_a_gap_in_a_constant_image_has_its_colour(surface):
     """All layers of tiles agree everywhere in a wide gap."""
-    known = np.ones((24, 24), bool)
-    known[4:, 5:20] = False
-    result = fillin.complete(np.full((24, 24), 0.7), known, model=surface)
+    observed = np.ones((24, 24), bool)
+    observed[4:, 5:20] = False
+    result = fillin.complete(np.full((24, 24), 0.7), observed, model=surface)
     np.testing.assert_allclose(result.mean, 0.7, atol=0.01)
 
 
@@ -164,10 +164,10 @@ def test_rotation_of_colours_is_inverted():
         ({"image": np.zeros((4, 4, 2))}, "h × w × 3"),
         ({"image": "x.png"}, "array of numbers"),
         ({"image": np.full((4, 4), 2.0)}, "from 0 to 1"),
-        ({"known": np.zeros((4, 4), bool)}, "nothing to complete from"),
-        ({"known": np.ones((4, 5), bool)}, "4 × 4 pixels"),
-        ({"known": np.ones((4, 4))}, "True or False"),
-        ({"image": np.full((4, 4), np.nan), "known": np.ones((4, 4), bool)}, "NaN at row 0"),
+        ({"observed": np.zeros((4, 4), bool)}, "nothing to complete from"),
+        ({"observed": np.ones((4, 5), bool)}, "4 × 4 pixels"),
+        ({"observed": np.ones((4, 4))}, "True or False"),
+        ({"image": np.full((4, 4), np.nan), "observed": np.ones((4, 4), bool)}, "NaN at row 0"),
         ({"scale": 0}, "scale must be"),
         ({"scale": 1.5}, "scale must be"),
         ({"scale": 1000}, "smaller scale"),
@@ -179,14 +179,26 @@ def test_rotation_of_colours_is_inverted():
 )
 def test_bad_arguments(arguments, message, unchecked):
     with pytest.raises(FillinError, match=message):
-        fillin.complete(**{"image": np.zeros((4, 4)), "known": np.eye(4, dtype=bool), "scale": 1, **arguments})
+        fillin.complete(**{"image": np.zeros((4, 4)), "observed": np.eye(4, dtype=bool), "scale": 1, **arguments})
 
 
 def test_nan_pixels_are_missing():
     image = np.linspace(0, 1, 36).reshape(6, 6)
-    known = random_mask((6, 6))
-    a, b = fillin.complete(np.where(known, image, np.nan)), fillin.complete(image, known)
+    observed = random_mask((6, 6))
+    a, b = fillin.complete(np.where(observed, image, np.nan)), fillin.complete(image, observed)
     assert (a.mean == b.mean).all()
+
+
+def test_old_names_of_the_observed_pixels(photo):
+    image, observed = np.linspace(0, 1, 36).reshape(6, 6), random_mask((6, 6))
+    with pytest.warns(DeprecationWarning, match="called observed"):
+        old = fillin.complete(image, known=observed)
+    assert (old.mean == fillin.complete(image, observed=observed).mean).all()
+    written = []
+    for name in ("--know", "--observed"):
+        assert run(photo, name, "grid 3", "-o", photo.with_name("out.png"), "--force") == 0
+        written.append(photo.with_name("out.png").read_bytes())
+    assert written[0] == written[1]
 
 
 def test_output_files(photo, capsys):
@@ -237,7 +249,7 @@ def test_transparent_pixels_are_missing(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [["--hide", "bottom"], ["--know", "coarse 2"], ["--know", "grid 3"], ["--scale", "2"], ["--mask", "m.png"]],
+    [["--hide", "bottom"], ["--observed", "coarse 2"], ["--observed", "grid 3"], ["--scale", "2"], ["--mask", "m.png"]],
 )
 def test_options_that_select_observed_pixels(options, photo, monkeypatch):
     monkeypatch.chdir(photo.parent)
@@ -250,9 +262,9 @@ def test_options_that_select_observed_pixels(options, photo, monkeypatch):
         means = written.reshape(12, 2, 10, 2, 3).mean((1, 3))
         assert np.abs(means - smooth_image()).mean() < 6
         return
-    known = {"--hide": np.arange(12)[:, None] < 6, "--mask": mask}.get(options[0])
-    if known is not None:
-        assert (written == smooth_image()).all(2)[np.broadcast_to(known, (12, 10))].all()
+    observed = {"--hide": np.arange(12)[:, None] < 6, "--mask": mask}.get(options[0])
+    if observed is not None:
+        assert (written == smooth_image()).all(2)[np.broadcast_to(observed, (12, 10))].all()
 
 
 @pytest.mark.parametrize(
@@ -261,8 +273,8 @@ def test_options_that_select_observed_pixels(options, photo, monkeypatch):
         ([], "nothing is missing"),
         (["--keep", "1.5"], "between 0 and 1"),
         (["--hide", "botom"], "did you mean 'bottom'"),
-        (["--know", "girds 4"], "unknown pattern"),
-        (["--know", " "], "is empty"),
+        (["--observed", "girds 4"], "unknown pattern"),
+        (["--observed", " "], "is empty"),
         (["--keep", "0.1", "--hide", "top"], "leave one out"),
         (["--scale", "0"], "--scale must be"),
         (["--scale", "999"], "--scale"),

@@ -37,11 +37,11 @@ def test_the_figure_and_the_self_contained_report(fill):
     assert "<b>" not in page
     for word in ("skill", "CRPS", "linear", "in 50 %", "in 95 %", *PATTERNS, "Assumptions", "2 groups by who"):
         assert word in page
-    again = fill(csv(frame), "--by", "who", "--report", "--force", "--no-picture")
+    again = fill(csv(frame), "--by", "who", "--report", "--force", "--no-figure")
     same = again.path.with_suffix(".html").read_text()
     rows = lambda text: [line for line in text.splitlines() if line.startswith("<table")]  # noqa: E731
     assert rows(same) == rows(page), "the same seed holds out the same points"
-    other = fill(csv(frame), "--by", "who", "--report", "--force", "--no-picture", "--seed", "5")
+    other = fill(csv(frame), "--by", "who", "--report", "--force", "--no-figure", "--seed", "5")
     assert rows(other.path.with_suffix(".html").read_text()) != rows(page)
 
 

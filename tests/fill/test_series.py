@@ -128,7 +128,7 @@ def test_a_kill_while_writing_leaves_no_partial_file(tmp_path, small_filler):
         "io.sync = stop  # the file beside is written, and not yet renamed\n"
         "main(sys.argv[1:])"
     )
-    arguments = ["fill", str(path), "--model", str(small_filler), "--no-picture"]
+    arguments = ["fill", str(path), "--model", str(small_filler), "--no-figure"]
     process = subprocess.run(
         [sys.executable, "-c", code, *arguments], capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )

@@ -122,7 +122,7 @@ def test_an_index_that_pandas_keeps_in_parquet_is_no_location(tmp_path, capsys):
 
     table = unordered(60)
     table[table["b"] > table["b"].median()].to_parquet(tmp_path / "data.parquet")
-    assert main(["fill", str(tmp_path / "data.parquet"), "--no-picture"]) == 0
+    assert main(["fill", str(tmp_path / "data.parquet"), "--no-figure"]) == 0
     assert "'__index_level_0__' only identifies the rows" in capsys.readouterr().out
 
 

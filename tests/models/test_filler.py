@@ -8,8 +8,8 @@ from torch.testing import assert_close
 
 import fillin
 from fillin.data import BroadPrior, Curves, Task
+from fillin.data.broad_prior import gaussian_part
 from fillin.data.curves import TaskLayout
-from fillin.data.function_prior import gaussian_part
 from fillin.errors import InputError
 from fillin.heads import ObservedMixture
 from fillin.models.base import Points
@@ -181,7 +181,7 @@ def test_the_gaussian_part_of_the_prior_has_an_exact_posterior():
 
 
 def test_points_are_held_out_at_random_in_blocks_and_at_ends():
-    from fillin.data.function_prior import order_context_first
+    from fillin.data.broad_prior import order_context_first
 
     rng = torch.Generator().manual_seed(0)
     x = torch.linspace(-2, 2, 100).double().view(1, -1, 1).expand(400, -1, -1)

@@ -320,4 +320,4 @@ def test_sizes_have_their_numbers_of_parameters():
 
 
 def test_every_registry_entry_has_a_description_and_a_paper():
-    assert all(entry.line and entry.paper for entry in REGISTRY.values())
+    assert all(entry.description and entry.paper for entry in REGISTRY.values())

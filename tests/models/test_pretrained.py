@@ -54,7 +54,7 @@ def test_pretrained_weights_beat_random_weights(name):
     untrained = create(
         model.config["model"], model.dim_x or 1, model.dim_y, model.config["size"], **model.config["options"]
     )
-    scores = [evaluate(candidate, data, batches=4, settings=0) for candidate in (model, untrained)]
+    scores = [evaluate(candidate, data, batches=4, limit_samples=0) for candidate in (model, untrained)]
     assert scores[0].log_likelihood > scores[1].log_likelihood + 0.5
 
 
@@ -117,7 +117,7 @@ def test_the_card_of_an_image_model_names_the_licence(tmp_path, monkeypatch):
     text = (publish(open_run(run.folder), "mine", scores) / "card.md").read_text()
     assert "CC BY 4.0" in text
     assert "| upper half |" in text
-    assert pretrained.about("mine")["learnt_from"].endswith("CC BY 4.0)")
+    assert pretrained.about("mine")["trained_on"].endswith("CC BY 4.0)")
     with pytest.raises(fillin.FillinError, match="if they allow publication"):
         score_images(run, "mine", replace(evaluation, source="mnist"))
 

@@ -28,7 +28,7 @@ def test_each_candidate_runs_once_a_round():
 
 def test_a_fast_candidate_runs_again_while_it_is_its_turn():
     seen = []
-    measure.fastest_times({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, turn=0.01)
+    measure.fastest_times({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, min_seconds=0.01)
     assert len(seen) > 4
     changes = [one for one, other in pairwise([*seen, ""]) if one != other]
     assert changes == ["a", "b", "a", "b"]

@@ -23,7 +23,7 @@ TINY = SpanPlan(
     grids=(4,), scattered=(20, 40), spans=(0.05,), growth=(32, 64), neighbours=10, function=96, large=(40, 60),
     crossover=(8, 16),
     models=StepSize(3, 4, batch=2, rounds=1), max_bias_points=20, max_reference_points=20, max_fused_points=30,
-    rounds=1, turn=0.0,
+    rounds=1, min_seconds=0.0,
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from fillin_studies import (  # fmt: skip
     select_variants,
     sizes,
 )
-from fillin_studies.base import MethodStudy, Study, StudyCell, StudyScale, mean_over_seeds
+from fillin_studies.base import MethodStudy, Study, StudyCell, StudyReport, StudyScale, mean_over_seeds
 from fillin_studies.report import format_table, write_report
 from fillin_studies.run import lock_folder, run_cell
 
@@ -57,8 +57,9 @@ def swift(monkeypatch):
     monkeypatch.setattr(log, "draw_learning_curve", lambda *arguments, **options: None)
     real = curves.evaluate
     monkeypatch.setattr(curves, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
+    score_shifted = curves.score_shifted
     monkeypatch.setattr(
-        dimensions, "score_shifted", lambda *a, **k: {**curves.score_shifted(*a, **{**k, "settings": 0}), "limit": 1.0}
+        dimensions, "score_shifted", lambda *a, **k: {**score_shifted(*a, **{**k, "limit_samples": 0}), "limit": 1.0}
     )
     monkeypatch.setattr(conv_or_transformer, "CONTEXT_SIZES", (100, 1000))
     monkeypatch.setattr(images, "QUICK_BATCHES", 1)
@@ -252,3 +253,12 @@ def test_some_variants_alone(tmp_path):
 def test_tables_say_what_is_unknown():
     lines = format_table(("a", "b"), [("x", 1234), ("y", 0.12345), ("z", None)])
     assert lines[2:] == ["| x | 1,234 |", "| y | 0.123 |", "| z | – |"]
+
+
+def test_a_report_of_cells_without_a_standard_error(tmp_path):
+    run = open_study(get("te-scores").replaced(report=lambda cells, folder: StudyReport([], ["a"], [])), tmp_path, True)
+    for cell, scores in zip(run.cells(), ({}, {"standard_error": 0.25}), strict=False):
+        cell.folder.mkdir(parents=True)
+        cell.write({"seconds": 60.0, **scores})
+        page = write_report(run, ["fillin"]).read_text()
+        assert ("a standard error of about 0.250" in page) == bool(scores)

@@ -117,7 +117,7 @@ def test_fields_keep_land_out(folder):
     assert np.array_equal(read, values, equal_nan=True)
     case = NetcdfField(folder / "fields" / "sea.nc").case("random", 0)
     assert len(case.y) == np.isfinite(values).sum()
-    assert case.mask.hidden.sum() == round(0.4 * len(case.y))
+    assert case.mask.held_out.sum() == round(0.4 * len(case.y))
     at = [(np.flatnonzero(rows == a)[0], np.flatnonzero(columns == b)[0]) for a, b in case.x]
     assert np.array_equal(case.y, [values[i, j] for i, j in at])
 

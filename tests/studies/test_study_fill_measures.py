@@ -26,9 +26,9 @@ from fillin_studies.fill.methods import BEST_OF_THREE, METHODS
 SIZES = (12, 64, 91, 144, 468)
 
 
-def runs(hidden: np.ndarray) -> list[int]:
+def runs(held_out: np.ndarray) -> list[int]:
     """Lengths of stretches of True."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], hidden.astype(int), [0]])))
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], held_out.astype(int), [0]])))
     return list(edges[1::2] - edges[::2])
 
 
@@ -40,29 +40,29 @@ def runs(hidden: np.ndarray) -> list[int]:
 def test_masks_are_what_they_say(n, number):
     for kind in ("random", "blocks"):
         found = make_mask(kind, n, number)
-        assert found.hidden.sum() == round(0.3 * n)
-        assert (found.observed == ~found.hidden).all()
+        assert found.held_out.sum() == round(0.3 * n)
+        assert (found.observed == ~found.held_out).all()
     low, high = math.ceil(BLOCK_SHARES[0] * n), max(1, math.floor(BLOCK_SHARES[1] * n))
-    lengths = runs(make_mask("blocks", n, number).hidden)
+    lengths = runs(make_mask("blocks", n, number).held_out)
     assert all(low <= length <= high for length in lengths)
     assert sum(lengths) == round(0.3 * n)
     end = make_mask("end", n, number)
-    used = int((end.observed | end.hidden).sum())
-    assert end.hidden.sum() == round(0.15 * used)
-    assert runs(end.hidden) == [end.hidden.sum()]
-    assert end.hidden[used - 1]
+    used = int((end.observed | end.held_out).sum())
+    assert end.held_out.sum() == round(0.15 * used)
+    assert runs(end.held_out) == [end.held_out.sum()]
+    assert end.held_out[used - 1]
     assert not end.observed[used:].any()
     assert used == n if number == 0 else 0.6 * n - 1 <= used <= n
 
 
 def test_a_field_hides_the_share_it_is_asked_for():
-    assert make_mask("random", 1000, 0, share=0.4).hidden.sum() == 400
+    assert make_mask("random", 1000, 0, share=0.4).held_out.sum() == 400
 
 
 def test_masks_differ_by_number_and_by_nothing_else():
     for kind in GAP_KINDS:
-        assert (make_mask(kind, 91, 3).hidden == make_mask(kind, 91, 3).hidden).all()
-        assert len({make_mask(kind, 91, number).hidden.tobytes() for number in range(20)}) > 10
+        assert (make_mask(kind, 91, 3).held_out == make_mask(kind, 91, 3).held_out).all()
+        assert len({make_mask(kind, 91, number).held_out.tobytes() for number in range(20)}) > 10
 
 
 def test_block_lengths_add_up_however_unlucky():
@@ -94,10 +94,10 @@ def test_measures_against_closed_forms():
 
 def test_measures_do_not_depend_on_units():
     x, y = make_monthly_series()
-    hidden = make_mask("blocks", len(y), 0)
-    one = scores.score_prediction(METHODS["linear"].predict(*(case := GapCase(x, y, hidden)).query), case)
+    held_out = make_mask("blocks", len(y), 0)
+    one = scores.score_prediction(METHODS["linear"].predict(*(case := GapCase(x, y, held_out)).query), case)
     other = scores.score_prediction(
-        METHODS["linear"].predict(*(case := GapCase(9 * x, 1e4 * y - 7, hidden)).query), case
+        METHODS["linear"].predict(*(case := GapCase(9 * x, 1e4 * y - 7, held_out)).query), case
     )
     assert one == pytest.approx(other)
 

@@ -44,8 +44,8 @@ def test_every_method_of_fields_is_finite_and_sane(name):
         pytest.skip(METHODS[name].missing)
     x = np.stack(np.meshgrid(np.arange(8.0), np.arange(12.0), indexing="ij"), -1).reshape(-1, 2)
     y = np.sin(x[:, 0]) + 0.3 * x[:, 1]
-    hidden = make_mask("random", len(y), 0, share=0.4)
-    case = GapCase(x, y, hidden)
+    held_out = make_mask("random", len(y), 0, share=0.4)
+    case = GapCase(x, y, held_out)
     prediction = METHODS[name].predict(*case.query)
     assert np.isfinite(prediction.mean).all()
     assert (prediction.std > 0).all()
@@ -97,10 +97,10 @@ def test_surface_is_asked_as_fill_asks_it(monkeypatch):
     land = np.zeros(truth.shape, dtype=bool)
     land[4:8, 10:15] = land[:, 20:22] = land[11] = True  # whole columns and a row, too: the grid is known all the same
     x = np.stack(np.meshgrid(np.arange(18.0), np.arange(36) * 10.0, indexing="ij"), -1)
-    hidden = (random.random(truth.shape) < 0.4) & ~land
-    known = ~hidden & ~land
-    prediction = METHODS["surface"].predict(x[known], truth[known], x[hidden])
+    held_out = (random.random(truth.shape) < 0.4) & ~land
+    known = ~held_out & ~land
+    prediction = METHODS["surface"].predict(x[known], truth[known], x[held_out])
     data = xr.DataArray(np.where(known, truth, np.nan), {"lat": np.arange(18.0), "lon": np.arange(36) * 10.0}, name="v")
-    filled = fillin.fill(data, mask=hidden, model=KernelMean())
-    np.testing.assert_allclose(prediction.mean, filled["v_filled"].values[hidden], rtol=1e-6)
-    np.testing.assert_allclose(prediction.std, filled["v_std"].values[hidden], rtol=1e-6)
+    filled = fillin.fill(data, mask=held_out, model=KernelMean())
+    np.testing.assert_allclose(prediction.mean, filled["v_filled"].values[held_out], rtol=1e-6)
+    np.testing.assert_allclose(prediction.std, filled["v_std"].values[held_out], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""The study `imputes`: only what was hidden counts, in deviations, and the study ends in a report."""
+"""The study `imputes`: only held-out cells count, in deviations, and the study ends in a report."""
 
 import numpy as np
 import pandas as pd

@@ -26,7 +26,7 @@ def command(folder, capsys):
     """Return `command(path, *arguments)`, which runs `fillin fill` and returns its stdout and stderr."""
 
     def run(path: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
-        picture = [] if "--picture" in arguments or "--report" in arguments else ["--no-picture"]
+        picture = [] if "--picture" in arguments or "--report" in arguments else ["--no-figure"]
         remaining = [argument for argument in arguments if argument != "--picture"]
         with_model = [] if "--model" in arguments else ["--model", str(folder)]
         exit_code = main(["fill", str(path), *with_model, *picture, *remaining])

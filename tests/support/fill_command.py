@@ -44,7 +44,7 @@ def fill(tmp_path, small_filler, capsys):
         raw = content if isinstance(content, bytes) else content.encode()
         path.write_bytes(raw)
         code = main(
-            ["fill", str(path), "--model", str(small_filler), *([] if picture else ["--no-picture"]), *arguments]
+            ["fill", str(path), "--model", str(small_filler), *([] if picture else ["--no-figure"]), *arguments]
         )
         captured = capsys.readouterr()
         assert path.read_bytes() == raw, "the input was touched"

@@ -27,7 +27,7 @@ def fill_table(tmp_path, capsys, monkeypatch, quick_tables):
         content_bytes = content_bytes.encode() if isinstance(content_bytes, str) else content_bytes
         path, out = tmp_path / "data.csv", tmp_path / "data.filled.csv"
         path.write_bytes(content_bytes)
-        code = main(["fill", "data.csv", *([] if picture else ["--no-picture"]), *arguments])
+        code = main(["fill", "data.csv", *([] if picture else ["--no-figure"]), *arguments])
         printed = capsys.readouterr()
         assert path.read_bytes() == content_bytes, "the input was touched"
         return code, printed.out + printed.err, out.read_bytes() if out.exists() else None

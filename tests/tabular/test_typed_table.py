@@ -24,11 +24,11 @@ def test_rows_columns_and_cells_are_chosen():
     assert (part.n_rows, len(part.columns)) == (2, 2)
     assert part.column("c").labels.tolist() == ["y", "x"]
     assert part.location(0, "c") == "data.csv, line 5, column 'c'"
-    hidden = TABLE.hide({"c": np.array([True, False, True, False]), "n": np.array([False, False, False, True])})
-    assert hidden.column("c").labels.tolist() == [None, "7", None, "y"]
-    np.testing.assert_array_equal(hidden.column("n").features, [1, 2.5, np.nan, np.nan])
+    masked = TABLE.mask({"c": np.array([True, False, True, False]), "n": np.array([False, False, False, True])})
+    assert masked.column("c").labels.tolist() == [None, "7", None, "y"]
+    np.testing.assert_array_equal(masked.column("n").features, [1, 2.5, np.nan, np.nan])
     assert TABLE.column("c").n_distinct == 3
-    assert hidden.column("c").n_distinct == 2
+    assert masked.column("c").n_distinct == 2
 
 
 def test_an_error_names_the_file_the_line_and_the_column():

@@ -181,8 +181,8 @@ def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
 
 
 class Backend(ABC):
-    """One way to compute attention. All back ends agree with the reference in values and gradients. `provides` names
-    the results beyond the output that this back end can return: "lse", "weights"."""
+    """One way to compute attention. Tests compare every back end with the reference in values, and all but `flex` in
+    gradients. `provides` names the results beyond the output that this back end can return: "lse", "weights"."""
 
     provides: frozenset[str] = frozenset({"lse"})
 

@@ -152,7 +152,7 @@ def _span(arguments: argparse.Namespace) -> None:
 
     library = load_library()
     lanes = None if library is None else library.fillin_lanes()  # numbers in a vector of the kernel that is measured
-    budget = {"lanes": lanes, "batch": 1, "rounds": rounds, "turn": plan.turn}
+    budget = {"lanes": lanes, "batch": 1, "rounds": rounds, "turn": plan.min_seconds}
     content = _report(arguments, "span", measure, span.count_span_ticks(plan, parts), budget, parts_content)
     if arguments.out and (content["growth"] or content["rows"]):
         from fillin_studies.bench.results_pages import draw_span

@@ -99,10 +99,10 @@ def _open(arguments: argparse.Namespace) -> "Evaluation":
     folder, source, batches, seed = arguments.folder, arguments.source, arguments.batches, arguments.seed
     curves: dict[str, Any] = {
         name: getattr(arguments, name)
-        for name in ("function", "protocol", "functions", "shift", "contexts", "limit", "autoregressive")
+        for name in ("function", "protocol", "functions", "shift", "contexts", "autoregressive")
     }
     return (
         open_completion(folder, source, max(1, batches), seed)
         or open_classifier(folder, source)
-        or open_curves(folder, **curves, batches=batches, seed=seed)
+        or open_curves(folder, **curves, limit_samples=arguments.limit, batches=batches, seed=seed)
     )

@@ -90,7 +90,9 @@ _OPTIONS = {
     },
 }  # by group; all are options of `make_plan`, and each kind of data accepts some of them
 _REPEATABLE = ("--y", "--class", "--number", "--by", "--na", "--bounds", "--period")
-_ARGUMENTS = {"--class": "classes", "--number": "numbers", "--as": "kind"}  # where Python calls it otherwise
+_ARGUMENTS = {  # where Python calls it otherwise
+    "--class": "classes", "--number": "numbers", "--as": "kind", "--keep-always-missing": "fill_always_missing",
+}  # fmt: skip
 _TYPES = {"--halo": int, "--level": float, "--seed": int}
 
 
@@ -100,12 +102,13 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     names = []
     for title, options in _OPTIONS.items():
         group = command.add_argument_group(title)
-        exclusive = group.add_mutually_exclusive_group() if "--keep-always-missing" in options else group
+        flags = group.add_mutually_exclusive_group() if "--keep-always-missing" in options else group
         for option, text in options.items():
             flag, _, metavar = option.partition(" ")
             names.append(_ARGUMENTS.get(flag, flag[2:].replace("-", "_")))
             if not metavar:
-                exclusive.add_argument(flag, action="store_true", help=text)
+                action = "store_false" if flag.startswith("--keep") else "store_true"
+                flags.add_argument(flag, dest=names[-1], action=action, default=False, help=text)
                 continue
             action = "append" if flag in _REPEATABLE else "store"
             type_ = _TYPES.get(flag, str)
@@ -113,7 +116,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     out = command.add_argument_group("output")
     out.add_argument("-o", "--out", metavar="FILE", help="output file (default: NAME.filled.csv beside NAME.csv)")
     out.add_argument("--force", action="store_true", help="replace existing files; never the input")
-    out.add_argument("--no-picture", dest="picture", action="store_false", help="leave out NAME.filled.png")
+    out.add_argument("--no-figure", dest="figure", action="store_false", help="leave out NAME.filled.png")
+    out.add_argument("--no-picture", dest="figure", action="store_false", help=argparse.SUPPRESS)  # its name in 0.1
     out.add_argument("--report", action="store_true", help="write NAME.filled.html too")
     command.add_argument("--threads", type=positive, metavar="N", help=THREADS_HELP)
     command.set_defaults(level=0.95, seed=0, plan_options=names)
@@ -124,7 +128,7 @@ def run(arguments: argparse.Namespace) -> None:
     for name, parse in _PARSERS.items():
         if name in options:
             options[name] = parse(options[name])
-    extra = {"figure": ".png"} if arguments.picture else {}
+    extra = {"figure": ".png"} if arguments.figure else {}
     extra |= {"report": ".html"} if arguments.report else {}
     execute(make_plan(Path(arguments.file), options), arguments, [Path(arguments.file)], extra)
 

@@ -44,7 +44,7 @@ def _show_pretrained(content: Any) -> None:
         console().print(Markdown(content["card"]))
         return
     rows = [
-        (row["weights"], row["model"], str(row["dim_x"] or "any"), row["learnt_from"], f"{row['megabytes']:.1f}")
+        (row["weights"], row["model"], str(row["dim_x"] or "any"), row["trained_on"], f"{row['megabytes']:.1f}")
         for row in content
     ]
     caption = "fillin.load(NAME) loads one; fillin models --pretrained NAME shows its card."
@@ -59,9 +59,9 @@ def _list_models() -> list[dict[str, Any]]:
     rows = []
     for name in (*names(), *CLASSIFIERS):
         entry = get_entry(name)
-        equivariant = bool(entry.options.get("equivariant", entry.build.equivariant))
-        about = {"model": name, "line": entry.line, "kind": entry.build.kind, "translation_equivariant": equivariant}
-        rows.append({**about, "paper": entry.paper})
+        equivariant = bool(entry.options.get("equivariant", entry.model_class.equivariant))
+        about = {"model": name, "line": entry.description, "kind": entry.model_class.kind}
+        rows.append({**about, "translation_equivariant": equivariant, "paper": entry.paper})
     return rows
 
 

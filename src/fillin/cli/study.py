@@ -16,6 +16,7 @@ EXAMPLES = """\
   fillin study sizes --storage sqlite:///trials.db --workers 1
   fillin study fill --data DIR --masks 3      pretrained weights against fitted methods, on curves and fields in DIR
   fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
+  fillin study imputes --data DIR             missing cells of tables, against the imputers of scikit-learn
   fillin study uses-rows --data DIR           use of other rows: lookup, corruption, deletion
   fillin study images                         images completed by NP, ANP, ConvCNP and TE-TNP; --data DIR as below
   fillin study positions-and-span             learned positions and windows on pixels; --budget full --data DIR: larger
@@ -33,13 +34,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data",
         metavar="DIR",
-        help="folder with curves/*.csv, fields/*.nc for `fill`; NAME/data.csv.gz for `tables`, `uses-rows`; "
-        "mnist, fashion_mnist and cifar10 for `images` and `positions-and-span`",
+        help="folder with curves/*.csv, fields/*.nc for `fill`; NAME/data.csv.gz for `tables`, `imputes`, `uses-rows`, "
+        "and NAME/test_mask.csv.gz, the splits of `tables` and `uses-rows`; mnist, fashion_mnist and cifar10 for "
+        "`images` and `positions-and-span`",
     )
     command.add_argument(
         "--masks", type=positive, metavar="N",
-        help="masks of each kind of gap in `fill` (3, full: 20); splits of `tables` (2, full: 10) and `uses-rows` (1, "
-        "full: 3); seeds of `images` (2) and `positions-and-span` (3, full: 5)",
+        help="masks of each kind of gap in `fill` (3, full: 20) and of `imputes` (1, full: 3); splits of `tables` (2, "
+        "full: 10) and `uses-rows` (1, full: 3); seeds of `images` (2) and `positions-and-span` (3, full: 5)",
     )  # fmt: skip
     command.add_argument(
         "--only", action="append", metavar="VARIANT", help="only variants whose name ends with VARIANT (repeatable)"

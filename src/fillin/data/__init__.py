@@ -1,7 +1,7 @@
 """Training data: generators of tasks, their exact predictions, images and tables."""
 
+from fillin.data.broad_prior import BroadPrior
 from fillin.data.curves import PROTOCOLS, Curves, Limit, TaskLayout, bayes_limit, curves, oracle_limit
-from fillin.data.function_prior import BroadPrior
 from fillin.data.functions import FUNCTIONS, FunctionPrior, GaussianProcessPrior, MixturePrior
 from fillin.data.kernels import KERNELS
 from fillin.data.task import Batch, Stream, TableBatch, Task

@@ -21,9 +21,10 @@ except ModuleNotFoundError as error:
 
 from fillin.errors import InputError, choose
 from fillin.io import read_tensors, write_tensors
-from fillin.learners.base import Predictive, TableLayout, TableLearner, TrainingPlan
+from fillin.learners.base import TableLayout, TableLearner, TrainingPlan
 from fillin.learners.npt import NPTLearner
 from fillin.learners.row_learner import RowLearner
+from fillin.predictive import Predictive
 from fillin.runtime import progress
 from fillin.tabular.schema import Column, Schema
 

@@ -24,7 +24,7 @@ from fillin.inference.length_scales import fit_length_scales
 from fillin.inference.sample_paths import COVARIANCE_PATHS, covariance, sample_paths
 from fillin.models import Process, load
 from fillin.models.filler import Filler
-from fillin.models.registry import build
+from fillin.models.registry import create_from_config
 from fillin.predictive import check_levels
 from fillin.pretrained import names
 from fillin.runtime import progress
@@ -296,7 +296,7 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
     def _from_state(cls, tensors: dict[str, torch.Tensor], metadata: dict[str, Any]) -> "ProcessRegressor":
         """The estimator; its parameter `model` is the name it had, or else the model itself."""
         arrays = {name: tensors[name].numpy() for name in _STORED if name in tensors}
-        model = build(metadata["model"])
+        model = create_from_config(metadata["model"])
         model.load_state_dict({k.removeprefix("model."): t for k, t in tensors.items() if k.startswith("model.")})
         estimator = cls(metadata["name"] or model, metadata["adapt"], metadata["random_state"])
         estimator.seed_, estimator.gain_ = metadata["seed"], metadata["gain"]

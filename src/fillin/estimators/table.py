@@ -28,7 +28,8 @@ class TableRegressor(RegressorMixin, TablePredictor):
     members : int, default=8
         Networks of the ensemble (n_estimators of scikit-learn). Ignored by ``model="npt"``, which trains one.
     steps : int or "auto", default="auto"
-        Most training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than 2,000 rows.
+        Maximum number of training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than
+        2,000 rows.
         Training stops early when held-out rows stop improving.
     kinds : dict of str to str, optional
         Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
@@ -166,7 +167,8 @@ class TableClassifier(ClassifierMixin, TablePredictor):
     members : int, default=8
         Networks of the ensemble (n_estimators of scikit-learn). Ignored by ``model="npt"``, which trains one.
     steps : int or "auto", default="auto"
-        Most training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than 2,000 rows.
+        Maximum number of training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than
+        2,000 rows.
     kinds : dict of str to str, optional
         Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
     scale : {"standard", "quantile"}, default="standard"
@@ -299,7 +301,8 @@ class TableImputer(TransformerMixin, TableEstimator):
     members : int, default=8
         Networks of the ensemble (n_estimators of scikit-learn). Ignored by ``model="npt"``, which trains one.
     steps : int or "auto", default="auto"
-        Most training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than 2,000 rows.
+        Maximum number of training steps (max_iter of scikit-learn); "auto" takes 500, and more for tables of more than
+        2,000 rows.
     kinds : dict of str to str, optional
         Kinds of columns whose values do not show it: ``{"postcode": "class"}``.
     scale : {"standard", "quantile"}, default="standard"

@@ -2,7 +2,7 @@
 
 >>> import fillin
 >>> from fillin.data import curves
->>> scores = evaluate(fillin.create("cnp", size="small"), curves("rbf", batch=2), batches=2, settings=8)
+>>> scores = evaluate(fillin.create("cnp", size="small"), curves("rbf", batch=2), batches=2, limit_samples=8)
 >>> scores.tasks, sorted(scores.coverage)[:3]
 (4, ['10', '15', '20'])
 """

@@ -13,7 +13,7 @@ import torch
 
 from fillin import pretrained
 from fillin.errors import FillinError, InputError
-from fillin.evaluate.curves import SettingScores, open_curves
+from fillin.evaluate.curves import ConditionScores, open_curves
 from fillin.evaluate.image_completion import CompletionEvaluation, open_completion
 from fillin.evaluate.scores import format_percent, format_score
 from fillin.io import write_text
@@ -67,13 +67,13 @@ def write_card(run: Run, name: str, scores: CardScores) -> str:
 
 def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
     """Score likelihoods beside the Bayes limit."""
-    rows, data = open_curves(run.folder, contexts=(), batches=batches, limit=limit).score(), run.recipe["data"]
+    rows, data = open_curves(run.folder, contexts=(), batches=batches, limit_samples=limit).score(), run.recipe["data"]
     head = "| setting | log-likelihood | limit | gap | joint | joint limit | coverage of 50 / 80 / 95 % intervals |"
     if data["name"] == "curves":
         prior = f"`{data['function']}` under the protocol `{data['protocol']}`"
     else:
         low, high = data["points"]
-        prior = f"the broad prior (`fillin.data.function_prior`), {low} to {high} points per task"
+        prior = f"the broad prior (`fillin.data.broad_prior`), {low} to {high} points per task"
     return CardScores(
         f"synthetic draws of {prior}, generated during training",
         f"`fillin evaluate {name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} tasks per setting, "
@@ -126,7 +126,7 @@ def _describe_start(run: Run) -> str:
     return f", from weights trained for {steps} steps, {minutes} minutes{rest}"
 
 
-def _format_row(row: SettingScores) -> str:
+def _format_row(row: ConditionScores) -> str:
     scores, joint = row.scores, row.scores.joint
     coverage = " / ".join(format_percent(scores.coverage[k], 0) for k in ("50", "80", "95")) if scores.coverage else "–"
     cells = [

@@ -36,7 +36,7 @@ _HELD_OUT_POINTS = 40
 
 @dataclass(frozen=True)
 class Condition:
-    """The property that distinguishes the tasks of a setting: "beyond" has all targets to the right of the context.
+    """The property that distinguishes some tasks from others: "beyond" has all targets to the right of the context.
 
     >>> Condition("shift", 4.0).label, Condition("context", 8).label
     ('shifted by 4', '8 points')
@@ -54,14 +54,14 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Setting(Condition):
+class ConditionTasks(Condition):
     """A condition and its tasks."""
 
     stream: Curves
 
 
 @dataclass(frozen=True)
-class SettingScores(Condition):
+class ConditionScores(Condition):
     """A condition and the scores on its tasks."""
 
     scores: Scores
@@ -69,15 +69,15 @@ class SettingScores(Condition):
 
 @dataclass(frozen=True)
 class CurveEvaluation(Evaluation):
-    """A model and its settings. `data` are the arguments of `fillin.data.curves` for the first of them, and `limit` is
-    the number of hyperparameter settings that the Bayes limit averages over."""
+    """A model and the conditions that it is scored under. `data` are the arguments of `fillin.data.curves` for the
+    first of them, `limit_samples` the number of hyperparameter settings that the Bayes limit averages over."""
 
     model: Process
     data: dict[str, Any]
-    settings: Sequence[Setting]
+    conditions: Sequence[ConditionTasks]
     batches: int = 160
     seed: int = 0
-    limit: int = 256
+    limit_samples: int = 256
     autoregressive: bool = False  # adds the joint likelihood of a marginal model on an eighth of the batches
 
     @property
@@ -85,21 +85,21 @@ class CurveEvaluation(Evaluation):
         return max(1, self.batches // 8) if self.autoregressive else 0
 
     def describe(self) -> dict[str, Any]:
-        budget = {"batches": self.batches, "batch": BATCH, "settings": self.limit, "autoregressive": self.joint_batches}
-        return {"data": self.data, "budget": budget}
+        budget = {"batches": self.batches, "batch": BATCH, "settings": self.limit_samples}
+        return {"data": self.data, "budget": {**budget, "autoregressive": self.joint_batches}}
 
-    def score(self, show_progress: bool = False) -> list[SettingScores]:
-        options = {"settings": self.limit, "autoregressive": self.joint_batches}
-        with progress("evaluate", len(self.settings) * max(1, self.batches), show_progress) as tick:
+    def score(self, show_progress: bool = False) -> list[ConditionScores]:
+        options = {"limit_samples": self.limit_samples, "autoregressive": self.joint_batches}
+        with progress("evaluate", len(self.conditions) * max(1, self.batches), show_progress) as tick:
             return [
-                SettingScores(
+                ConditionScores(
                     s.kind, s.value, evaluate(self.model, s.stream, self.batches, self.seed, tick=tick, **options)
                 )
-                for s in self.settings
+                for s in self.conditions
             ]
 
-    def draw(self, folder: Path, scores: Sequence[SettingScores]) -> list[Path]:
-        stream = self.settings[0].stream
+    def draw(self, folder: Path, scores: Sequence[ConditionScores]) -> list[Path]:
+        stream = self.conditions[0].stream
         paths = [draw_predictions(folder / "curves.png", self.model, stream, self.seed)] if stream.dim_x == 1 else []
         if calibrated := [row for row in scores if row.kind != "context" and row.scores.pit is not None]:
             paths.append(draw_calibration(folder / "calibration.png", calibrated))
@@ -109,7 +109,7 @@ class CurveEvaluation(Evaluation):
             paths.append(save(plots.draw_windows(self.model), folder / "windows.png"))
         return paths
 
-    def tables(self, name: str, scores: Sequence[SettingScores]) -> list[ResultTable]:
+    def tables(self, name: str, scores: Sequence[ConditionScores]) -> list[ResultTable]:
         columns = ("setting", "log-likelihood", "limit", "gap", "known")
         marginal = ResultTable(
             f"{name}: marginal predictions, {scores[0].scores.tasks} tasks per setting",
@@ -139,7 +139,7 @@ def open_curves(
     **budget: Any,
 ) -> CurveEvaluation:
     """Open the best model of a run with the data of its recipe, or a saved model with the named data. Further options
-    are those of `make_settings`, and other fields of `CurveEvaluation`."""
+    are those of `make_conditions`, and other fields of `CurveEvaluation`."""
     path = locate(folder)
     run = find_run(path)
     if run is None and not (path / "model.safetensors").exists():
@@ -162,11 +162,11 @@ def open_curves(
             f"{path} was trained on {recipe['name']}, but runs are evaluated on curves and images; learning.png in it "
             "shows its validation scores"
         )
-    settings = make_settings(model, data, functions, shift, contexts, trained=trained)
-    return CurveEvaluation(model, data, settings, **budget)
+    conditions = make_conditions(model, data, functions, shift, contexts, trained=trained)
+    return CurveEvaluation(model, data, conditions, **budget)
 
 
-def make_settings(
+def make_conditions(
     model: Process,
     data: dict[str, Any],
     functions: Sequence[str] | None = None,
@@ -174,29 +174,29 @@ def make_settings(
     contexts: Sequence[int] | None = None,
     *,
     trained: bool = True,
-) -> list[Setting]:
-    """Make the settings of a report, by default with those of FUNCTIONS that fit the model, and six context sizes over
-    the range of the data. shift=0 omits shifted inputs. `trained`: `data` is the training distribution."""
+) -> list[ConditionTasks]:
+    """Make the conditions of a report, by default with those of FUNCTIONS that fit the model, and six context sizes
+    over the range of the data. shift=0 omits shifted inputs. `trained`: `data` is the training distribution."""
     stream = _make_stream(data)
     check_dimensions(model, stream)
-    settings = [Setting("training" if trained else "function", data["function"], stream)]
+    conditions = [ConditionTasks("training" if trained else "function", data["function"], stream)]
     if shift:
-        settings.append(Setting("shift", shift, stream.at(shift=stream.layout.shift + shift)))
+        conditions.append(ConditionTasks("shift", shift, stream.at(shift=stream.layout.shift + shift)))
     low, high = stream.layout.range
-    settings.append(Setting("beyond", high - low, stream.at(target_range=(high, 2 * high - low))))
+    conditions.append(ConditionTasks("beyond", high - low, stream.at(target_range=(high, 2 * high - low))))
     for function in FUNCTIONS if functions is None else functions:
         other = _make_stream({**data, "function": function})
         if functions is not None:
             check_dimensions(model, other)
         if function != data["function"] and other.dim_y == stream.dim_y:
-            settings.append(Setting("function", function, other))
+            conditions.append(ConditionTasks("function", function, other))
     if contexts is None:  # six or fewer, in about a geometric progression
         low, high = (size + 1 for size in stream.layout.context)
         step = math.log(high / low) / 5
         contexts = [round(low * math.exp(i * step)) - 1 for i in range(6)]
     for size in sorted(set(contexts)):
-        settings.append(Setting("context", size, stream.at(context=(size, size), points=None)))
-    return settings
+        conditions.append(ConditionTasks("context", size, stream.at(context=(size, size), points=None)))
+    return conditions
 
 
 def _make_stream(data: dict[str, Any]) -> Curves:
@@ -259,7 +259,7 @@ def _exact_posterior(
     return function.posterior(task.xc, task.yc, xt, parameters) if isinstance(function, GaussianProcessPrior) else None
 
 
-def draw_calibration(path: Path, rows: Sequence[SettingScores]) -> Path:
+def draw_calibration(path: Path, rows: Sequence[ConditionScores]) -> Path:
     """Draw the coverage of central intervals against their level (left) and the PIT of each setting (right), which is
     ∪-shaped for an overconfident model and ∩-shaped for an underconfident one."""
     across = (len(rows) + 1) // 2
@@ -293,7 +293,7 @@ def draw_calibration(path: Path, rows: Sequence[SettingScores]) -> Path:
     return save(figure, path)
 
 
-def draw_context_sizes(path: Path, rows: Sequence[SettingScores]) -> Path:
+def draw_context_sizes(path: Path, rows: Sequence[ConditionScores]) -> Path:
     """Draw log-likelihoods, ± two standard errors, and their limits against the number of context points."""
     kinds: list[tuple[str, list[Likelihood]]] = [("marginal", [row.scores for row in rows])]
     if joint := [row.scores.joint for row in rows if row.scores.joint is not None]:

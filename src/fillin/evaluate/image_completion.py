@@ -82,7 +82,7 @@ class CompletionEvaluation(Evaluation):
         with progress("evaluate", len(OBSERVED) * self.batches, show_progress) as tick:
             for title, pattern in OBSERVED.items():
                 stream = open_test_images(self.source, pattern)
-                scores = evaluate(self.model, stream, self.batches, self.seed, settings=0, tick=tick)
+                scores = evaluate(self.model, stream, self.batches, self.seed, limit_samples=0, tick=tick)
                 covered = scores.coverage["95"] if scores.coverage else None
                 kinds[title] = PatternScores(scores.log_likelihood, scores.standard_error, scores.rmse, covered)
         columns = zip(*((kind.log_likelihood, kind.error, kind.rmse) for kind in kinds.values()), strict=True)
@@ -92,8 +92,8 @@ class CompletionEvaluation(Evaluation):
         tasks = map(replace(stream, seed=1).task, range(self.batches))
         squares = [(self.model(task.xc, task.yc, task.xc).mean - task.yc).square().mean() for task in tasks]
         context_rmse = float(torch.stack(squares).mean().sqrt())
-        moved = self.shift_error()
-        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, moved)
+        max_change = self.shift_error()
+        return CompletionScores(_BATCH * self.batches, kinds, likelihood, error, rmse, context_rmse, max_change)
 
     @torch.no_grad()
     def shift_error(self) -> float:

@@ -16,7 +16,7 @@ from fillin import metrics, objectives
 from fillin.data import Curves, bayes_limit, oracle_limit
 from fillin.data.images import Images
 from fillin.errors import InputError
-from fillin.heads import LatentMixture, joint_log_prob, to_predictive
+from fillin.heads import LatentMixture, joint_log_prob, marginal_of, to_predictive
 from fillin.models import Process
 from fillin.models.base import per_entry
 from fillin.predictive import GaussianMixture
@@ -83,24 +83,24 @@ def evaluate(
     batches: int = 40,
     seed: int = 0,
     *,
-    settings: int = 256,
+    limit_samples: int = 256,
     autoregressive: int = 0,
     tick: Callable[[], object] = lambda: None,
 ) -> Scores:
     """Score a model on `batches` batches of a stream. `seed` selects the tasks, not the seed of the stream.
 
-    The limit averages over `settings` settings of the hyperparameters and takes most of the time; 0 omits it (images
-    have none). The joint likelihood of a marginal model is that of each target given the previous ones, computed on the
-    first `autoregressive` batches with one pass per target. `tick` is called after each batch.
+    The limit averages over `limit_samples` settings of the hyperparameters and takes most of the time; 0 omits it
+    (images have none). The joint likelihood of a marginal model is that of each target given the previous ones,
+    computed on the first `autoregressive` batches with one pass per target. `tick` is called after each batch.
     """
     check_dimensions(model, stream)
-    if batches < 1 or settings < 0 or settings == 1 or autoregressive < 0:
+    if batches < 1 or limit_samples < 0 or limit_samples == 1 or autoregressive < 0:
         raise InputError(
-            f"evaluate: batches must be at least 1, settings and autoregressive at least 0, got {batches}, {settings} "
-            f"and {autoregressive}"
+            "evaluate: batches must be at least 1, limit_samples and autoregressive at least 0, got "
+            f"{batches}, {limit_samples} and {autoregressive}"
         )
-    if settings and not isinstance(stream, Curves):
-        raise InputError("evaluate: the limit of images is unknown; pass settings=0")
+    if limit_samples and not isinstance(stream, Curves):
+        raise InputError("evaluate: the limit of images is unknown; pass limit_samples=0")
     if autoregressive and model.kind != "marginal":
         raise InputError(f"evaluate: a model of kind {model.kind} has a joint likelihood; drop autoregressive")
     stream = to_test_stream(stream, seed)
@@ -108,7 +108,7 @@ def evaluate(
     model.eval()
     try:
         for step in range(batches):
-            scores.append(_score_batch(model, stream, step, settings, step < autoregressive))
+            scores.append(_score_batch(model, stream, step, limit_samples, step < autoregressive))
             tick()
     finally:
         model.train(training)
@@ -149,7 +149,7 @@ def check_dimensions(model: Process, stream: Curves | Images) -> None:
 
 
 def _score_batch(
-    model: Process, stream: Curves | Images, step: int, settings: int, autoregressive: bool
+    model: Process, stream: Curves | Images, step: int, limit_samples: int, autoregressive: bool
 ) -> dict[str, Tensor]:
     """Score the tasks of one batch, [b] each; keys of limits are "limit marginal", "known joint" and so on."""
     task = stream.task(step).to(next(model.parameters()).device)
@@ -169,7 +169,7 @@ def _score_batch(
         scores["crps"] = sum_over_targets(torch.from_numpy(metrics.crps(marginals, values))) / entries
         scores["pit"] = torch.from_numpy(metrics.pit(marginals, values))[keep.cpu()]
     else:
-        classes = getattr(prediction, "marginals", prediction)
+        classes = marginal_of(prediction)
         if isinstance(prediction, LatentMixture):
             classes = OneHotCategorical(probs=prediction.given.probs.mean(0), validate_args=False)  # type: ignore[attr-defined]
         scores["marginal"] = joint_log_prob(classes, y, keep) / count
@@ -179,10 +179,10 @@ def _score_batch(
         scores["joint"] = joint_log_prob(prediction, task.yt, keep) / count
     elif autoregressive:
         scores["joint"] = objectives.autoregressive(model, task)
-    if settings and isinstance(stream, Curves):
-        limits = {"limit": bayes_limit(stream, step, settings), "known": oracle_limit(stream, step)}
+    if limit_samples and isinstance(stream, Curves):
+        limits = {"limit": bayes_limit(stream, step, limit_samples), "known": oracle_limit(stream, step)}
         if step % _CHECK_LIMIT_EVERY == 0:
-            limits["coarse"] = bayes_limit(stream, step, settings // 2)
+            limits["coarse"] = bayes_limit(stream, step, limit_samples // 2)
         for name, limit in limits.items():
             scores |= {} if limit is None else {f"{name} {kind}": value for kind, value in limit._asdict().items()}
     return {name: value.double().cpu() for name, value in scores.items()} | {"targets": keep.any(-1).sum()}

@@ -7,7 +7,7 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError
-from fillin.filling.prediction import SUFFIXES, ClassPrediction, ColumnPrediction, Prediction, format_number
+from fillin.filling.prediction import SUFFIXES, ClassPrediction, ColumnPrediction, ColumnPredictions, format_number
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
 from fillin.tabular.readers import NativeFrame, is_period
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fillin.filling.series.infer_roles import NewRows, SeriesRoles
 
 
-def extend_frame(frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", prediction: Prediction) -> Any:
+def extend_frame(frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", prediction: ColumnPredictions) -> Any:
     """Return the frame with the new rows, and the columns of the prediction."""
     nw, data = require("narwhals"), frame.data
     if len(new.x):

@@ -1,7 +1,7 @@
 """The interface of filling: every kind of data has a `FillPlan`, which reads it, predicts its missing values and gives
 it back filled.
 
-`fillin.fill` and the command line use only this interface. A new kind of data is a module with a subclass of
+`fillin.fill` and the command line use only this interface. A new kind of data is a package with a subclass of
 `FillPlan` and its options, and one line in `KINDS`. Images are the exception: `complete` makes an `ImagePlan`.
 """
 
@@ -19,7 +19,7 @@ import numpy as np
 from fillin.errors import InputError, Message, UnknownName, argument, option, render
 from fillin.filling.diagnostics import Note, index_option, is_table
 from fillin.filling.grid.sources import GRID_FORMATS, find_source_type
-from fillin.filling.prediction import Outputs, Prediction
+from fillin.filling.prediction import ColumnPredictions, Outputs
 from fillin.runtime import Tick, threads
 from fillin.tabular.readers import TABLE_FORMATS, CsvFile, NativeFrame, parse_csv, read_csv, read_frame
 
@@ -141,23 +141,23 @@ class FillPlan(ABC):
         """Return the model of the options, ready to predict."""
 
     @abstractmethod
-    def run(self, model: Any, progress: Tick = lambda done: None) -> Prediction:
+    def run(self, model: Any, progress: Tick = lambda done: None) -> ColumnPredictions:
         """Predict the missing values."""
 
     @abstractmethod
-    def result(self, prediction: Prediction) -> Any:
+    def result(self, prediction: ColumnPredictions) -> Any:
         """Return the data in the form in which they were given, filled."""
 
     @abstractmethod
-    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+    def write(self, outputs: Outputs, prediction: ColumnPredictions) -> ColumnPredictions:
         """Write the output file; return the prediction as the figure can read it."""
 
     @abstractmethod
-    def figure(self, prediction: Prediction) -> "Figure":
+    def figure(self, prediction: ColumnPredictions) -> "Figure":
         """Draw observed and filled values with their uncertainty."""
 
     @abstractmethod
-    def holdout(self, model: Any, prediction: Prediction, progress: Tick = lambda done: None) -> list[Any]:
+    def holdout(self, model: Any, prediction: ColumnPredictions, progress: Tick = lambda done: None) -> list[Any]:
         """Return scores on observed values that are held out; `prediction` is that of `run`."""
 
     @abstractmethod
@@ -182,11 +182,11 @@ class TabularPlan(FillPlan):
     """A plan for rows and columns, which are written back with columns added."""
 
     @abstractmethod
-    def filled_frame(self, frame: NativeFrame, prediction: Prediction) -> Any:
+    def filled_frame(self, frame: NativeFrame, prediction: ColumnPredictions) -> Any:
         """Return the frame with the added columns and rows."""
 
     @abstractmethod
-    def csv_rows(self, file: CsvFile, prediction: Prediction) -> Iterator[str]:
+    def csv_rows(self, file: CsvFile, prediction: ColumnPredictions) -> Iterator[str]:
         """Yield the rows of a CSV file with the added cells."""
 
     @property
@@ -194,7 +194,7 @@ class TabularPlan(FillPlan):
     def added_columns(self) -> list[str]:
         """Names of the added columns."""
 
-    def result(self, prediction: Prediction) -> Any:
+    def result(self, prediction: ColumnPredictions) -> Any:
         """Return the filled frame; in pandas its `attrs` describe how it was read."""
         if not self.added_columns:
             return self.source.data
@@ -203,7 +203,7 @@ class TabularPlan(FillPlan):
             filled.attrs = {**self.source.data.attrs, "fillin": [self.summary, *map(str, self.notes)]}
         return filled
 
-    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+    def write(self, outputs: Outputs, prediction: ColumnPredictions) -> ColumnPredictions:
         origin = self.source.tabular
         if isinstance(origin, CsvFile):
             rows = self.csv_rows(origin, prediction)
@@ -244,7 +244,7 @@ class PretrainedPlan(FillPlan):
 
         return count_predictions(self.holdout_data)
 
-    def holdout(self, model: Any, prediction: Prediction, progress: Tick = lambda done: None) -> list[Any]:
+    def holdout(self, model: Any, prediction: ColumnPredictions, progress: Tick = lambda done: None) -> list[Any]:
         from fillin.filling.holdout import score_holdout
 
         return score_holdout(self.holdout_data, model, self.options.seed, progress)

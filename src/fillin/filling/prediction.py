@@ -62,7 +62,7 @@ class ClassPrediction:
 
 
 ColumnPrediction = NumericPrediction | ClassPrediction
-Prediction = dict[str, Any]  # a ColumnPrediction by the name of each filled column
+ColumnPredictions = dict[str, Any]  # a ColumnPrediction by the name of each filled column
 
 
 def format_number(value: float, std: float, comma: bool = False) -> str:

@@ -17,7 +17,7 @@ from scipy.spatial import KDTree
 from torch import Tensor
 
 from fillin.errors import InputError, argument
-from fillin.heads import Autoregressive, ObservedMixture, to_predictive
+from fillin.heads import marginal_of, to_predictive
 from fillin.models import Process, load
 from fillin.models.filler import Filler
 from fillin.predictive import MAX_MAGNITUDE, GaussianMixture
@@ -177,10 +177,7 @@ class Context:
         mask = batch.pop("mask_c")
         tensors = {name: torch.from_numpy(values.astype(np.float32)) for name, values in batch.items()}
         prediction = self.model(**tensors, mask_c=None if mask.all() else torch.from_numpy(mask))
-        marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
-        if not noise and isinstance(marginal, ObservedMixture):
-            marginal = marginal.noise_free
-        mixtures = to_predictive(marginal)
+        mixtures = to_predictive(marginal_of(prediction, noise))
         assert isinstance(mixtures, GaussianMixture)
         parts = []
         for i, (group, (level, size, growth)) in enumerate(zip(groups, scales, strict=True)):
@@ -189,7 +186,11 @@ class Context:
         return parts
 
     def _normalise(self, x: ndarray, group: QueryGroup) -> tuple[dict[str, ndarray], tuple]:
-        """Return arguments of the model, of order one, and (level, size, growth): the scale of its prediction."""
+        """Return arguments of the model, of order one, and (level, size, growth): the scale of its prediction.
+
+        It runs in float64, before any model, so that dates and large values survive the conversion to float32;
+        `fillin.models.filler.Normalization` then fits trend and period of a context, inside a filler.
+        """
         rows, middle = group.context, group.middle
         xc, yc, x = self._unwrap(self.x[rows], middle), self.y[rows], self._unwrap(x, middle)
         growth = None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fillin.data import Task
-from fillin.data.function_prior import order_context_first
+from fillin.data.broad_prior import order_context_first
 from fillin.heads import Autoregressive, ObservedHead, ObservedMixture
 from fillin.inference.context import Context, Tick
 from fillin.models import Process

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.heads import Autoregressive
+from fillin.heads import marginal_of
 from fillin.models import Process
 
 MAX_STEPS, MAX_SECONDS = 40, 4.0
@@ -70,5 +70,4 @@ def _left_out_likelihood(model: Process, x: Float[Tensor, "n dx"], y: Float[Tens
     """Mean ln p of a point given the other folds; none costs more than 20 nats, so that outliers do not dominate."""
     rest = np.stack([np.delete(folds, fold, 0).ravel() for fold in range(len(folds))])
     prediction = model(x[rest], y[rest][..., None], x[folds])
-    marginal = prediction.marginals if isinstance(prediction, Autoregressive) else prediction
-    return marginal.log_prob(y[folds][..., None]).clamp_min(-_MAX_POINT_LOSS).mean()
+    return marginal_of(prediction).log_prob(y[folds][..., None]).clamp_min(-_MAX_POINT_LOSS).mean()

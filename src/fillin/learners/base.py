@@ -13,11 +13,10 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from fillin.learners.calibration import Calibration
-from fillin.predictive import Categorical, GaussianMixture
+from fillin.predictive import Categorical, Predictive
 from fillin.runtime import Tick
 from fillin.warp import PiecewiseLinearWarp
 
-Predictive = GaussianMixture | Categorical
 Learner = TypeVar("Learner", bound="TableLearner")
 
 

@@ -31,7 +31,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.special import log_softmax
 
-from fillin.predictive import Categorical, GaussianMixture
+from fillin.predictive import Categorical, GaussianMixture, Predictive
 
 _MIN_CELLS = 5  # held-out cells from which on a width is fitted
 _MIN_PAIRS = 10  # pairs of members that held out the same row, to estimate their disagreement
@@ -114,7 +114,7 @@ def untrimmed(
     return GaussianMixture(weights, means, stds, moment_weights=weights)
 
 
-def fit_calibration(members: GaussianMixture | Categorical, held_out: HeldOut) -> Calibration:
+def fit_calibration(members: Predictive, held_out: HeldOut) -> Calibration:
     """Fit to the predictions [m v …] that each member makes of the rows it held out."""
     if held_out.observed.sum() < _MIN_CELLS:
         return Calibration()

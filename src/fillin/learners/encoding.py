@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from fillin.gp import GPTarget
-from fillin.learners.base import Predictive, TableLayout
+from fillin.learners.base import TableLayout
 from fillin.learners.calibration import untrimmed
-from fillin.predictive import MAX_CLASSES, Categorical
+from fillin.predictive import MAX_CLASSES, Categorical, Predictive
 
 _FAR = 3.0  # standard deviations beyond which an input is compressed by a logarithm
 _EM_ROUNDS = 30

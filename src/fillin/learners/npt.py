@@ -18,12 +18,12 @@ from torch import Tensor
 
 from fillin.data.task import TableBatch
 from fillin.errors import InputError
-from fillin.learners.base import Predictive, TableLearner, TrainingPlan
+from fillin.learners.base import TableLearner, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration
 from fillin.learners.row_learner import to_member_predictions
 from fillin.models.npt import CLASSES, NPT
 from fillin.objectives import masked_reconstruction
-from fillin.predictive import GaussianMixture
+from fillin.predictive import GaussianMixture, Predictive
 from fillin.runtime import Tick
 from fillin.warp import PiecewiseLinearWarp
 

@@ -18,11 +18,11 @@ from torch.distributions import Categorical as TorchCategorical
 
 from fillin.gp import GaussianProcess, GPHyperparameters
 from fillin.heads import to_predictive
-from fillin.learners.base import Predictive, TableLayout, TableLearner, TrainingPlan
+from fillin.learners.base import TableLayout, TableLearner, TrainingPlan
 from fillin.learners.calibration import Calibration, HeldOut, fit_calibration, untrimmed
 from fillin.learners.encoding import EncodedTable, GaussianImputer, HotDeck, InputScale, merge_completions
 from fillin.learners.row_network import RowNetwork, same_rows
-from fillin.predictive import MAX_CLASSES, Categorical, GaussianMixture
+from fillin.predictive import MAX_CLASSES, Categorical, Predictive
 from fillin.runtime import Tick
 
 _MAX_CELL_LOSS = 20.0  # nats
@@ -270,7 +270,7 @@ class RowLearner(TableLearner):
         return learner
 
 
-def to_member_predictions(distribution: Any) -> GaussianMixture | Categorical:
+def to_member_predictions(distribution: Any) -> Predictive:
     """Arrays [m n k] of a torch distribution of batch [m n]; every component counts towards the moments."""
     prediction = to_predictive(distribution)
     if isinstance(prediction, Categorical):

@@ -16,7 +16,8 @@ import math
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
-from torch.distributions import Categorical, MixtureSameFamily, Normal
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import MixtureSameFamily, Normal
 from torch.nn.functional import dropout, layer_norm, one_hot, softplus
 
 from fillin.attention import attend
@@ -200,11 +201,11 @@ class RowNetwork(nn.Module):
             raw, start = out[..., start : start + size], start + size
             if classes:
                 logits = self.trust[..., j : j + 1] * (base[j] + 0.5 / (classes * 20)).log()
-                distributions.append(Categorical(logits=raw + logits, validate_args=False))
+                distributions.append(TorchCategorical(logits=raw + logits, validate_args=False))
                 continue
             share, mean, width = raw.unflatten(-1, (3, self.parts)).unbind(-2)
             normals = Normal(base[j][..., :1] + mean, 1e-3 + softplus(width - 1), validate_args=False)
-            weights = Categorical(logits=share, validate_args=False)
+            weights = TorchCategorical(logits=share, validate_args=False)
             distributions.append(MixtureSameFamily(weights, normals, validate_args=False))
         return distributions
 

@@ -26,7 +26,11 @@ _REFINEMENT = 24  # steps between two frequencies in the second search
 @dataclass(frozen=True)
 class Normalization:
     """y = base + level + slope·u + scale·y', where u = 4 (x − low)/width − 2 lies in [−2, 2] over the context. The
-    level is relative to the smallest value, the base, so that 1e4 + 1 keeps its digits in float32."""
+    level is relative to the smallest value, the base, so that 1e4 + 1 keeps its digits in float32.
+
+    It is part of the model, so that any caller, training included, gets a filler that is equivariant to units;
+    `Context._normalise` in `fillin.inference.context` precedes it in float64, for any model.
+    """
 
     low: Float[Tensor, "b 1 dx"]
     width: Float[Tensor, "b 1 dx"]

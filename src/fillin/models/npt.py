@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.distributions import Categorical, Distribution, MixtureSameFamily, Normal
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import Distribution, MixtureSameFamily, Normal
 
 from fillin.attention import expand_key_mask
 from fillin.errors import InputError, choose
@@ -110,10 +111,10 @@ class CellDistribution:
     def column(self, j: int, classes: int) -> Distribution:
         """Return the distribution of one column, batch [b n]; `classes` is 0 for numbers."""
         if classes:
-            return Categorical(logits=self.logits[:, :, j, :classes], validate_args=False)
+            return TorchCategorical(logits=self.logits[:, :, j, :classes], validate_args=False)
         shares, parts = self.numbers.mixture_distribution, self.numbers.component_distribution
         normal = Normal(parts.mean[:, :, j], parts.stddev[:, :, j], validate_args=False)
-        weights = Categorical(logits=shares.logits[:, :, j], validate_args=False)
+        weights = TorchCategorical(logits=shares.logits[:, :, j], validate_args=False)
         return MixtureSameFamily(weights, normal, validate_args=False)
 
     def log_prob(self, values: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:

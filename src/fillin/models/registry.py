@@ -46,8 +46,14 @@ SIZES = _make_sizes((64, 4, 4, 128), (128, 8, 5, 128), (160, 10, 5, 320))
 
 @dataclass(frozen=True)
 class ModelEntry:
-    build: type[Process] | type[Classifier]
-    line: str
+    """A model by its class, one line of description and the paper that introduced it.
+
+    `options` are arguments of the class that this name fixes, as `te-tnp` fixes `equivariant`; a caller of `create` may
+    override those that `list_options` names. `sizes` maps each size to the options that it sets.
+    """
+
+    model_class: type[Process] | type[Classifier]
+    description: str
     paper: str
     options: dict[str, Any] = field(default_factory=dict)
     sizes: dict[str, dict[str, int]] = field(default_factory=lambda: SIZES)
@@ -117,7 +123,7 @@ def list_options(name: str, head: str | None = None) -> dict[str, Any]:
     """Return the options of a model and of its head with their defaults (of size="base")."""
     entry = get_entry(name)
     options: dict[str, Any] = {}
-    for ancestor in reversed(entry.build.__mro__):  # constructors pass **options upwards
+    for ancestor in reversed(entry.model_class.__mro__):  # constructors pass **options upwards
         if issubclass(ancestor, Process | Classifier):
             options |= _keywords(ancestor)
     unused = _FIXED if name in CLASSIFIERS or entry.options.get("equivariant") else (*_FIXED, *_LOCATION_OPTIONS)
@@ -128,9 +134,9 @@ def list_options(name: str, head: str | None = None) -> dict[str, Any]:
     return {**options, **{k: v for k, v in {**entry.sizes["base"], **entry.options}.items() if k in options}}
 
 
-def _keywords(build: type) -> dict[str, Any]:
+def _keywords(owner: type) -> dict[str, Any]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(build.__init__).parameters.values()
+    parameters = inspect.signature(owner.__init__).parameters.values()
     return {p.name: None if p.default is p.empty else p.default for p in parameters if p.kind in named}
 
 
@@ -211,7 +217,7 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
     arguments = {**{k: v for k, v in entry.sizes[size].items() if k in valid_options}, **entry.options, **options}
     for option, value in arguments.items():
         _check_option(name, option, value)
-    model = entry.build(dim_x=dim_x, dim_y=dim_y, **arguments)
+    model = entry.model_class(dim_x=dim_x, dim_y=dim_y, **arguments)
     model.config = {"model": name, "dim_x": dim_x, "dim_y": dim_y, "size": size, "options": options}
     return model
 
@@ -302,7 +308,7 @@ def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise InputError(f"load: {path} is not a fillin model of format {FORMAT}; another program or version wrote it")
     try:
-        model = build(config)
+        model = create_from_config(config)
         dtype = {tensor.dtype for tensor in weights.values() if tensor.is_floating_point()}
         if len(dtype) == 1:
             model.to(dtype.pop())
@@ -314,6 +320,6 @@ def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
     return model
 
 
-def build(config: dict[str, Any]) -> Any:
+def create_from_config(config: dict[str, Any]) -> Any:
     """Return the model of a config with random weights."""
     return create(config["model"], config["dim_x"], config["dim_y"], config["size"], **config["options"])

@@ -158,14 +158,14 @@ def _fill(body: bytes, cache: TableCache, deadline: Deadline) -> TableResponse:
     with warnings.catch_warnings(action="ignore"), progress_to(deadline):
         plan = TablePlan.read(source, TableOptions(kind="table"))
         deadline()
-        model = fit_imputer(plan, size) if plan.fills else None  # ticks after each step
+        model = fit_imputer(plan, size) if plan.filled else None  # ticks after each step
         deadline()
         predictions = plan.run(model)
     deadline()
     table_id = hashlib.sha256(body).hexdigest()[:16]
     cache.put(table_id, CachedTable(plan, model, predictions))
     names = list(table.columns)
-    filled = [cell for c in plan.all_fills for cell in _filled_cells(names.index(c.name), c, predictions[c.name])]
+    filled = [cell for c in plan.all_filled for cell in _filled_cells(names.index(c.name), c, predictions[c.name])]
     texts = [[str(text).strip() for text in column.cells()] for column in table.columns.values()]
     return TableResponse(
         id=table_id, columns=names, kinds=[c.kind for c in table.columns.values()],  # type: ignore[misc]
@@ -192,7 +192,7 @@ def _explain(cell: ExplanationRequest, table: CachedTable) -> ExplanationRespons
     from fillin.attention import record_weights
 
     plan, model = table.plan, table.model
-    names, inputs = list(plan.table.columns), [column.name for column in plan.reads]
+    names, inputs = list(plan.table.columns), [column.name for column in plan.features]
     name = names[cell.column] if cell.column < len(names) else ""
     if cell.row >= plan.table.n_rows or name not in table.predictions or cell.row not in table.predictions[name].rows:
         raise InputError(f"row {cell.row}, column {cell.column} is not a filled cell; choose one that was filled")

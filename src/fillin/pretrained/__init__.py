@@ -34,7 +34,7 @@ def about(name: str) -> dict[str, Any]:
         "weights": name,
         "model": config["model"],
         "dim_x": None if config["options"].get("radial") else config["dim_x"],
-        "learnt_from": data.group(1) if data else "",
+        "trained_on": data.group(1) if data else "",
         "megabytes": round((folder / "best" / "model.safetensors").stat().st_size / 1e6, 2),
         "card": card,
     }

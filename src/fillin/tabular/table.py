@@ -40,7 +40,7 @@ class TypedColumn:
     """One column of a table. `values` are float64 with NaN where missing; of dates, int64 in ticks of the `clock`;
     of classes, empty.
 
-    `cells` gives the original text, to tell groups apart and to write observed values as they came.
+    `cells` gives the original text, to distinguish groups and to write observed values as they came.
     """
 
     name: str
@@ -137,7 +137,7 @@ class TypedTable:
         columns = {name: column.take(rows) for name, column in self.columns.items()}
         return replace(self, columns=columns, n_rows=len(rows), row_label=lambda row: self.row_label(int(rows[row])))
 
-    def hide(self, cells: Mapping[str, Bool[ndarray, "n"]]) -> "TypedTable":
+    def mask(self, cells: Mapping[str, Bool[ndarray, "n"]]) -> "TypedTable":
         """The table without the values of some cells, given as a mask for each column."""
         columns = dict(self.columns)
         for name, mask in cells.items():

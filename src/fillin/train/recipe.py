@@ -21,8 +21,8 @@ from typing import Any
 
 from jsonargparse import ArgumentParser
 
+from fillin.data.broad_prior import BroadPrior
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
-from fillin.data.function_prior import BroadPrior
 from fillin.data.images import Episode, FewShot, Images, LabelledBatch, LabelledImages, LabelledSets
 from fillin.data.table_prior import SyntheticTables
 from fillin.data.task import Stream, TableBatch
@@ -280,7 +280,7 @@ def _check(recipe: Recipe, where: str) -> Recipe:
     if (warmup := recipe["schedule"]["warmup"]) >= 1:
         raise InputError(f"{where}: schedule.warmup must be a fraction of the budget below 1, got {warmup}")
     data, objective, model = (recipe[section]["name"] for section in ("data", "objective", "model"))
-    if objective in ("elbo", "importance-weighted") and get_entry(model).build.kind != "latent":
+    if objective in ("elbo", "importance-weighted") and get_entry(model).model_class.kind != "latent":
         raise InputError(
             f"{where}: objective.name={objective} needs a latent variable, which {model} does not have; train it with "
             "log-likelihood"

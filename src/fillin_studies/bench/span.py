@@ -57,7 +57,7 @@ class SpanPlan:
     max_fused_points: int = 16384
     max_pairs_inside: float = 5e8  # up to which the kernel itself is measured
     rounds: int = 3
-    turn: float = 0.1  # seconds that a candidate has in each round, if a run takes less
+    min_seconds: float = 0.1  # that a candidate runs in each round
 
     @property
     def cases(self) -> list[WindowCase]:
@@ -100,7 +100,7 @@ def measure_table(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> l
             REFERENCE: inputs.attend("reference", window),
         }
         candidates = {name: workloads[name] for name in select_candidates(case, plan)}
-        costs = measure.measure_costs(candidates, plan.rounds, tick, plan.turn)
+        costs = measure.measure_costs(candidates, plan.rounds, tick, plan.min_seconds)
         inside = measure.fraction_inside(x, radius)
         faster = {name: cost.seconds / costs[NATIVE].seconds for name, cost in costs.items() if name != NATIVE}
         rows.append({
@@ -120,7 +120,7 @@ def measure_growth(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -> 
             window = measure.span_of_radius(measure.neighbour_radius(x, plan.neighbours), dim)
             workloads[f"{n}"] = AttentionInputs(x, seed).attend("native", window)
             workloads[f"sort {n}"] = lambda x=x: sort_points(x)
-        costs = measure.measure_costs(workloads, plan.rounds, tick, plan.turn)
+        costs = measure.measure_costs(workloads, plan.rounds, tick, plan.min_seconds)
         memory = to_megabytes(costs[f"{plan.growth[-1]}"].bytes)
         rows.append({
             "dim": dim, "neighbours": plan.neighbours, "points": list(plan.growth),
@@ -161,7 +161,7 @@ def measure_function(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) -
         "table": inputs.attend("native", window, score),
         "pairs": inputs.attend("reference", window, score, tolerance=0.0),
     }
-    costs = measure.measure_costs(workloads, plan.rounds, tick, plan.turn)
+    costs = measure.measure_costs(workloads, plan.rounds, tick, plan.min_seconds)
     table, pairs = costs["table"], costs["pairs"]
     with torch.no_grad():
         fast, exact = (
@@ -237,7 +237,7 @@ def measure_crossover(plan: SpanPlan, seed: int = 0, tick: Tick = lambda: None) 
             workloads = make_candidates(dim, share, score, points, seed)
             for run in workloads.values():
                 run()  # warm up
-            seconds = measure.fastest_times(workloads, plan.rounds, turn=plan.turn)
+            seconds = measure.fastest_times(workloads, plan.rounds, min_seconds=plan.min_seconds)
             times.append({name: 1e3 * s for name, s in seconds.items()})
             tick()
         rows.append({
@@ -291,7 +291,7 @@ def count_span_ticks(plan: SpanPlan, parts: Sequence[str] = PARTS) -> int:
 
 def check_requirements(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
     """Compare the results with the bounds, for two threads and the continuous cut unless stated: the
-    worst of several figures is to be at least (with at_least=False, at most) `bound`."""
+    worst of several figures is to be at least (with at_least=False, at most) what is required."""
     table = results.get("table", ())
     pixels = [row for row in table if (row["layout"], row["points"], row["span"]) == ("grid", 64 * 64, 0.05)]
     plane = [row for row in table if (row["dim"], row["points"]) == (2, 16384)]
@@ -299,15 +299,15 @@ def check_requirements(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[
     te_tnp = [row for row in results.get("models", ()) if row["score"] == "mlp"]
     mlp = [row for row in results.get("function", ()) if row["points"] == 2048]
     bounds: list[tuple[str, str, bool, float, list[float | None]]] = []
-    for what, rows, bound in (
+    for case, rows, required in (
         ("fused attention without a window, 64×64 pixels, 5 %", pixels, 8),
         ("the same, 16,384 points in 2-D, 5 %", [row for row in plane if row["span"] == 0.05], 10),
         ("the same, 16,384 points in 2-D, 1 %", [row for row in plane if row["span"] == 0.01], 30),
     ):
         fused = [row["faster"].get(FUSED) for row in rows]
         hard = [row["faster"][FUSED] / row["faster"][HARD] if FUSED in row["faster"] else None for row in rows]
-        bounds.append((what, "× faster", True, bound, fused))
-        bounds.append((f"{what}, hard cut", "× faster", True, 4 / 3 * bound, hard))  # by a third better
+        bounds.append((case, "× faster", True, required, fused))
+        bounds.append((f"{case}, hard cut", "× faster", True, 4 / 3 * required, hard))  # by a third better
     bias, step = "the window as a bias, 64×64 pixels, 5 %", "te-tnp with an MLP score, batch 2, 256/512 points"
     function = "F(Δ) = MLP on each pair, 2,048 points in 2-D, 5 %"
     beyond = "memory beyond inputs, output and gradients, 64 k points in 2-D"
@@ -327,10 +327,10 @@ def check_requirements(results: Mapping[str, Sequence[dict[str, Any]]]) -> list[
         (function, "× less memory", True, 300, [row["less_memory"] for row in mlp]),
     ]  # fmt: skip
     lines = []
-    for what, unit, at_least, bound, values in bounds:
+    for case, unit, at_least, required, values in bounds:
         worst = (min if at_least else max)((value for value in values if value is not None), default=None)
-        holds = None if worst is None else worst >= bound if at_least else worst <= bound
-        line = {"what": what, "unit": unit, "at_least": at_least, "asked": bound, "measured": worst, "holds": holds}
+        holds = None if worst is None else worst >= required if at_least else worst <= required
+        line = {"what": case, "unit": unit, "at_least": at_least, "asked": required, "measured": worst, "holds": holds}
         lines.append(line)
     return lines
 

@@ -210,9 +210,9 @@ def _requirements(rows: list[dict]) -> BenchTable:
     cells = []
     for row in rows:
         sign = {True: "✓", False: "✗", None: NONE}[row["holds"]]
-        bound = ("≥ " if row["at_least"] else "≤ ") + f"{row['asked']:.3g}"
+        required = ("≥ " if row["at_least"] else "≤ ") + f"{row['asked']:.3g}"
         measured = NONE if row["measured"] is None else f"{row['measured']:.3g}"
-        cells.append([row["what"], row["unit"], bound, measured, sign])
+        cells.append([row["what"], row["unit"], required, measured, sign])
     note = "For two threads and the continuous cut, unless stated; of several cases the worst counts."
     return BenchTable("Requirements", note, ("against", "quantity", "required", "measured", ""), cells, text_columns=2)
 

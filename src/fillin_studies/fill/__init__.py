@@ -32,9 +32,9 @@ ACCEPTED_COVERAGE = (0.90, 0.98)  # acceptable share of values inside 95 % inter
 COMPARED_KINDS = ("random", "blocks")  # of gaps, in the comparison with the best of three
 CRPS = Metric("crps", "CRPS over the standard deviation of the series", 3, False)
 OTHER_METRICS = (
-    Metric("log_likelihood", "Log-likelihood per hidden point, in standard deviations of the series", 2, True),
+    Metric("log_likelihood", "Log-likelihood per held-out point, in standard deviations of the series", 2, True),
     Metric("rmse", "RMSE over the standard deviation of the series", 3, False),
-    Metric("covered", "Share of hidden points inside the 95 % interval", 3, None),
+    Metric("covered", "Share of held-out points inside the 95 % interval", 3, None),
     Metric("seconds", "Seconds of processor time a series, fit and prediction, one thread", 3, False),
 )
 _FIELD_COLUMNS = {
@@ -177,7 +177,7 @@ def _draw_figures(
     if series and not METHODS[OURS[1]].missing:
         _draw_examples(series, folder / "examples.png")
         captions["examples.png"] = (
-            f"Real curves with blocks or the end hidden (orange): mean, 50 % and 95 % intervals of {OURS[1]}; "
+            f"Real curves with blocks or the end held out (orange): mean, 50 % and 95 % intervals of {OURS[1]}; "
             "grey: linear interpolation."
         )
     method = OURS[2] if not METHODS[OURS[2]].missing else "linear"
@@ -225,7 +225,7 @@ def _draw_examples(series: list[CurveFile], path: Path) -> None:
             panel.plot(xt, np.interp(xt, x[:, 0], y), color=FAINT, linewidth=0.7)
             panel.plot(xt, prediction.mean, color=BLUE, linewidth=1)
             panel.plot(x[:, 0], y, ".", color=INK, markersize=2)
-            panel.plot(case.x[case.mask.hidden, 0], case.truth, ".", color=ORANGE, markersize=2.5)
+            panel.plot(case.x[case.mask.held_out, 0], case.truth, ".", color=ORANGE, markersize=2.5)
             margin = 0.3 * np.ptp(case.y)
             panel.set_ylim(case.y.min() - margin, case.y.max() + margin)
             axes[row, 0].set_ylabel(dataset.name)
@@ -238,9 +238,9 @@ def _draw_field(dataset: NetcdfField, method: str, path: Path) -> None:
     prediction = METHODS[method].predict(*case.query)
     present = np.isfinite(values)
 
-    def on_grid(at_observed, at_hidden) -> np.ndarray:
+    def on_grid(at_observed, at_held_out) -> np.ndarray:
         cells, grid = np.full(len(case.y), np.nan), np.full(values.shape, np.nan)
-        cells[case.mask.observed], cells[case.mask.hidden] = at_observed, at_hidden
+        cells[case.mask.observed], cells[case.mask.held_out] = at_observed, at_held_out
         grid[present] = cells
         return grid
 

@@ -28,22 +28,22 @@ from fillin_studies.base import DataSets
 PRIORS = ("rbf", "matern-5/2", "periodic")  # of the TNP protocol
 PRIOR_POINTS = 64
 GAP_KINDS = ("random", "blocks", "end")
-HIDDEN_SHARE, END_SHARE = 0.3, 0.15  # hidden at random and in blocks; at the end
+HELD_OUT_SHARE, END_SHARE = 0.3, 0.15  # held out at random and in blocks; at the end
 BLOCK_SHARES = (0.03, 0.12)  # of all points, each
-_SHORTEST_SERIES = 0.6  # of the points, where the end is hidden
+_SHORTEST_SERIES = 0.6  # of the points, where the end is held out
 _FIELD_SHARE = 0.4
 _MIN_POINTS = 12
 
 
 @dataclass(frozen=True)
 class GapMask:
-    """Observed and hidden points of a series. Points after a hidden end are neither."""
+    """Observed and held-out points of a series. Points after a held-out end are neither."""
 
     observed: Bool[ndarray, "n"]
-    hidden: Bool[ndarray, "n"]
+    held_out: Bool[ndarray, "n"]
 
 
-def make_mask(kind: str, n: int, number: int, share: float = HIDDEN_SHARE) -> GapMask:
+def make_mask(kind: str, n: int, number: int, share: float = HELD_OUT_SHARE) -> GapMask:
     """Return the mask of that number for n points, the same for every method.
 
     - "random": a `share` of all points, anywhere;
@@ -51,20 +51,20 @@ def make_mask(kind: str, n: int, number: int, share: float = HIDDEN_SHARE) -> Ga
     - "end": the last 15 % of the first 60 to 100 % of the points (number 0: of all).
     """
     random = np.random.default_rng([GAP_KINDS.index(kind), n, number])
-    hidden = np.zeros(n, dtype=bool)
+    held_out = np.zeros(n, dtype=bool)
     if kind == "end":
         used = n if number == 0 else round(n * random.uniform(_SHORTEST_SERIES, 1))
-        hidden[used - max(1, round(END_SHARE * used)) : used] = True
-        return GapMask(~hidden & (np.arange(n) < used), hidden)
+        held_out[used - max(1, round(END_SHARE * used)) : used] = True
+        return GapMask(~held_out & (np.arange(n) < used), held_out)
     count = max(1, round(share * n))
     if kind == "random":
-        hidden[random.permutation(n)[:count]] = True
+        held_out[random.permutation(n)[:count]] = True
     else:
         lengths = draw_block_lengths(n, count, random)
         starts = np.sort(random.permutation(n - count + 1)[: len(lengths)])  # observed points before each: all differ
         for start, before, length in zip(starts, np.cumsum(lengths) - lengths, lengths, strict=True):
-            hidden[start + before : start + before + length] = True
-    return GapMask(~hidden, hidden)
+            held_out[start + before : start + before + length] = True
+    return GapMask(~held_out, held_out)
 
 
 def draw_block_lengths(n: int, count: int, random: np.random.Generator) -> Int64[ndarray, "blocks"]:
@@ -79,7 +79,7 @@ def draw_block_lengths(n: int, count: int, random: np.random.Generator) -> Int64
 
 
 class GapCase(NamedTuple):
-    """Points in order, and which are hidden."""
+    """Points in order, and which are held out."""
 
     x: Float[ndarray, "n dx"]
     y: Float[ndarray, "n"]
@@ -93,16 +93,16 @@ class GapCase(NamedTuple):
     @property
     def query(self) -> tuple[Float[ndarray, "nc dx"], Float[ndarray, "nc"], Float[ndarray, "nt dx"]]:
         """The arguments of a method: observed inputs and values, and target inputs."""
-        return self.x[self.mask.observed], self.y[self.mask.observed], self.x[self.mask.hidden]
+        return self.x[self.mask.observed], self.y[self.mask.observed], self.x[self.mask.held_out]
 
     @property
     def truth(self) -> Float[ndarray, "nt"]:
-        return self.y[self.mask.hidden]
+        return self.y[self.mask.held_out]
 
 
 @dataclass(frozen=True)
 class GapLayout(TaskLayout):
-    """Sorted inputs, uniform in the range: observed points of a mask are the context, hidden points the targets."""
+    """Sorted inputs, uniform in the range: observed points of a mask are the context, held-out points the targets."""
 
     kind: str = "random"
     number: int = 0
@@ -111,7 +111,7 @@ class GapLayout(TaskLayout):
         low, high = self.range
         x = low + (high - low) * uniform(random, batch, PRIOR_POINTS, self.dim_x).sort(1)[0]
         mask = make_mask(self.kind, PRIOR_POINTS, self.number)
-        return x[:, mask.observed], x[:, mask.hidden]
+        return x[:, mask.observed], x[:, mask.held_out]
 
 
 class GapDataset(ABC):
@@ -170,7 +170,7 @@ class NetcdfField(GapDataset):
     group = "field"
     dim_x = 2
     kinds = ("random",)
-    max_masks = 3  # a field has thousands of hidden cells: few masks suffice
+    max_masks = 3  # a field has thousands of held-out cells: few masks suffice
 
     def __init__(self, path: Path):
         self.path, self.name = path, path.stem
@@ -231,7 +231,7 @@ def read_curve(path: Path) -> tuple[Float[ndarray, "n"], Float[ndarray, "n"]]:
     points = np.array(values, dtype=np.float64).reshape(-1, 2)
     points = points[np.isfinite(points).all(1)]
     if len(points) < _MIN_POINTS:
-        raise InputError(f"{path}: {len(points)} points with a value are too few to hide some; it needs {_MIN_POINTS}")
+        raise InputError(f"{path}: {len(points)} points with a value are too few to hold out some; give {_MIN_POINTS}")
     x, y = points[np.argsort(points[:, 0], kind="stable")].T
     return x, y
 

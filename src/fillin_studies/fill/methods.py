@@ -19,7 +19,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 
 from fillin.data import Curves, TaskLayout, bayes_limit, curves
-from fillin.data.function_prior import gaussian_part
+from fillin.data.broad_prior import gaussian_part
 from fillin.evaluate import evaluate
 from fillin.filling.grid.layout import TILE_CONTEXT_CELLS, make_layout
 from fillin.filling.grid.variable import Axis, Mask, Variable
@@ -251,7 +251,7 @@ _NARROW, _OWN = (5, 256), (1, 1024)
 
 
 def score_prediction(prediction: GaussianMixture, case: GapCase) -> dict[str, float]:
-    """Return means over hidden points. `point` is the CRPS of the mean as a point prediction: |mean − truth|."""
+    """Return means over held-out points. `point` is the CRPS of the mean as a point prediction: |mean − truth|."""
     truth, unit = case.truth, case.unit
     error = (prediction.mean - truth) / unit
     cdf = prediction.cdf(truth)
@@ -317,12 +317,12 @@ def pool_masks(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
 def measure_gap(name: str, masks: int, progress: ShareDone) -> dict[str, Any]:
     """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks, of a narrow prior or of
     that part of `curve`'s own prior which has a Bayes limit."""
-    batches_a_mask, settings = _OWN if name == OWN_PRIOR else _NARROW
+    batches_a_mask, limit_samples = _OWN if name == OWN_PRIOR else _NARROW
     batches = batches_a_mask * masks
     done = iter(range(1, batches + 1))
     stream = replace(Curves(gaussian_part(), TaskLayout()) if name == OWN_PRIOR else curves(name), batch=_BATCH)
     scores = evaluate(
-        load_once(OURS[1]), stream, batches, settings=settings, tick=lambda: progress(next(done) / batches)
+        load_once(OURS[1]), stream, batches, limit_samples=limit_samples, tick=lambda: progress(next(done) / batches)
     )
     keys = ("log_likelihood", "limit", "gap", "gap_error", "tasks")
     return {"data": name, "group": "limit", **{key: getattr(scores, key) for key in keys}}

@@ -133,7 +133,7 @@ def _describe_methods(measured: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def summarise(boards: dict[str, MethodResults]) -> list[str]:
-    """Say where fillin is first and where not."""
+    """Summarise where fillin is first and where not."""
     findings = []
     for name, results in boards.items():
         if OURS not in results.methods:

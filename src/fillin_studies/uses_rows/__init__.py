@@ -51,7 +51,7 @@ def tabulate_corruption(measured: Sequence[dict[str, Any]], model: str) -> list[
 
 
 def summarise(measured: Sequence[dict[str, Any]]) -> list[str]:
-    """Say on which data sets other rows matter and on which not."""
+    """Summarise on which data sets other rows matter and on which not."""
     tasks, findings = lookup_results(measured), []
 
     def lookup(name: str, key: str) -> str:

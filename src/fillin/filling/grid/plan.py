@@ -17,7 +17,7 @@ from fillin.filling.grid.holdout import FieldHoldout, holdout_fields
 from fillin.filling.grid.layout import GridLayout, make_layout
 from fillin.filling.grid.sources import GridSource, find_source_type
 from fillin.filling.plan import FillOptions, PretrainedPlan, Source, bounds_by_column
-from fillin.filling.prediction import NumericPrediction, Outputs, Prediction
+from fillin.filling.prediction import ColumnPredictions, NumericPrediction, Outputs
 from fillin.filling.report import describe_bounds, describe_model
 from fillin.runtime import Tick, threads
 
@@ -29,13 +29,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(FillOptions):
-    """Options of fields and arrays; see `fillin.fill`. `keep_always_missing` is the default."""
+    """Options of fields and arrays; see `fillin.fill`."""
 
     var: str | None = None
     over: str | Sequence[str | int] | None = None
     mask: Any = None
     fill_always_missing: bool = False
-    keep_always_missing: bool = False
     period: str | float | Mapping[str | int, float] | None = None
     chunks: Mapping[str | int, int] | None = None
     halo: int | None = None
@@ -110,20 +109,20 @@ class GridPlan(PretrainedPlan):
     def n_dims(self) -> int:
         return len(self._layout.field_dims)
 
-    def run(self, model: "Process | None", progress: Tick = lambda done: None) -> Prediction:
+    def run(self, model: "Process | None", progress: Tick = lambda done: None) -> ColumnPredictions:
         """Predict the missing cells; a prediction in blocks is lazy, and computed when it is written."""
         if self.layout is None:
             return {}
         return {self.layout.variable.name: NumericPrediction(..., *fill_grid(self.layout, model, progress))}
 
-    def result(self, prediction: Prediction) -> Any:
+    def result(self, prediction: ColumnPredictions) -> Any:
         return self.grid.result(next(iter(prediction.values()), None), self.options.level)
 
-    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+    def write(self, outputs: Outputs, prediction: ColumnPredictions) -> ColumnPredictions:
         ((name, filled),) = prediction.items()
         return {name: self.grid.write(outputs, filled, self.options.level)}
 
-    def figure(self, prediction: Prediction) -> "Figure":
+    def figure(self, prediction: ColumnPredictions) -> "Figure":
         (filled,) = prediction.values()
         return draw_grid(self._layout, filled.mean, filled.std)
 

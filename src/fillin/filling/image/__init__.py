@@ -1,5 +1,6 @@
 """Completion of images from part of their pixels: `fillin.complete` and `fillin complete`."""
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from fillin.filling.plan import Source
@@ -10,15 +11,16 @@ if TYPE_CHECKING:
 
 
 def complete(
-    image: Any, known: Any = None, scale: int = 1, samples: int = 0, model: "str | Process" = "surface", seed: int = 0
-) -> NumericPrediction:
+    image: Any, observed: Any = None, scale: int = 1, samples: int = 0, model: "str | Process" = "surface",
+    seed: int = 0, *, known: Any = None,
+) -> NumericPrediction:  # fmt: skip
     """Predict the missing pixels of an image, with their uncertainty, at any resolution.
 
     Parameters
     ----------
     image : array-like of shape (h, w), (h, w, 1) or (h, w, 3)
         Grey or RGB values: bytes, or floats from 0 to 1. NaN is missing.
-    known : array-like of bool of shape (h, w), optional
+    observed : array-like of bool of shape (h, w), optional
         True where a pixel is observed. By default all pixels that are not NaN.
     scale : int, default 1
         Number of predicted cells along each side of a pixel.
@@ -29,6 +31,8 @@ def complete(
         model itself. A model trained on images sees the colours as they are; `surface` fits any image.
     seed : int, default 0
         Seed of the samples.
+    known : array-like of bool of shape (h, w), optional
+        Deprecated name of `observed`.
 
     Returns
     -------
@@ -48,11 +52,14 @@ def complete(
     --------
     >>> import fillin, numpy as np
     >>> image = np.linspace(0, 1, 64).reshape(8, 8)
-    >>> fillin.complete(image, known=image > 0.5, scale=2, samples=1)
+    >>> fillin.complete(image, observed=image > 0.5, scale=2, samples=1)
     NumericPrediction(mean=[16, 16, 1], samples=1)
     """
     from fillin.filling.image.plan import ImageOptions, ImagePlan
 
-    options = ImageOptions(known=known, scale=scale, samples=samples, model=model, seed=seed)
+    if known is not None:
+        warnings.warn("complete: the argument known is now called observed", DeprecationWarning, stacklevel=2)
+        observed = known
+    options = ImageOptions(observed=observed, scale=scale, samples=samples, model=model, seed=seed)
     plan = ImagePlan.read(Source(image, {}), options)
     return plan.result(plan.run(plan.load_model()))

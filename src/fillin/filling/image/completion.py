@@ -23,9 +23,9 @@ from fillin.filling.prediction import NumericPrediction
 from fillin.models import Process
 from fillin.models.base import LatentProcess
 from fillin.models.filler import Filler
+from fillin.predictive import HALF_WIDTH_95
 from fillin.runtime import Tick
 
-_INTERVAL_STDS = 1.96  # half the width of a 95 % interval
 _MAX_SITES = 512  # cells that are drawn one after another
 _STRIDES = 8, 4, 2, 1  # of the lattice of sites, from coarse to fine
 
@@ -68,8 +68,8 @@ def complete_image(
     """Predict the pixels of an image, each as `scale` × `scale` cells; at scale 1 observed ones stay."""
     if not len(image.x):
         raise InputError(
-            "no pixel is observed, so there is nothing to complete from; set {known} to True somewhere",
-            known=argument("known"),
+            "no pixel is observed, so there is nothing to complete from; set {observed} to True somewhere",
+            observed=argument("observed"),
         )  # fmt: skip
     any_image = isinstance(model, Filler)  # other models are trained on colours around 0
     offset = 0.0 if any_image else 0.5
@@ -96,7 +96,7 @@ def complete_image(
         mean[observed] = image.y
         drawn[:, observed] = image.y
         std[observed] = 0
-    low, high = ((mean + sign * _INTERVAL_STDS * std).clip(0, 1) for sign in (-1, 1))
+    low, high = ((mean + sign * HALF_WIDTH_95 * std).clip(0, 1) for sign in (-1, 1))
     return NumericPrediction(..., mean, std, low, high, samples=drawn.clip(0, 1))
 
 

@@ -17,7 +17,7 @@ from numpy import ndarray
 from scipy.spatial import KDTree
 from torch.distributions import MixtureSameFamily
 
-from fillin.heads import LatentMixture, ObservedMixture, to_predictive
+from fillin.heads import LatentMixture, marginal_of, to_predictive
 from fillin.inference.context import level_and_size, nearest_rows, to_batch
 from fillin.inference.tiles import split_into_tiles
 from fillin.models import Process
@@ -190,9 +190,7 @@ def predict_colours(
     level, size = level[:, None, None], size[:, None, None]
     normalised = torch.from_numpy(((tasks - level) / size).astype(np.float32))
     inputs, queries = (to_batch(x).expand(len(tasks), -1, -1) for x in (xc, xt))
-    distribution = model(inputs, normalised, queries)
-    distribution = getattr(distribution, "marginals", distribution)
-    distribution = distribution.noise_free if isinstance(distribution, ObservedMixture) and not noise else distribution
+    distribution = marginal_of(model(inputs, normalised, queries), noise)
 
     def to_channels(values: Float[ndarray, "t m dy"]) -> Float[ndarray, "b m c"]:
         if by_channel:

@@ -10,7 +10,8 @@ from fillin.errors import InputError, argument, nearest, render
 from fillin.filling.diagnostics import Note
 from fillin.filling.holdout import NumericScore
 from fillin.filling.plan import FillPlan, Source
-from fillin.filling.prediction import NumericPrediction, Outputs, Prediction
+from fillin.filling.prediction import ColumnPredictions, NumericPrediction, Outputs
+from fillin.predictive import HALF_WIDTH_95
 from fillin.runtime import Tick
 
 if TYPE_CHECKING:
@@ -27,9 +28,9 @@ _DEFAULT_MODEL = "surface"
 class ImageOptions:
     """Options of images; see `fillin.complete` and `fillin complete --help`."""
 
-    known: Any = None
+    observed: Any = None
     keep: float | None = None
-    know: str | None = None
+    pattern: str | None = None
     hide: str | None = None
     mask: str | None = None
     attend: str | None = None
@@ -58,10 +59,10 @@ class ImagePlan(FillPlan):
         from fillin.filling.image.read import read_array, read_file
 
         if source.path is None:
-            image = read_array(source.data, options.known)
+            image = read_array(source.data, options.observed)
         else:
             o = options
-            image = read_file(source.path, o.keep, o.know, o.hide, o.mask, o.scale, o.seed)
+            image = read_file(source.path, o.keep, o.pattern, o.hide, o.mask, o.scale, o.seed)
         _check(image.shape, options)
         model = load_completer(options.model)
         if options.attend is None:
@@ -108,16 +109,16 @@ class ImagePlan(FillPlan):
     def load_model(self) -> "Process":
         return self.model
 
-    def run(self, model: "Process", progress: Tick = lambda done: None) -> Prediction:
+    def run(self, model: "Process", progress: Tick = lambda done: None) -> ColumnPredictions:
         from fillin.filling.image.completion import complete_image
 
         o = self.options
         return {"image": complete_image(self.image, model, o.scale, o.samples, o.seed, progress)}
 
-    def result(self, prediction: Prediction) -> NumericPrediction:
+    def result(self, prediction: ColumnPredictions) -> NumericPrediction:
         return prediction["image"]
 
-    def write(self, outputs: Outputs, prediction: Prediction) -> Prediction:
+    def write(self, outputs: Outputs, prediction: ColumnPredictions) -> ColumnPredictions:
         """Write the completed image first, then samples, standard deviation and attention."""
         from fillin.filling.image.figures import draw_std, join_samples, to_bytes
         from fillin.plots import save
@@ -137,13 +138,13 @@ class ImagePlan(FillPlan):
         names = {"std": True, "samples": self.options.samples > 0, "figure": True, "attend": self.attention is not None}
         return {name: f".{'sheet' if name == 'figure' else name}.png" for name, requested in names.items() if requested}
 
-    def figure(self, prediction: Prediction) -> "Figure":
+    def figure(self, prediction: ColumnPredictions) -> "Figure":
         from fillin.filling.image.figures import draw_sheet
 
         return draw_sheet(self.image, prediction["image"], f"{self.source.name}, completed by {self.options.model}")
 
     def holdout(
-        self, model: "Process", prediction: Prediction, progress: Tick = lambda done: None
+        self, model: "Process", prediction: ColumnPredictions, progress: Tick = lambda done: None
     ) -> list[NumericScore]:
         """Compare the prediction with the pixels of the image that were not shown to the model."""
         image = self.image
@@ -152,7 +153,7 @@ class ImagePlan(FillPlan):
         pixels = slice(None) if image.mask is None else ~image.mask
         truth, completed = image.colours[pixels], prediction["image"]
         error = completed.mean[pixels] - truth
-        inside = float((abs(error) <= 1.96 * completed.std[pixels] + 0.5 / 255).mean())
+        inside = float((abs(error) <= HALF_WIDTH_95 * completed.std[pixels] + 0.5 / 255).mean())
         rmse, baseline = (float((e**2).mean()) ** 0.5 for e in (error, image.y.mean(0) - truth))
         return [NumericScore("pixels", truth[..., 0].size, rmse, baseline, inside)]
 

@@ -38,12 +38,12 @@ class PartialImage:
 
 
 def read_file(
-    path: Path, keep: float | None, know: str | None, hide: str | None, mask: str | None, scale: int, seed: int
+    path: Path, keep: float | None, pattern: str | None, hide: str | None, mask: str | None, scale: int, seed: int
 ) -> PartialImage:
-    """Read an image file; at most one of `keep`, `know`, `hide` and `mask` selects the observed pixels."""
+    """Read an image file; at most one of `keep`, `pattern`, `hide` and `mask` selects the observed pixels."""
     picture = read_image(path)
     transparent, notes = _read_transparency(path, picture.shape[:2])
-    options = {"keep": keep, "know": know, "hide": hide, "mask": mask}
+    options = {"keep": keep, "observed": pattern, "hide": hide, "mask": mask}
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"--{given[0]} and --{given[1]} both choose the observed pixels; leave one out")
@@ -57,13 +57,13 @@ def read_file(
         if not transparent.any() and scale == 1:
             raise InputError(
                 f"{path}: nothing is missing: no pixel is fully transparent. Choose the observed pixels with --keep "
-                "0.1, --hide bottom, --know 'grid 4' or --mask m.png, or enlarge the image with --scale 4"
+                "0.1, --hide bottom, --observed 'grid 4' or --mask m.png, or enlarge the image with --scale 4"
             )
         return observe_mask(picture, ~transparent, False, notes, str(path))
-    pattern = _choose_pattern(keep, know, hide)
-    if pattern.name == "coarse" and transparent.any():
+    chosen = _choose_pattern(keep, pattern, hide)
+    if chosen.name == "coarse" and transparent.any():
         raise InputError(f"{path} has transparent pixels, and 'coarse' needs all pixels; use another pattern")
-    return observe_pattern(picture, pattern, seed, transparent, notes, str(path))
+    return observe_pattern(picture, chosen, seed, transparent, notes, str(path))
 
 
 def observe_pattern(
@@ -90,7 +90,7 @@ def observe_mask(
     return PartialImage(picture / 255, np.argwhere(mask).astype(float), picture[mask] / 255, mask, held_out, notes)
 
 
-def read_array(image: Any, known: Any) -> PartialImage:
+def read_array(image: Any, observed: Any) -> PartialImage:
     """Read an array of bytes, or of numbers from 0 to 1 with NaN where missing."""
     pixels = np.asarray(image)
     if pixels.dtype.kind not in "buif":
@@ -102,30 +102,32 @@ def read_array(image: Any, known: Any) -> PartialImage:
         pixels = pixels / 255
     pixels = pixels.astype(float)
     present = np.asarray(~np.isnan(pixels).any(2))
-    mask = present if known is None else np.asarray(known)
+    mask = present if observed is None else np.asarray(observed)
     if mask.shape != pixels.shape[:2] or mask.dtype.kind != "b":
         raise InputError(
-            f"known must be True or False for each of {pixels.shape[0]} × {pixels.shape[1]} pixels, got "
+            f"observed must be True or False for each of {pixels.shape[0]} × {pixels.shape[1]} pixels, got "
             f"{mask.dtype} of shape {mask.shape}"
         )
     if (mask & ~present).any():
         row, column = np.argwhere(mask & ~present)[0]
-        raise InputError(f"image is NaN at row {row}, column {column}, where known is True; set known to False there")
+        raise InputError(
+            f"image is NaN at row {row}, column {column}, where observed is True; set observed to False there"
+        )
     if ((pixels[mask] < 0) | (pixels[mask] > 1)).any():
         raise InputError("image must have colours from 0 to 1, or bytes from 0 to 255; divide it by its largest value")
     return PartialImage(pixels, np.argwhere(mask).astype(float), pixels[mask], mask)
 
 
-def _choose_pattern(keep: float | None, know: str | None, hide: str | None) -> Pattern:
+def _choose_pattern(keep: float | None, pattern: str | None, hide: str | None) -> Pattern:
     if keep is not None:
         if not 0 < keep < 1:
             raise InputError(f"--keep must be a share of the pixels, between 0 and 1, got {keep:g}")
         return Pattern("random", keep)
     if hide is not None:
         return Pattern(OBSERVED_BY_HIDDEN[choose("part to --hide", hide, OBSERVED_BY_HIDDEN)])
-    if not know or not know.strip():
-        raise InputError("--know: the pattern is empty; write for example 'grid 4'")
-    return Pattern.read(know)
+    if not pattern or not pattern.strip():
+        raise InputError("--observed: the pattern is empty; write for example 'grid 4'")
+    return Pattern.read(pattern)
 
 
 def _read_transparency(path: Path, shape: tuple[int, int]) -> tuple[Bool[ndarray, "h w"], tuple[str, ...]]:

@@ -20,7 +20,7 @@ from fillin.filling.plan import (
     bounds_by_column,
     check_bounds,
 )
-from fillin.filling.prediction import SUFFIXES, NumericPrediction, Prediction
+from fillin.filling.prediction import SUFFIXES, ColumnPredictions, NumericPrediction
 from fillin.filling.report import describe_bounds, describe_model
 from fillin.filling.series.infer_roles import NewRows, SeriesRoles, infer_roles
 from fillin.runtime import Tick, require
@@ -171,7 +171,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     def nothing_to_fill(self) -> str:
         return "nothing seems to be missing" if self.notes else "nothing is missing"
 
-    def run(self, model: "Process", progress: Tick = lambda done: None) -> Prediction:
+    def run(self, model: "Process", progress: Tick = lambda done: None) -> ColumnPredictions:
         parts: dict[str, list[NumericPrediction]] = {}
         for series in self.series:
             parts.setdefault(series.column, []).append(series.fill(model, self.options.level, progress))
@@ -181,12 +181,12 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     def added_columns(self) -> list[str]:
         return [f"{column.name}_{suffix}" for column in self.roles.y for suffix in SUFFIXES]
 
-    def filled_frame(self, frame: NativeFrame, prediction: Prediction) -> Any:
+    def filled_frame(self, frame: NativeFrame, prediction: ColumnPredictions) -> Any:
         from fillin.filling.frames import extend_frame
 
         return extend_frame(frame, self.roles, self.new, prediction)
 
-    def csv_rows(self, file: CsvFile, prediction: Prediction) -> Iterator[str]:
+    def csv_rows(self, file: CsvFile, prediction: ColumnPredictions) -> Iterator[str]:
         from fillin.filling.frames import added_cells
 
         roles, new, n_rows, records = self.roles, self.new, self.roles.table.n_rows, list(file.records)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy import ndarray
 
-from fillin.filling.prediction import ClassPrediction, NumericPrediction, Prediction
+from fillin.filling.prediction import ClassPrediction, ColumnPredictions, NumericPrediction
 from fillin.filling.table.plan import TablePlan
 from fillin.tabular.table import CLASS, DATE, TypedColumn
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 _MAX_PANELS, _MAX_CLASSES, _MAX_MARKS = 8, 10, 2_000  # columns, classes of each, filled cells drawn one by one
 
 
-def draw_table(plan: TablePlan, prediction: Prediction) -> "Figure":
+def draw_table(plan: TablePlan, prediction: ColumnPredictions) -> "Figure":
     """Draw a panel for each of the columns with most filled cells."""
     from fillin.plots import panels, style
 
-    largest = sorted(plan.all_fills, key=lambda column: -int(column.missing.sum()))[:_MAX_PANELS]
-    chosen = [column for column in plan.all_fills if column in largest]
+    largest = sorted(plan.all_filled, key=lambda column: -int(column.missing.sum()))[:_MAX_PANELS]
+    chosen = [column for column in plan.all_filled if column in largest]
     across = 1 if len(chosen) == 1 else 2
     with style():
         figure, axes = panels(-(-len(chosen) // across), across, width=9.0, height=2.5)
@@ -34,9 +34,9 @@ def draw_table(plan: TablePlan, prediction: Prediction) -> "Figure":
             axis.set_visible(False)
         axes.flat[0].legend(loc="upper right")
         captions = []
-        if any(column.kind != CLASS for column in plan.all_fills):
+        if any(column.kind != CLASS for column in plan.all_filled):
             captions.append("below the axis: every filled number, darker where its standard deviation is smaller")
-        left_out = len(plan.all_fills) - len(chosen)
+        left_out = len(plan.all_filled) - len(chosen)
         captions += [f"not shown: {left_out:,} more column{'s' * (left_out > 1)}"] if left_out else []
         figure.supxlabel("; ".join(captions), fontsize=8)
     return figure

@@ -10,7 +10,7 @@ from numpy import ndarray
 from fillin.filling.holdout import ClassScore, NumericScore
 from fillin.filling.prediction import ClassPrediction, ColumnPrediction, NumericPrediction
 from fillin.filling.table.plan import TablePlan
-from fillin.predictive import Categorical, GaussianMixture
+from fillin.predictive import Categorical, GaussianMixture, Predictive
 from fillin.runtime import require
 from fillin.tabular.table import CLASS, TypedColumn, TypedTable
 from fillin.warp import BoundsWarp
@@ -35,11 +35,11 @@ FULL, SCORING = EnsembleSize(8, "auto"), EnsembleSize(4, 200)
 
 def fill_table(plan: TablePlan, model: "TableImputer | None" = None) -> dict[str, ColumnPrediction]:
     """Predict the missing cells of each column, by a `model` that `fit_imputer` returned or by one that is fitted."""
-    filled = {column.name: _predict_constant(column) for column in plan.fixed}
-    if plan.fills:
-        cells = {column.name: column.missing for column in plan.fills}
+    filled = {column.name: _predict_constant(column) for column in plan.constant}
+    if plan.filled:
+        cells = {column.name: column.missing for column in plan.filled}
         predictions = predict_cells(plan, plan.table, cells, FULL, model)
-        filled |= {column.name: _summarise(plan, column, predictions[column.name]) for column in plan.fills}
+        filled |= {column.name: _summarise(plan, column, predictions[column.name]) for column in plan.filled}
     return filled
 
 
@@ -48,7 +48,7 @@ def fit_imputer(plan: TablePlan, size: EnsembleSize, table: TypedTable | None = 
     require("sklearn")
     from fillin.estimators import TableImputer
 
-    features = (plan.table if table is None else table).select(column.name for column in plan.reads)
+    features = (plan.table if table is None else table).select(column.name for column in plan.features)
     return TableImputer(**vars(size), random_state=plan.seed).fit(features)
 
 
@@ -58,11 +58,11 @@ def predict_cells(
     cells: dict[str, Bool[ndarray, "n"]],
     size: EnsembleSize,
     model: "TableImputer | None" = None,
-) -> dict[str, GaussianMixture | Categorical]:
+) -> dict[str, Predictive]:
     """Predict these cells of each column, by a fitted `model` or by one that is fitted to the table."""
     require("sklearn")
     rows = np.flatnonzero(np.any(list(cells.values()), axis=0))
-    features = table.select(column.name for column in plan.reads)
+    features = table.select(column.name for column in plan.features)
     if plan.target is not None:
         name = plan.target.name
         return {name: _clip(plan, name, _predict_target(plan, table.column(name), features, rows, size))}
@@ -80,7 +80,7 @@ def predict_cells(
 
 def _predict_target(
     plan: TablePlan, target: TypedColumn, features: TypedTable, rows: ndarray, size: EnsembleSize
-) -> GaussianMixture | Categorical:
+) -> Predictive:
     from fillin.estimators import TableClassifier, TableRegressor
 
     options: dict[str, Any] = {**vars(size), "random_state": plan.seed}
@@ -124,16 +124,16 @@ def score_table(plan: TablePlan) -> list[NumericScore | ClassScore]:
     """Return the score of each filled column with enough observed cells; networks train for a shorter time for it."""
     random = np.random.default_rng(plan.seed)
     held_out = {}
-    for column in plan.fills:
+    for column in plan.filled:
         observed = np.flatnonzero(~column.missing)
         if len(observed) >= MIN_OBSERVED:
             chosen = random.permutation(observed)[: max(1, round(HELD_OUT_SHARE * len(observed)))]
             held_out[column.name] = np.isin(np.arange(len(column.missing)), chosen)
-    hidden = plan.table.hide(held_out)
-    varying = {name: cells for name, cells in held_out.items() if hidden.column(name).n_distinct > 1}
+    masked = plan.table.mask(held_out)
+    varying = {name: cells for name, cells in held_out.items() if masked.column(name).n_distinct > 1}
     if not varying:
         return []
-    predictions = predict_cells(plan, plan.table.hide(varying), varying, SCORING)
+    predictions = predict_cells(plan, plan.table.mask(varying), varying, SCORING)
     return [_score(plan.table.column(name), cells, predictions[name]) for name, cells in varying.items()]
 
 

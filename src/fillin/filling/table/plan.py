@@ -21,7 +21,7 @@ from fillin.filling.diagnostics import (
     note_sentinels,
 )  # fmt: skip
 from fillin.filling.plan import FillOptions, Source, TabularPlan, as_names, bounds_by_column, check_bounds
-from fillin.filling.prediction import SUFFIXES, Prediction
+from fillin.filling.prediction import SUFFIXES, ColumnPredictions
 from fillin.filling.series.infer_roles import check_new_columns
 from fillin.predictive import MAX_CLASSES
 from fillin.runtime import Tick
@@ -54,15 +54,15 @@ class TableOptions(FillOptions):
 
 @dataclass(frozen=True, eq=False)
 class TablePlan(TabularPlan):
-    """The columns `reads` that predictions are made from, and those that are filled: `fills` by networks, `fixed` by
-    the only value that is observed. Where there is a target, it alone is filled, and is not read."""
+    """The columns `features` that predictions are made from, and those that are filled: `filled` by networks,
+    `constant` by the only value that is observed. Where there is a target, it alone is filled, and is no feature."""
 
     options_type = TableOptions
 
     table: TypedTable
-    reads: list[TypedColumn]
-    fills: list[TypedColumn]
-    fixed: list[TypedColumn]
+    features: list[TypedColumn]
+    filled: list[TypedColumn]
+    constant: list[TypedColumn]
     target: TypedColumn | None
     column_notes: list[Note]
     bounds: "dict[str, Bounds]"
@@ -99,14 +99,14 @@ class TablePlan(TabularPlan):
         )
 
     @property
-    def all_fills(self) -> list[TypedColumn]:
+    def all_filled(self) -> list[TypedColumn]:
         """The filled columns in the order of the table."""
-        names = {column.name for column in (*self.fills, *self.fixed)}
+        names = {column.name for column in (*self.filled, *self.constant)}
         return [column for name, column in self.table.columns.items() if name in names]
 
     @property
     def n_missing(self) -> int:
-        return sum(int(column.missing.sum()) for column in self.all_fills)
+        return sum(int(column.missing.sum()) for column in self.all_filled)
 
     @property
     def n_steps(self) -> int:
@@ -120,7 +120,7 @@ class TablePlan(TabularPlan):
     def load_model(self) -> None:
         """Return None: a table is filled by networks that are trained on it."""
 
-    def run(self, model: "TableImputer | None", progress: Tick = lambda done: None) -> Prediction:
+    def run(self, model: "TableImputer | None", progress: Tick = lambda done: None) -> ColumnPredictions:
         """Predict the missing cells, by a fitted imputer or by networks that are trained now."""
         from fillin.filling.table.impute import fill_table
 
@@ -128,29 +128,29 @@ class TablePlan(TabularPlan):
 
     @property
     def added_columns(self) -> list[str]:
-        return [f"{column.name}_{suffix}" for column in self.all_fills for suffix in added_suffixes(column)]
+        return [f"{column.name}_{suffix}" for column in self.all_filled for suffix in added_suffixes(column)]
 
-    def filled_frame(self, frame: "NativeFrame", prediction: Prediction) -> Any:
+    def filled_frame(self, frame: "NativeFrame", prediction: ColumnPredictions) -> Any:
         from fillin.filling.frames import added_columns
 
-        columns = (added_columns(frame.data, column, prediction[column.name]) for column in self.all_fills)
+        columns = (added_columns(frame.data, column, prediction[column.name]) for column in self.all_filled)
         return frame.restore(frame.data.with_columns(series for added in columns for series in added))
 
-    def csv_rows(self, file: "CsvFile", prediction: Prediction) -> Iterator[str]:
+    def csv_rows(self, file: "CsvFile", prediction: ColumnPredictions) -> Iterator[str]:
         from fillin.filling.frames import added_cells
 
         comma = any(column.decimal_comma for column in self.table.columns.values())
-        added = [added_cells(column, prediction[column.name], comma) for column in self.all_fills]
+        added = [added_cells(column, prediction[column.name], comma) for column in self.all_filled]
         for record, *parts in zip(file.records, *added, strict=True):
             yield file.row(record, [cell for part in parts for cell in part])
 
-    def figure(self, prediction: Prediction) -> "Figure":
+    def figure(self, prediction: ColumnPredictions) -> "Figure":
         from fillin.filling.table.figure import draw_table
 
         return draw_table(self, prediction)
 
     def holdout(
-        self, model: Any, prediction: Prediction, progress: Tick = lambda done: None
+        self, model: Any, prediction: ColumnPredictions, progress: Tick = lambda done: None
     ) -> "list[NumericScore | ClassScore]":
         from fillin.filling.table.impute import score_table
 
@@ -170,14 +170,14 @@ class TablePlan(TabularPlan):
         )
 
     def assumptions(self) -> list[str]:
-        names = ", ".join(column.name for column in self.reads) or "none"
-        goal = "every column" if self.target is None else f"'{self.target.name}' alone"
+        names = ", ".join(column.name for column in self.features) or "none"
+        target = "every column" if self.target is None else f"'{self.target.name}' alone"
         shown = lambda limit: "" if limit is None else f"{limit:g}"  # noqa: E731
         limits = ", ".join(f"{name} {shown(low)}:{shown(high)}" for name, (low, high) in self.bounds.items())
         return [
             f"The order of the rows carries no information. Columns that are read: {names}.",
-            f"Networks were trained on this table to predict {goal} from the other columns: they learn which rows are "
-            "similar and attend to these. No other data are used.",
+            f"Networks were trained on this table to predict {target} from the other columns: they learn which rows "
+            "are similar and attend to these. No other data are used.",
             "The prediction interval of numbers and dates contains a new observation with probability "
             f"{self.level:.0%}; _std is the standard deviation of the same (of dates in days), and _probability that "
             "of the predicted class. Observed values are kept, with a standard deviation of 0 and a probability of 1.",
@@ -191,39 +191,39 @@ class TablePlan(TabularPlan):
 def _plan_table(source: Source, options: TableOptions) -> TablePlan:
     """Choose the columns to read and to fill; an error names the location of a cell that cannot be read."""
     table, index = source.tabular.table, getattr(source.tabular, "index", ())
-    y, target = as_names(options.y), options.target
+    y, target_name = as_names(options.y), options.target
     classes, numbers = as_names(options.classes), as_names(options.numbers)
-    if target is not None and y:
+    if target_name is not None and y:
         raise InputError(
             "{target} and {y} both name what to fill; give one of them", target=argument("target"), y=argument("y")
         )
     declared = {*classes, *numbers}
-    notes = [note_no_index(table, y)] if options.kind is None and target is None and not declared else []
+    notes = [note_no_index(table, y)] if options.kind is None and target_name is None and not declared else []
     table = declare_kinds(table, classes, numbers)
     check_no_units_row(table)
-    named = [table.column(name) for name in dict.fromkeys(y)] if target is None else [table.column(target)]
+    named = [table.column(name) for name in dict.fromkeys(y)] if target_name is None else [table.column(target_name)]
     for column in table.columns.values():
         _check_values(table, column)
         notes += note_sentinels(column) if column.kind == NUMBER else []
         notes += note_missing_words(column)
-    reads, dropped = _select_features(table, named, declared, index, notes)
-    fills, fixed = [], []
+    features, dropped = _select_features(table, named, declared, index, notes)
+    filled, constant = [], []
     for column in named or list(table.columns.values()):
         if not column.missing.any() or column in dropped:
             continue
         if column.n_distinct == 1:
-            fixed.append(column)
+            constant.append(column)
             notes.append(Note(f"{column.name} has one observed value: filled with that, without an uncertainty"))
         else:
-            fills.append(column)
+            filled.append(column)
         check_new_columns(table, column, added_suffixes(column))
-    goal = table.column(target) if target is not None else None
-    reads = [column for column in reads if column is not goal and column.n_distinct > 1]
-    if goal is not None and fills:
-        _check_target(table, goal, reads)
-    notes += [*note_formatted_numbers(reads, declared), *note_codes(fills, declared, goal)]
-    limits = _column_bounds(table, options.bounds, [*fills, *fixed])
-    return TablePlan(table, reads, fills, fixed, goal, notes, limits, options, source)
+    target = table.column(target_name) if target_name is not None else None
+    features = [column for column in features if column is not target and column.n_distinct > 1]
+    if target is not None and filled:
+        _check_target(table, target, features)
+    notes += [*note_formatted_numbers(features, declared), *note_codes(filled, declared, target)]
+    limits = _column_bounds(table, options.bounds, [*filled, *constant])
+    return TablePlan(table, features, filled, constant, target, notes, limits, options, source)
 
 
 def _select_features(
@@ -271,7 +271,7 @@ def _check_values(table: TypedTable, column: TypedColumn) -> None:
 
 
 def _column_bounds(
-    table: TypedTable, bounds: "Bounds | Mapping[str, Bounds] | None", fills: list[TypedColumn]
+    table: TypedTable, bounds: "Bounds | Mapping[str, Bounds] | None", filled: list[TypedColumn]
 ) -> "dict[str, Bounds]":
     """Return the bounds of each number column that is filled or named; observed values must lie within."""
     if bounds is None:
@@ -283,7 +283,7 @@ def _column_bounds(
                 "{table}: column '{name}' has no numbers, and {bounds} apply to numbers; leave it out",
                 table=table.name, name=name, bounds=argument("bounds"),
             )  # fmt: skip
-    columns = [c for c in table.columns.values() if c.kind == NUMBER and (c in fills or c.name in named)]
+    columns = [c for c in table.columns.values() if c.kind == NUMBER and (c in filled or c.name in named)]
     limits = bounds_by_column([column.name for column in columns], bounds)
     for column in columns:
         check_bounds(table, column, limits.get(column.name, (None, None)))
