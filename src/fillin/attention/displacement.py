@@ -210,9 +210,9 @@ class _PairwiseMLP(nn.Module):
     def forward(self, z: Float[Tensor, "b c n m"]) -> Float[Tensor, "b h n m"]:
         b, _, n, m = z.shape
         z = z.flatten(2)  # channels first: the logits come out in the layout of attention
-        for layer in self.layers:
-            z = self.activation(nn.functional.conv1d(z, layer.weight[..., None], layer.bias))
-        return nn.functional.conv1d(z, self.out.weight[..., None]).view(b, self.out.out_features, n, m)
+        for layer in self.layers:  # batched products take half the time of a convolution, forward and backward
+            z = self.activation(torch.baddbmm(layer.bias[:, None], layer.weight.expand(b, -1, -1), z))
+        return torch.bmm(self.out.weight.expand(b, -1, -1), z).view(b, self.out.out_features, n, m)
 
 
 class MLP(DisplacementScore):

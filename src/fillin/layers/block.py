@@ -87,12 +87,25 @@ class MultiHeadAttention(nn.Module):
         else:
             both = nn.functional.linear(keys, torch.cat([self.to_k.weight, self.to_v.weight]))
             k, v = both.unflatten(-1, (2 * self.heads, self.head_dim)).transpose(1, 2).chunk(2, 1)
+        return KeyValues(k, self._append_locations(v, xk))
+
+    def project_tokens(self, x: Float[Tensor, "b n c"], xk: KeyLocations = None) -> tuple[Tensor | None, KeyValues]:
+        """Project tokens that attend to one another: queries, and keys with values, in one product."""
+        if self.to_q is None or self.to_k is None:
+            return self.project_queries(x), self.project_context(x, xk=xk)
+        weights = torch.cat([self.to_q.weight, self.to_k.weight, self.to_v.weight])
+        heads = nn.functional.linear(x, weights).unflatten(-1, (3 * self.heads, self.head_dim))
+        q, k, v = heads.transpose(1, 2).chunk(3, 1)
+        return q, KeyValues(k, self._append_locations(v, xk))
+
+    def _append_locations(self, v: Float[Tensor, "b h m e"], xk: KeyLocations) -> Float[Tensor, "b h m _"]:
+        """Append the columns from which `join_heads` computes offsets."""
         if self.offsets is None:
-            return KeyValues(k, v)
+            return v
         if xk is None:
             raise InputError("offsets: queries and keys must have locations; pass xq and xk")
         location = torch.cat([xk, torch.ones_like(xk[..., :1])], -1)
-        return KeyValues(k, torch.cat([v, location[:, None].expand(-1, self.heads, -1, -1)], -1))
+        return torch.cat([v, location[:, None].expand(-1, self.heads, -1, -1)], -1)
 
     def join_heads(self, out: Float[Tensor, "b h n e"], xq: QueryLocations = None) -> Float[Tensor, "b n c"]:
         """Join the outputs of all heads to one token per query."""
@@ -122,11 +135,13 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Tensor, "b n c"]:
         xk = xq if xk is None and context is None else xk
         if isinstance(context, KeyValues):
-            k, v = context
+            q, (k, v) = self.project_queries(x), context
+        elif context is None and values is None:
+            q, (k, v) = self.project_tokens(x, xk)
         else:
-            k, v = self.project_context(x if context is None else context, values, xk)
+            q, (k, v) = self.project_queries(x), self.project_context(x if context is None else context, values, xk)
         out = attend(
-            self.project_queries(x), k, v, xq=xq, xk=xk, score=self.score, span=self.span,
+            q, k, v, xq=xq, xk=xk, score=self.score, span=self.span,
             mask=mask, causal=causal, backend=self.backend,
         )  # fmt: skip
         return self.join_heads(out, xq)
@@ -191,11 +206,9 @@ class Block(nn.Module):
         causal: bool = False,
     ) -> Float[Tensor, "b n c"]:
         z = self.norm_attention(x) if self.pre else x
-        if context is None:
-            xk = xq if xk is None else xk
-            projected = self.attention.project_context(z, xk=xk)
-        else:
-            projected = context if isinstance(context, KeyValues) else self.project_context(context, xk)
+        projected = context
+        if context is not None and not isinstance(context, KeyValues):
+            projected = self.project_context(context, xk)
         x = x + self.dropout(self.attention(z, projected, xq=xq, xk=xk, mask=mask, causal=causal))
         if self.pre:
             return x + self.dropout(self.feed_forward(self.norm_feed(x)))
