@@ -199,9 +199,9 @@ def test_everything_else_works_without_the_kernel():
 @pytest.fixture
 def reloaded():
     """Load the library again in the test, and once more afterwards."""
-    library.load_library.cache_clear()
+    library.load_selected.cache_clear()
     yield
-    library.load_library.cache_clear()
+    library.load_selected.cache_clear()
 
 
 def test_a_missing_kernel_warns_once(reloaded, monkeypatch, recwarn):

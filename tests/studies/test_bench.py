@@ -4,6 +4,7 @@ import json
 import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -13,7 +14,7 @@ from fillin.cli import main
 from fillin.models import names
 from fillin.runtime import threads
 from fillin_studies.base import count_parameters
-from fillin_studies.bench import models
+from fillin_studies.bench import models, speed
 from fillin_studies.bench.models import StepSize
 
 TINY = StepSize(3, 4, batch=2, rounds=1)
@@ -146,3 +147,31 @@ def test_command_prints_a_table_and_writes_a_file(what, tiny, tmp_path, capsys):
 def test_command_prints_json(what, tiny, capsys):
     assert main(["bench", *COMMANDS[what], "--repeats", "1", "--json", "-"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"]
+
+
+@pytest.mark.slow
+def test_speed_of_every_case_on_one_thread_and_on_two(monkeypatch, capsys, tmp_path):
+    for name, value in (
+        ("LARGE", TINY),
+        ("SMALL", TINY),
+        ("STEPS", 1),
+        ("POINTS", 40),
+        ("SIDE", 8),
+        ("MIN_SECONDS", 0),
+    ):
+        monkeypatch.setattr(speed, name, value)
+    assert main(["bench", "speed", "--repeats", "1", "--json", str(tmp_path / "speed.json")]) == 0
+    assert "Speed against the plain path" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "speed.json").read_text())["rows"]
+    assert len(rows) == speed.count_ticks(speed.list_cases())
+    assert [row["threads"] for row in rows] == [1, 2] * (len(rows) // 2)
+    for row in rows:
+        assert row["holds"] == (row["ratio"] >= row["required"] if row["at_least"] else row["ratio"] <= row["required"])
+        assert all(ms > 0 for ms in row["milliseconds"].values())
+
+
+def test_the_plain_path_predicts_the_same(monkeypatch):
+    monkeypatch.setattr(speed, "POINTS", 60)
+    filled, plain = (fill() for fill in speed.make_fills(0).values())
+    assert np.allclose(filled["y_filled"], plain["y_filled"], atol=1e-4)
+    assert np.allclose(filled["y_std"], plain["y_std"], atol=1e-4)

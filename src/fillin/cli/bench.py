@@ -14,6 +14,7 @@ EXAMPLES = """\
   fillin bench models cnp tnp-d te-tnp    only these models
   fillin bench models --peers             against released code of the same size
   fillin bench scores                     cost of translation equivariance, score by score
+  fillin bench speed                      steps, fills and the kernel against the plain path
   fillin bench train                      overhead of the training loop
   fillin bench span                       savings of a learned window, from 1 k to 64 k points
 """
@@ -40,6 +41,12 @@ The parts: table (windows of 1, 5 and 20 % of an interval, square or cube, again
 points and 100,000 targets), crossover (number of pairs from which the kernel is the fastest).
 The first table compares the results with the requirements of the kernel.
 """
+_SPEED = """\
+  fillin bench speed
+  fillin bench speed --repeats 10 --json speed.json
+
+Each case runs on one thread and on two. The plain path is attention by backend="reference", which stores every pair.
+"""
 _SCORES = """\
   fillin bench scores
   fillin bench scores --all --json scores.json
@@ -58,6 +65,9 @@ def add_arguments(bench: argparse.ArgumentParser) -> None:
     scores.add_argument("--all", action="store_true", help="include the joint score, which is slow")
     scores.set_defaults(run=_scores)
 
+    speed = add_command(kinds, "speed", "steps, fills and the kernel against the plain path", _SPEED)
+    speed.set_defaults(run=_speed)
+
     train = add_command(kinds, "train", "overhead of the training loop over forward + backward + optimiser", _TRAIN)
     train.add_argument("names", nargs="*", metavar="NAME", help="models (default: te-tnp, tnp-d and cnp)")
     train.add_argument("--steps", type=positive, default=500, metavar="N", help="steps a round (default: 500)")
@@ -69,14 +79,21 @@ def add_arguments(bench: argparse.ArgumentParser) -> None:
     span.add_argument("--out", metavar="DIR", help="draw time and memory against the number of points: DIR/span.png")
     span.set_defaults(run=_span)
 
-    for command, threads, repeats in ((models, 1, 10), (scores, 1, 3), (train, 1, 3), (span, 2, None)):
+    for command, threads, repeats in (
+        (models, 1, 10),
+        (scores, 1, 3),
+        (speed, None, 5),
+        (train, 1, 3),
+        (span, 2, None),
+    ):
         optional: dict[str, Any] = {"nargs": "?", "const": "-"} if command is scores else {}
         command.add_argument(
             "--json", metavar="FILE", help="also write the results to FILE; - prints them instead of tables", **optional
         )
-        command.add_argument(
-            "--threads", type=positive, default=threads, metavar="N", help=f"threads (default: {threads})"
-        )
+        if threads is not None:
+            command.add_argument(
+                "--threads", type=positive, default=threads, metavar="N", help=f"threads (default: {threads})"
+            )
         help = f"rounds to take the minimum over (default: {repeats or '3, or 1 with --quick'})"
         command.add_argument("--repeats", "--rounds", type=positive, default=repeats, metavar="K", help=help)
         command.add_argument("--seed", type=int, default=0, help="seed of weights and data (default: 0)")
@@ -116,6 +133,14 @@ def _scores(arguments: argparse.Namespace) -> None:
     _report(
         arguments, "scores", lambda tick: measure_scores(scores, size, seed=arguments.seed, tick=tick), total, budget
     )
+
+
+def _speed(arguments: argparse.Namespace) -> None:
+    from fillin_studies.bench.speed import THREADS, count_ticks, list_cases, measure_speed
+
+    arguments.threads = max(THREADS)
+    total, budget = count_ticks(list_cases()), {"rounds": arguments.repeats}
+    _report(arguments, "speed", lambda tick: measure_speed(arguments.repeats, arguments.seed, tick), total, budget)
 
 
 def _train(arguments: argparse.Namespace) -> None:

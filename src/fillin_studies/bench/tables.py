@@ -41,13 +41,15 @@ def make_tables(content: dict[str, Any]) -> list[BenchTable]:
     """Make the tables of the content of a JSON file; a part that was not measured has none."""
     number = content["budget"]["threads"]
     threads = f"{number} thread" + "s" * (number > 1)
-    whole = {"models": _models, "peers": _peers, "scores": _scores, "train": _training}
+    whole = {"models": _models, "peers": _peers, "scores": _scores, "train": _training, "speed": _speed}
     parts = {
         "asked": _requirements, "rows": _windows, "growth": _growth, "models": _te_tnp, "function": _function,
         "large": _large, "crossover": _crossover,
     }  # fmt: skip
     makers = {"rows": whole[content["benchmark"]]} if content["benchmark"] in whole else parts
     tables = [make(content[part]) for part, make in makers.items() if content.get(part)]
+    if content["benchmark"] == "speed":  # its rows have their own numbers of threads
+        return tables
     return [replace(table, title=f"{table.title}, {threads}") for table in tables]
 
 
@@ -110,6 +112,21 @@ def _training(rows: list[dict]) -> BenchTable:
     cells = [[r["model"], f"{1000 * r['bare']:.2f}", f"{1000 * r['loop']:.2f}", _fixed(r["ratio"])] for r in rows]
     note = "bare: forward + backward + optimiser. loop: with data, seeds, clipping, log and checkpoint."
     return BenchTable("A training step, batch 16, protocol tnp", note, ("model", "bare ms", "loop ms", "ratio"), cells)
+
+
+def _speed(rows: list[dict]) -> BenchTable:
+    cells = []
+    for row in rows:
+        required = ("≥ " if row["at_least"] else "≤ ") + f"{row['required']:.3g}"
+        times = ", ".join(f"{name} {_adaptive(ms)}" for name, ms in row["milliseconds"].items())
+        numbers = [str(row["threads"]), required, _adaptive(row["ratio"]), "✓" if row["holds"] else "✗"]
+        cells.append([row["case"], times, *numbers, _adaptive(row["gain"])])
+    note = (
+        "ratio: of time, of te-tnp to tnp-d, of the plain path to the one that runs, or of PyTorch's fused attention "
+        'without a window to the kernel with one. plain: time of te-tnp by backend="reference" over its own.'
+    )
+    columns = ("case", "ms", "threads", "required", "ratio", "", "plain")
+    return BenchTable("Speed against the plain path", note, columns, cells, text_columns=2)
 
 
 def _windows(rows: list[dict]) -> BenchTable:

@@ -2,7 +2,9 @@
 
 import os
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -72,8 +74,29 @@ def find_builds() -> dict[int, Path]:
     return {n: path for n, path in paths if path.exists()}
 
 
-@cache
+_requested: ContextVar[CDLL | None] = ContextVar("requested", default=None)
+
+
+@contextmanager
+def use_build(lanes: int | None) -> Iterator[None]:
+    """Run the build of that number of lanes inside the block, or the one that is selected anyway (None)."""
+    builds = find_builds()
+    if lanes is not None and lanes not in builds:
+        raise InputError(f"no build of {lanes} lanes runs on this processor")
+    token = _requested.set(None if lanes is None else open_library(builds[lanes]))
+    try:
+        yield
+    finally:
+        _requested.reset(token)
+
+
 def load_library() -> CDLL | None:
+    """Load the build of `use_build`, or the selected one."""
+    return _requested.get() or load_selected()
+
+
+@cache
+def load_selected() -> CDLL | None:
     """Load the widest build, or warn once and return None. FILLIN_LANES=4, 8 or 16 selects a build, 0 disables it."""
     builds, requested = find_builds(), os.environ.get("FILLIN_LANES")
     if requested == "0":
