@@ -9,13 +9,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fillin.data.images import Episode, LabelledBatch
-from fillin.data.task import TableBatch, Task
+from fillin.data.task import SheetBatch, TableBatch, Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, ObservedMixture, joint_log_prob
 from fillin.models.base import LatentProcess, Process, check_values, per_entry
 from fillin.models.classifier import PixelClassifier
 from fillin.models.few_shot import InContextClassifier
 from fillin.models.npt import NPT
+from fillin.models.sheet import Sheet
 
 _MAX_COST = 100.0  # nats that one target may cost
 
@@ -53,6 +54,17 @@ def observed_and_clean(model: Process, task: Task) -> Float[Tensor, "b"]:
         log_prob = distribution.log_prob(value if keep is None else torch.where(keep, value, 0)).clamp_min(-_MAX_COST)
         total = total + (log_prob if keep is None else torch.where(keep, log_prob, 0)).sum((1, 2))
     return total / _count_targets(task).clamp_min(1)
+
+
+def queried_cells(model: Sheet, sheet: SheetBatch) -> Float[Tensor, "b"]:
+    """ln p(y | observed cells) + ln p(f | observed cells) per queried cell, f the latent function. A cell costs at most
+    100 nats."""
+    predicted = model.fill(sheet)
+    total = predicted.log_prob(torch.where(sheet.queried, sheet.values, 0)).clamp_min(-_MAX_COST)
+    if sheet.noise_free is not None:
+        latent = predicted.noise_free.log_prob(torch.where(sheet.queried, sheet.noise_free, 0))
+        total = total + latent.clamp_min(-_MAX_COST)
+    return torch.where(sheet.queried, total, 0).sum((1, 2)) / sheet.queried.sum((1, 2)).clamp_min(1)
 
 
 def masked_reconstruction(model: NPT, cells: TableBatch, features: float = 0.3) -> Float[Tensor, "b"]:
@@ -136,6 +148,7 @@ OBJECTIVES = {
     "importance-weighted": Objective(importance_weighted, validation=log_likelihood, options={"samples": 4}),
     "observed-and-clean": Objective(observed_and_clean),
     "masked-reconstruction": Objective(masked_reconstruction, TableBatch),
+    "queried-cells": Objective(queried_cells, SheetBatch),
     "classification": Objective(classification, LabelledBatch, options={"smoothing": 0.0, "span_penalty": 0.0}),
     "by-example": Objective(by_example, Episode, options={"smoothing": 0.0}),
 }

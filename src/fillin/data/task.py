@@ -110,6 +110,22 @@ class TableBatch(Batch):
     targets: int = 1
 
 
+@dataclass(frozen=True, repr=False)
+class SheetBatch(Batch):
+    """Sheets of n rows with locations and d columns, with observed and queried cells.
+
+    A row in which nothing is observed or queried is padding. `error` are known standard deviations, 0 where unknown;
+    `noise_free` is the latent function, where it is known.
+    """
+
+    x: Float[Tensor, "b n dx"]
+    values: Float[Tensor, "b n d"]  # arbitrary where neither observed nor queried
+    observed: Bool[Tensor, "b n d"]
+    queried: Bool[Tensor, "b n d"]
+    error: Float[Tensor, "b n d"] | None = None
+    noise_free: Float[Tensor, "b n d"] | None = None
+
+
 @runtime_checkable
 class Batches(Protocol):
     """A source of batches: batch s is a function of s alone."""

@@ -118,33 +118,44 @@ def _slope(u: Tensor, y: Tensor, observed: Tensor, n: Float[Tensor, "b 1 dy"]) -
 
 
 def _with_season(units: Normalization, u: Tensor, rest: Tensor, observed: Tensor) -> Normalization:
-    """Find the frequency that explains most of the residuals: by periodogram (Schuster 1898) and least squares."""
-    b, n, _ = u.shape
+    """Add the period of the mean over the outputs."""
+    values, seen = rest.mean(-1, keepdim=True), observed.any(-1, keepdim=True)
+    cycles, season = find_periods((u[..., 0] + 2) / 4, values, seen)
+    return replace(units, cycles=cycles, season=season)
+
+
+def find_periods(
+    phase: Float[Tensor, "b n"], values: Float[Tensor, "b n d"], observed: Bool[Tensor, "b n d"]
+) -> tuple[Float[Tensor, "b 1 d"], Float[Tensor, "b 1 d"]]:
+    """Find the frequency that explains most of each column, in cycles over the width, and the confidence in it, 0 to 1:
+    by periodogram (Schuster 1898) and least squares. Values are 0 where they are not observed."""
+    b, n, d = values.shape
     # frequencies above half the number of points are excluded; an exported graph computes and masks them
     max_cycles = _MAX_CYCLES if torch.compiler.is_exporting() else min(_MAX_CYCLES, n // 2)
     if max_cycles < 2:
-        zero = u.new_zeros(b, 1, 1)
-        return replace(units, cycles=zero, season=zero)
-    phase, value = (u[..., 0] + 2) / 4, rest.mean(-1)  # [b n]
-    points = observed.any(-1).sum(1, keepdim=True).to(u.dtype)
+        return values.new_zeros(b, 1, d), values.new_zeros(b, 1, d)
+    columns = values.mT  # [b d n]
+    points = observed.sum(1)[..., None].to(phase.dtype)  # [b d 1]
     fast = (points / 2).floor()
-    grid = torch.arange(_GRID_PER_CYCLE * max_cycles + 1, dtype=u.dtype, device=u.device) / _GRID_PER_CYCLE
+    grid = torch.arange(_GRID_PER_CYCLE * max_cycles + 1, dtype=phase.dtype, device=phase.device) / _GRID_PER_CYCLE
     angle = 2 * math.pi * grid[:, None] * phase[:, None]  # [b f n]
-    real, imaginary = (torch.einsum("bfn,bn->bf", wave, value) for wave in (angle.cos(), angle.sin()))
-    power = (real.square() + imaginary.square()) / value.square().sum(1, keepdim=True).clamp_min(1e-12)
+    real, imaginary = (torch.einsum("bfn,bdn->bdf", wave, columns) for wave in (angle.cos(), angle.sin()))
+    power = (real.square() + imaginary.square()) / columns.square().sum(-1, keepdim=True).clamp_min(1e-12)
     power = torch.where(grid <= fast, power, 0)
     voted = torch.zeros_like(power)
     for multiple, weight in enumerate(_HARMONICS, 1):
-        harmonic = power[:, ::multiple]
-        voted[:, : harmonic.shape[1]] += weight * harmonic
-    best = torch.where((grid >= 1.5) & (grid <= fast), voted, -1).argmax(1)  # [b]; below 1.5 cycles it is a trend
-    fine = torch.linspace(-1, 1, 2 * _REFINEMENT + 1, dtype=u.dtype, device=u.device) / _GRID_PER_CYCLE
-    near = grid[best][:, None] + fine
-    explained = _explained(phase, value, near, observed.any(-1))
+        harmonic = power[..., ::multiple]
+        voted[..., : harmonic.shape[-1]] += weight * harmonic
+    best = torch.where((grid >= 1.5) & (grid <= fast), voted, -1).argmax(-1)  # [b d]; below 1.5 cycles it is a trend
+    fine = torch.linspace(-1, 1, 2 * _REFINEMENT + 1, dtype=phase.dtype, device=phase.device) / _GRID_PER_CYCLE
+    near = (grid[best][..., None] + fine).flatten(0, 1)  # [b·d f]
+    explained = _explained(phase.repeat_interleave(d, 0), columns.flatten(0, 1), near, observed.mT.flatten(0, 1))
     at = explained.argmax(1, keepdim=True)
+    points, fast = points.flatten(0, 1), fast.flatten(0, 1)
     log_odds = 0.5 * points * explained.gather(1, at) - torch.log(_GRID_PER_CYCLE * points / 2 + 1) - 1
-    cycles, season = (torch.where(fast >= 2, part, 0)[..., None] for part in (near.gather(1, at), log_odds / 6))
-    return replace(units, cycles=cycles, season=season.clamp(0, 1))
+    found = (torch.where(fast >= 2, part, 0).view(b, 1, d) for part in (near.gather(1, at), log_odds / 6))
+    cycles, confidence = found
+    return cycles, confidence.clamp(0, 1)
 
 
 def _explained(phase: Tensor, value: Tensor, cycles: Float[Tensor, "b f"], valid: Bool[Tensor, "b n"]) -> Tensor:

@@ -26,6 +26,7 @@ from fillin.models.few_shot import InContextClassifier, MatchingNetwork, NPTImag
 from fillin.models.filler import Filler
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
+from fillin.models.sheet import Sheet
 from fillin.models.tnp import TNP, AutoregressiveTNP, JointTNP
 from fillin.pretrained import locate
 
@@ -76,6 +77,7 @@ REGISTRY: dict[str, ModelEntry] = {
     "te-tnp-a": ModelEntry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
     "te-tnp-nd": ModelEntry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
     "filler": ModelEntry(Filler, "te-tnp-a normalised by its context, with separate noise: fills gaps", "fillin", _TE),
+    "sheet": ModelEntry(Sheet, "attention between rows by location and between columns: fills sheets", "fillin", _TE),
     "lbanp": ModelEntry(LBANP, "latents attend to the context and to one another", "Feng et al. 2023a"),
     "te-lbanp": ModelEntry(
         LBANP, "latents with locations attend to the context; translation equivariant", _ASHMAN, _TE

@@ -24,8 +24,9 @@ from jsonargparse import ArgumentParser
 from fillin.data.broad_prior import BroadPrior
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
 from fillin.data.images import Episode, FewShot, Images, LabelledBatch, LabelledImages, LabelledSets
+from fillin.data.sheet_prior import SheetPrior
 from fillin.data.table_prior import SyntheticTables
-from fillin.data.task import Stream, TableBatch
+from fillin.data.task import SheetBatch, Stream, TableBatch
 from fillin.errors import InputError, UnknownName, choose
 from fillin.models import CLASSIFIERS, Classifier, Process, create, load
 from fillin.models.registry import get_entry, list_options
@@ -86,12 +87,13 @@ SECTIONS = {
     "budget": BudgetSettings, "keep": KeepSettings,
 }  # fmt: skip
 DATA: dict[str, Any] = {
-    "curves": curves, "broad": BroadPrior, "synthetic": SyntheticTables, "images": Images,
+    "curves": curves, "broad": BroadPrior, "sheets": SheetPrior, "synthetic": SyntheticTables, "images": Images,
     "labelled-images": LabelledImages, "datapoints": LabelledSets, "few-shot": FewShot,
 }  # fmt: skip
 # data and models whose batches are not tasks of points: they fit one objective alone
 _SPECIAL_BATCHES = {
     TableBatch: ("tables (data.name=synthetic), masked-reconstruction and the model npt", ["synthetic"], ["npt"]),
+    SheetBatch: ("sheets (data.name=sheets), queried-cells and the model sheet", ["sheets"], ["sheet"]),
     LabelledBatch: (
         "labelled images (data.name=labelled-images), classification and a classifier", ["labelled-images"],
         ["classifier"],

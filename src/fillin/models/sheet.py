@@ -1,0 +1,226 @@
+"""Sheets: rows with locations, columns of values, cells missing anywhere. Attention between rows and between columns.
+
+    H ← embed(cells) [b n d c];   H ← between the rows of each column, score = content + F(Δx), keys observed
+                                  H ← between the columns of each row, content alone
+                                  H ← feed-forward network
+
+repeated. Between rows it is the translation-equivariant transformer of Ashman et al. (2024), between columns the
+non-parametric transformer of Kossen et al. (2021). Closed-form guides enter every cell, and predictions are corrections
+of them in units of their errors, so that a sheet which a line or a regression describes is predicted as precisely.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import MixtureSameFamily, Normal
+from torch.nn.functional import softplus
+
+from fillin.attention import expand_key_mask
+from fillin.errors import InputError, choose
+from fillin.heads import ObservedMixture, rescale
+from fillin.layers import Block, MultiHeadAttention, mlp
+from fillin.models.base import Points, Process, Targets
+from fillin.models.filler import Normalization, find_periods
+from fillin.models.guides import N_GUIDES, Guides, compute_guides
+from fillin.models.tnp import TransformerProcess
+
+if TYPE_CHECKING:
+    from fillin.data.task import SheetBatch
+
+_FEATURES = 3 + 3 * N_GUIDES + 2  # numbers that describe a cell
+_COMPONENTS_EACH = 2  # of the mixture, around each anchor
+Cells = Float[Tensor, "b n d c"]
+
+
+class SheetLayer(nn.Module):
+    """Attention between rows, attention between columns, and a feed-forward network, each with norm and residual."""
+
+    def __init__(self, rows: Block, dim: int, heads: int, head_dim: int, backend: str):
+        super().__init__()
+        self.rows = rows
+        self.norm_columns = nn.LayerNorm(dim)
+        self.columns = MultiHeadAttention(dim, heads, head_dim, backend=backend)
+
+    def forward(
+        self, h: Cells, x: Float[Tensor, "b d n dx"], keys: Bool[Tensor, "bd m"], contexts: int | None = None
+    ) -> Cells:
+        b, n, d, _ = h.shape
+        z = self.rows.norm_attention(h).transpose(1, 2).flatten(0, 1)  # [b·d n c]
+        x = x.flatten(0, 1)
+        attended = self.rows.attention(z, z[:, :contexts], xq=x, xk=x[:, :contexts], mask=expand_key_mask(keys))
+        h = h + attended.unflatten(0, (b, d)).transpose(1, 2)
+        if d > 1:
+            h = h + self.columns(self.norm_columns(h).flatten(0, 1)).unflatten(0, (b, n))
+        return h + self.rows.feed_forward(self.rows.norm_feed(h))
+
+
+class AnchoredHead(nn.Module):
+    """Mixtures of normals for observations and for the latent function. Two components correct each of the anchors, in
+    units of its error: anchor + scale · Normal(μ, σ)."""
+
+    joint = False
+
+    def __init__(self, dim: int, anchors: int, floor: float = 1e-2):
+        super().__init__()
+        self.anchors, self.floor = anchors, floor
+        self.out = nn.Linear(dim, 2 * 3 * anchors * _COMPONENTS_EACH)
+        with torch.no_grad():
+            self.out.weight.mul_(0.1)
+            logits, mean, raw = self.out.bias.view(2, 3, anchors, _COMPONENTS_EACH).unbind(1)
+            wide = torch.tensor([0.5, 5.0])
+            raw.copy_((wide + torch.log(-torch.expm1(-wide))).expand_as(raw))
+            logits.copy_(-wide.log().expand_as(logits))
+            mean.zero_()
+
+    def forward(
+        self, features: Cells, anchors: Float[Tensor, "b n d k"], scales: Float[Tensor, "b n d k"]
+    ) -> ObservedMixture:
+        raw = self.out(features).unflatten(-1, (2, 3, self.anchors, _COMPONENTS_EACH))
+        logits, mean, width = raw.unbind(-3)  # [b n d 2 k 2]
+        mean = anchors[..., None, :, None] + scales[..., None, :, None] * mean
+        std = scales[..., None, :, None] * (self.floor + softplus(width))
+        mixtures = []
+        for part in range(2):
+            weights = TorchCategorical(logits=logits[..., part, :, :].flatten(-2), validate_args=False)
+            normal = Normal(mean[..., part, :, :].flatten(-2), std[..., part, :, :].flatten(-2), validate_args=False)
+            mixtures.append((weights, normal))
+        return ObservedMixture(*mixtures[0], MixtureSameFamily(*mixtures[1], validate_args=False))
+
+
+@dataclass(frozen=True)
+class SheetUnits:
+    """Units of the rows, of each column, and the coordinates of attention."""
+
+    norm: Normalization
+    step: Float[Tensor, "b 1 1"]  # median distance of neighbouring rows, in the units of u
+    x: Float[Tensor, "b d n dx"]
+
+
+def median_step(u: Float[Tensor, "b n dx"], valid: Bool[Tensor, "b n"]) -> Float[Tensor, "b 1 1"]:
+    """Return the median distance between a row and the next one; in several dimensions to the nearest one."""
+    b, n, dim_x = u.shape
+    if n < 2:
+        return u.new_ones(b, 1, 1)
+    if dim_x == 1:
+        ordered = torch.where(valid, u[..., 0], torch.inf).sort(1).values
+        gaps = ordered.diff(dim=1)
+    else:
+        gaps = torch.cdist(u, u) + torch.diag_embed(u.new_full((b, n), torch.inf))
+        gaps = gaps.masked_fill(~(valid[:, None] & valid[:, :, None]), torch.inf).amin(-1)
+    good = gaps.isfinite() & (gaps > 0)
+    median = torch.where(good, gaps, torch.nan).nanmedian(1).values
+    return torch.where(median > 0, median, 1)[:, None, None]
+
+
+class Sheet(TransformerProcess):
+    """Attention between rows and columns: `model.fill(sheet)` predicts every cell of a sheet.
+
+    As a process, model(xc, yc, xt), rows are the points of the context and the targets, and columns those of y. It is
+    equivariant to shifts of x, permutations of rows and columns, and the scale and offset of each column. `seasons`:
+    locations include the phase of the strongest period of each column.
+    """
+
+    kind = "marginal"
+
+    def __init__(
+        self, dim_x: int = 1, dim_y: int = 1, width: int = 64, heads: int = 4, head_dim: int | None = None,
+        layers: int = 6, head: str = "observed", seasons: bool = True, backend: str = "auto", **options,
+    ):  # fmt: skip
+        choose("head of sheet", head, ["observed"])
+        self.seasons = seasons and dim_x == 1
+        columns = 2 * dim_x + 2 * self.seasons
+        floor = options.pop("floor", 1e-2)
+        options.pop("components", None)
+        super().__init__(
+            columns, 1, width, heads, head_dim, layers, backend=backend, head=head, **options
+        )
+        self.dim_x, self.dim_y = dim_x, dim_y
+        self.embed = mlp(_FEATURES, width, width)
+        self.head = AnchoredHead(width, 1 + N_GUIDES, floor)
+        self.layers_of_cells = nn.ModuleList(
+            SheetLayer(self.make_block(width), width, heads, head_dim or max(1, width // heads), backend)
+            for _ in range(layers)
+        )
+
+    def fill(self, sheet: "SheetBatch") -> ObservedMixture:
+        """Predict each cell: batch [b n d]."""
+        x, y, observed = sheet.x, torch.where(sheet.observed, sheet.values, 0), sheet.observed
+        errors = None if sheet.error is None else torch.where(observed, sheet.error, 0)
+        return self._predict(Points(x, y, observed, observed.any(-1), errors))
+
+    def _predict(self, rows: Points, contexts: int | None = None) -> ObservedMixture:
+        units = self.units(rows)
+        y = torch.where(rows.observed, units.norm.value(rows.y, rows.x), 0)
+        u = units.norm.location(rows.x)
+        guides = compute_guides(u, y, rows.observed, units.step)
+        error = torch.zeros_like(y) if rows.error is None else rows.error / units.norm.scale
+        h = self.embed(describe_cells(y, rows.observed, error, guides))
+        keys = rows.observed[:, :contexts].mT.flatten(0, 1)
+        for layer in self.layers_of_cells:
+            h = layer(h, units.x, keys, contexts)
+        anchors = torch.cat([torch.zeros_like(y)[..., None], guides.values], -1)
+        scales = torch.cat([torch.ones_like(y)[..., None], guides.errors], -1)
+        features = self.features(h.flatten(1, 2)).unflatten(1, h.shape[1:3])
+        mixture = self.head(features, anchors, scales)
+        scaled = rescale(mixture, units.norm.trend(rows.x), units.norm.scale)
+        assert isinstance(scaled, ObservedMixture)
+        return scaled
+
+    @torch.no_grad()
+    def units(self, rows: Points) -> SheetUnits:
+        norm = Normalization.of(rows)
+        u = norm.location(rows.x)
+        step = median_step(u, rows.valid)
+        d = rows.y.shape[-1]
+        parts = [u[:, None].expand(-1, d, -1, -1), (u / (10 * step))[:, None].expand(-1, d, -1, -1)]
+        if self.seasons:
+            rest = torch.where(rows.observed, norm.value(rows.y, rows.x), 0)
+            cycles, confidence = (part.mT for part in find_periods((u[..., 0] + 2) / 4, rest, rows.observed))  # [b d 1]
+            angle = 0.5 * math.pi * cycles * (u[..., 0] + 2)[:, None]
+            parts += [(confidence * angle.cos())[..., None], (confidence * angle.sin())[..., None]]
+        return SheetUnits(norm, step, torch.cat(parts, -1))
+
+    def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> ObservedMixture:
+        context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
+        rows = replace(context, error=error_c).join(targets.without_values(self.dim_y))
+        mixture = self._predict(replace(rows, keep=rows.observed.any(-1)), len(context))
+        return select(mixture, slice(len(context), None))
+
+    def encode(self, context: Points, targets: Targets) -> Points:
+        return context
+
+    def decode(self, encoded: Points, targets: Targets):
+        raise InputError("sheet: predictions depend on the guides; call the model, or fill")
+
+
+def select(mixture: ObservedMixture, rows: slice) -> ObservedMixture:
+    """Return the mixture of some rows."""
+    parts = []
+    for m in (mixture, mixture.noise_free):
+        normal = m.component_distribution
+        parts.append((
+            TorchCategorical(logits=m.mixture_distribution.logits[:, rows], validate_args=False),
+            Normal(normal.mean[:, rows], normal.stddev[:, rows], validate_args=False),
+        ))  # fmt: skip
+    return ObservedMixture(*parts[0], MixtureSameFamily(*parts[1], validate_args=False))
+
+
+def compress(y: Tensor) -> Tensor:
+    """Return y up to 3 standard deviations, logarithmic beyond: a jump must not dominate the tokens."""
+    return torch.where(y.abs() > 3, y.sign() * (3 + torch.log(y.abs().clamp_min(3) / 3)), y)
+
+
+def describe_cells(y: Tensor, observed: Tensor, error: Tensor, guides: Guides) -> Float[Tensor, "b n d _"]:
+    """Return the numbers that a token is made from: value, whether it is observed, its known error; the guides, their
+    residuals where observed, their errors; and the distances to the nearest observations."""
+    residual = torch.where(observed[..., None], (y[..., None] - guides.values) / guides.errors, 0)
+    return torch.cat([
+        torch.stack([compress(y), observed.to(y.dtype), torch.log1p(10 * error)], -1),
+        compress(guides.values), compress(residual), guides.errors.log(),
+        torch.log1p(guides.distances),
+    ], -1)  # fmt: skip
