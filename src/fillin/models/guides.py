@@ -7,7 +7,7 @@ of that size.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 RIDGES = (0.1, 1.0, 10.0, 100.0)  # penalties that compete, in observations
@@ -15,6 +15,8 @@ GAPS = (1, 3, 9, 27, 81)  # rows on each side of an observed cell that are treat
 NEIGHBOURS = 6  # observations that an interpolation in several dimensions averages
 MIN_ERROR = 1e-3  # of a guide, in standard deviations of the column
 _MAX_LEVERAGE = 0.9
+_MAX_ENTRIES = 1 << 22  # of the design matrices of the columns that are predicted at once
+_INTERCEPT_PENALTY = 1e-3
 _FEW = 3  # observations below which a column has no errors to learn from
 N_GUIDES = 3
 
@@ -175,32 +177,40 @@ def regress(
 
     Observed cells are predicted by the closed form of leave-one-out; the penalty is chosen by that error, per column.
     """
-    b, n, d, f = features.shape
+    d = y.shape[-1]
+    at_once = max(1, _MAX_ENTRIES // max(1, features.numel()))
     # in double precision: nearly collinear columns, and residuals of a thousandth of a standard deviation
-    design = features.double().flatten(2)[:, None].expand(b, d, n, d * f)
-    other = (~torch.eye(d, dtype=torch.bool, device=y.device)).repeat_interleave(f, 1)  # [d d·f]
-    design = design * other[None, :, None]
-    extra = [torch.ones_like(design[..., :1])]
-    if own is not None:
-        extra.insert(0, own.double().mT[..., None])
-    design = torch.cat([design, *extra], -1)  # [b d n p]
-    target, seen = y.double().mT[..., None], observed.mT[..., None].double()  # [b d n 1]
+    features, targets = features.double().flatten(2), y.double()
+    parts = []
+    for columns in torch.arange(d, device=y.device).split(at_once):
+        one = None if own is None else own[..., columns].double()
+        parts.append(_regress_columns(features, targets[..., columns], observed[..., columns], one, columns, d))
+    return torch.cat(parts, -1).to(y.dtype)
+
+
+def _regress_columns(
+    features: Float[Tensor, "b n p"],
+    y: Float[Tensor, "b n c"],
+    observed: Bool[Tensor, "b n c"],
+    own: Float[Tensor, "b n c"] | None,
+    columns: Int64[Tensor, "c"],
+    d: int,
+) -> Float[Tensor, "b n c"]:
+    other = (torch.arange(d, device=y.device) != columns[:, None]).repeat_interleave(features.shape[-1] // d, 1)  # [c p]
+    parts = [features[:, None] * other[None, :, None]]
+    parts += [] if own is None else [own.mT[..., None]]
+    design = torch.cat([*parts, y.new_ones(y.mT.shape)[..., None]], -1)  # [b c n p + 1 or 2]
+    target, seen = y.mT[..., None], observed.mT[..., None]  # [b c n 1]
     weighted = design * seen
-    gram = weighted.mT @ design
-    moment = weighted.mT @ target
+    gram, moment = weighted.mT @ design, weighted.mT @ target
     penalty = torch.ones(design.shape[-1], dtype=gram.dtype, device=y.device)
-    penalty[-1] = 1e-3  # of the intercept
-    best = None
+    penalty[-1] = _INTERCEPT_PENALTY
+    best, smallest = y.new_zeros(target.shape), y.new_full((*target.shape[:2], 1, 1), torch.inf)
     for ridge in RIDGES:
         inverse = torch.linalg.inv(gram + ridge * torch.diag(penalty))
         fit = design @ (inverse @ moment)
         leverage = ((design @ inverse) * design).sum(-1, keepdim=True).clamp_max(_MAX_LEVERAGE)
-        left_out = torch.where(seen > 0, (fit - leverage * target) / (1 - leverage), fit)
-        error = ((left_out - target).square() * seen).sum(2, keepdim=True)
-        if best is None:
-            best = left_out, error
-        else:
-            better = error < best[1]
-            best = torch.where(better, left_out, best[0]), torch.where(better, error, best[1])
-    assert best is not None
-    return best[0][..., 0].mT.to(y.dtype)
+        left_out = torch.where(seen, (fit - leverage * target) / (1 - leverage), fit)
+        error = torch.where(seen, left_out - target, 0).square().sum(2, keepdim=True)
+        best, smallest = torch.where(error < smallest, left_out, best), torch.minimum(error, smallest)
+    return best[..., 0].mT

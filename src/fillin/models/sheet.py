@@ -26,7 +26,7 @@ from fillin.heads import ObservedMixture, rescale
 from fillin.layers import Block, MultiHeadAttention, mlp
 from fillin.models.base import Points, Process, Targets
 from fillin.models.filler import Normalization, find_periods
-from fillin.models.guides import N_GUIDES, Guides, compute_guides
+from fillin.models.guides import MIN_ERROR, N_GUIDES, Guides, compute_guides
 from fillin.models.tnp import TransformerProcess
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _FEATURES = 3 + 3 * N_GUIDES + 2  # numbers that describe a cell
 _COMPONENTS_EACH = 2  # of the mixture, around each anchor
+_TRUST = 3.0
 Cells = Float[Tensor, "b n d c"]
 
 
@@ -72,9 +73,10 @@ class AnchoredHead(nn.Module):
         with torch.no_grad():
             self.out.weight.mul_(0.1)
             logits, mean, raw = self.out.bias.view(2, 3, anchors, _COMPONENTS_EACH).unbind(1)
-            wide = torch.tensor([0.5, 5.0])
+            wide = torch.tensor([0.8, 5.0])
             raw.copy_((wide + torch.log(-torch.expm1(-wide))).expand_as(raw))
             logits.copy_(-wide.log().expand_as(logits))
+            logits[:, -1] += _TRUST  # in the last guide, the best alone
             mean.zero_()
 
     def forward(
@@ -147,17 +149,22 @@ class Sheet(TransformerProcess):
             for _ in range(layers)
         )
 
-    def fill(self, sheet: "SheetBatch") -> ObservedMixture:
-        """Predict each cell: batch [b n d]."""
+    def fill(self, sheet: "SheetBatch", guides: Guides | None = None) -> ObservedMixture:
+        """Predict each cell: batch [b n d]. The guides of a part of a longer record are those of the whole record, in
+        the units of y; by default they are computed."""
         x, y, observed = sheet.x, torch.where(sheet.observed, sheet.values, 0), sheet.observed
         errors = None if sheet.error is None else torch.where(observed, sheet.error, 0)
-        return self._predict(Points(x, y, observed, observed.any(-1), errors))
+        return self._predict(Points(x, y, observed, observed.any(-1), errors), guides=guides)
 
-    def _predict(self, rows: Points, contexts: int | None = None) -> ObservedMixture:
+    def _predict(self, rows: Points, contexts: int | None = None, guides: Guides | None = None) -> ObservedMixture:
         units = self.units(rows)
         y = torch.where(rows.observed, units.norm.value(rows.y, rows.x), 0)
-        u = units.norm.location(rows.x)
-        guides = compute_guides(u, y, rows.observed, units.step)
+        if guides is None:
+            guides = compute_guides(units.norm.location(rows.x), y, rows.observed, units.step)
+        else:
+            values = guides.values - units.norm.trend(rows.x)[..., None]
+            scale = units.norm.scale[..., None]
+            guides = Guides(values / scale, (guides.errors / scale).clamp(MIN_ERROR, 3), guides.distances)
         error = torch.zeros_like(y) if rows.error is None else rows.error / units.norm.scale
         h = self.embed(describe_cells(y, rows.observed, error, guides))
         keys = rows.observed[:, :contexts].mT.flatten(0, 1)
