@@ -14,6 +14,7 @@ from fillin.heads import ObservedHead
 from fillin.models import REGISTRY, LatentProcess, create, names
 from fillin.models.npt import NPT
 from fillin.models.registry import list_options
+from fillin.models.sheet import AnchoredHead
 from fillin.objectives import (
     elbo,
     importance_weighted,
@@ -34,7 +35,7 @@ def dims(name):
 
 
 def test_te_and_conv_models_are_translation_equivariant():
-    assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv", "filler", "npt"))}
+    assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv", "filler", "npt", "sheet"))}
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -173,8 +174,9 @@ def test_a_single_point_and_a_duplicate_point(name):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_parameter_gets_a_gradient(name):
-    model, task = tiny(name), random_task(nc=6, nt=6)
-    noise_free = isinstance(model.head, ObservedHead)  # trained on noise-free values too
+    columns = 2 if name == "sheet" else 1  # attention between columns needs some
+    model, task = tiny(name, dim_y=columns), random_task(nc=6, nt=6, dim_y=columns)
+    noise_free = isinstance(model.head, ObservedHead | AnchoredHead)  # trained on noise-free values too
     objective = elbo if isinstance(model, LatentProcess) else observed_and_clean if noise_free else log_likelihood
     if isinstance(model, NPT):  # trained on classes too
         masked_reconstruction(model, random_cells()).sum().backward()

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   fillin fill river.csv                          detects the time and the missing values; writes river.filled.csv
   fillin fill river.csv --report                 and an HTML report with hold-out scores
-  fillin fill stations.csv --by station          a series for each station
+  fillin fill stations.csv --by station          a series for each station; stations inform each other
+  fillin fill plant.csv --y flow --covariate rain     rain informs, but is not filled
   fillin fill log.csv --x depth --y sand --y clay     names the columns
   fillin fill river.csv --every 1d --until 2027-01-31     every day, and a forecast beyond the end
   fillin fill river.csv --at locations.csv       also at the locations of another file
@@ -60,6 +61,8 @@ _OPTIONS = {
         "--class COLUMN": "tables: its numbers are codes of classes (repeatable)",
         "--number COLUMN": "tables: read it as numbers (repeatable)",
         "--by COLUMN": "column that identifies the series (repeatable)",
+        "--covariate COLUMN": "series: informs, but is not filled (default: all numbers; repeatable)",
+        "--alone": "series: fill each column and group from itself only",
         "--as KIND": "series or table",
         "--na TEXT": "further text for a missing value (repeatable)",
         "--date-format FORMAT": "format of ambiguous dates: '%%d/%%m/%%Y'",
@@ -89,7 +92,7 @@ _OPTIONS = {
         "--seed SEED": "seed of the hold-out and of the networks of tables (default: 0)",
     },
 }  # by group; all are options of `make_plan`, and each kind of data accepts some of them
-_REPEATABLE = ("--y", "--class", "--number", "--by", "--na", "--bounds", "--period")
+_REPEATABLE = ("--y", "--class", "--number", "--by", "--covariate", "--na", "--bounds", "--period")
 _ARGUMENTS = {  # where Python calls it otherwise
     "--class": "classes", "--number": "numbers", "--as": "kind", "--keep-always-missing": "fill_always_missing",
 }  # fmt: skip

@@ -25,6 +25,8 @@ def fill(
     until: Any = None,
     bounds: "Bounds | Mapping[str, Bounds] | None" = None,
     y_err: str | None = None,
+    alone: bool = False,
+    covariate: str | Sequence[str] | None = None,
     period: "str | float | Mapping[str | int, float] | None" = None,
     level: float = 0.95,
     kind: str | None = None,
@@ -44,7 +46,7 @@ def fill(
     """Predict missing values of a series, a table, a field or an array, with their uncertainty.
 
     A frame is a *series* if a column orders its rows: times, or numbers that only rise or only fall. A pretrained model
-    then fills each column from its own observed values. Any other frame is a *table*: networks are trained on it, and
+    then fills its columns, each from its own observed values and from those of the other columns and groups. Any other frame is a *table*: networks are trained on it, and
     fill each missing cell from the other cells of its row and from similar rows. A *field* (NumPy, xarray) is filled by
     a pretrained model from the observed cells around each missing one.
 
@@ -69,6 +71,10 @@ def fill(
         Lower and upper bound of the values, None for no bound; one pair, or a pair for each column.
     y_err : str, optional
         Series: column with the standard deviations of the errors of y.
+    alone : bool, default False
+        Series: fill each column, and each group, from its own observed values only.
+    covariate : str or sequence of str, optional
+        Series: columns that inform but are not filled. By default all other columns of numbers inform.
     period : float, str or dict of str to float, optional
         Series: period of a periodic x. Fields: the period of each periodic dimension, such as {"lon": 360}.
     level : float, default 0.95

@@ -20,6 +20,7 @@ from fillin.errors import InputError, argument
 from fillin.heads import marginal_of, to_predictive
 from fillin.models import Process, load
 from fillin.models.filler import Filler
+from fillin.models.sheet import Sheet
 from fillin.predictive import MAX_MAGNITUDE, GaussianMixture
 from fillin.pretrained import locate, names
 from fillin.runtime import Tick
@@ -268,7 +269,7 @@ def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool 
                 shipped=absent if str(loaded) == default_weights(dims) else "",
             )  # fmt: skip
         loaded = load(loaded)
-        if not isinstance(loaded, Filler):
+        if not isinstance(loaded, Filler | Sheet):
             raise InputError(
                 "{model}: {name} is not a model that fills gaps; train one with: fillin train {recipe}",
                 model=argument("model"), name=model, recipe=_BY_DIMENSIONS.get(dims, ANY_DIMENSIONS),
@@ -278,6 +279,6 @@ def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool 
             "{model}: the model has dim_x={dim_x} and dim_y={dim_y}; {data} needs {dims} and 1",
             model=argument("model"), dim_x=loaded.dim_x, dim_y=loaded.dim_y, data=_DATA[dims], dims=dims,
         )  # fmt: skip
-    if errors and not isinstance(loaded, Filler):
+    if errors and not isinstance(loaded, Filler | Sheet):
         raise InputError("{y_err}: this model does not read errors; use a filler", y_err=argument("y_err"))
     return loaded.eval()

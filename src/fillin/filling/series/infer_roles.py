@@ -33,7 +33,7 @@ GroupRows = list[Int[ndarray, "_"]]
 
 @dataclass(frozen=True)
 class SeriesRoles:
-    """A table read as one series, or as one for each group: `y` are filled over `x`."""
+    """A table read as one series, or as one for each group: `y` are filled over `x`, from `informing` columns too."""
 
     table: TypedTable
     x: TypedColumn
@@ -42,6 +42,7 @@ class SeriesRoles:
     by: tuple[str, ...]
     y_err: TypedColumn | None
     notes: list[Note]
+    informing: list[TypedColumn]
 
     def coordinates(self, values: ndarray) -> Float[ndarray, "n"]:
         """Values of the x column as numbers; dates as seconds since the first."""
@@ -92,8 +93,10 @@ def infer_roles(
     y_err: str | None = None,
     kind: str | None = None,
     new: bool = False,
+    covariates: Sequence[str] = (),
 ) -> SeriesRoles:
-    """Infer the roles that are not given. `kind` is "series" where given; `new`: rows are to be added."""
+    """Infer the roles that are not given. `kind` is "series" where given; `new`: rows are to be added; `covariates` are
+    never filled."""
     if len(table.columns) < 2:
         remedy = "add a column of locations, or an index of them"
         if table.from_text:
@@ -104,7 +107,7 @@ def infer_roles(
         )
     if kind is not None:
         choose("kind of table", kind, TABLE_KINDS)
-    for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else [])):
+    for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else []), *covariates):
         table.column(name)
     check_no_units_row(table)
     groups = split_groups(table, by)
@@ -136,7 +139,7 @@ def infer_roles(
         notes.append(Note(f"{index.name} has dates with several UTC offsets: new ones are written in UTC"))
     notes += _check_duplicates(table, index, rows)
     others.add(index.name)
-    filled = _find_y(table, y, others, new)
+    filled = _find_y(table, y, {*others, *covariates}, new)
     if not filled:  # a missing value may be among words that were meant as numbers
         complete = [column.name for column in table.columns.values() if not column.missing.any()]
         unread = find_number_like(table, {*complete, index.name, *by})
@@ -145,7 +148,8 @@ def infer_roles(
     for column in filled if y else numbers:
         notes += [*note_sentinels(column), *note_missing_words(column)]
     errors = None if y_err is None else _check_errors(table, table.column(y_err), filled)
-    return SeriesRoles(table, index, filled, groups, tuple(by), errors, notes)
+    informing = _find_informing(table, filled, others, covariates)
+    return SeriesRoles(table, index, filled, groups, tuple(by), errors, notes, informing)
 
 
 def _find_x(table: TypedTable, x: str | None, taken: set[str], groups: list[RowGroup]) -> TypedColumn:
@@ -289,6 +293,32 @@ def _find_y(table: TypedTable, y: Sequence[str], others: set[str], new: bool) ->
             )  # fmt: skip
         check_new_columns(table, column, SUFFIXES)
     return chosen
+
+
+def _find_informing(
+    table: TypedTable, filled: list[TypedColumn], others: set[str], covariates: Sequence[str]
+) -> list[TypedColumn]:
+    """Return the columns of numbers that are not filled but inform: the covariates, or all that vary and do not number
+    the rows."""
+    names = {column.name for column in filled}
+    if covariates:
+        chosen = [table.column(name) for name in dict.fromkeys(covariates)]
+        for column in chosen:
+            if column.name in names or column.name in others:
+                raise InputError(
+                    "{table}: column '{column}' cannot be a covariate and have another role; leave it out of {option}",
+                    table=table.name, column=column.name, option=option("covariate"),
+                )  # fmt: skip
+            if column.kind != NUMBER:
+                raise InputError(f"{table.name}: column '{column.name}' has no numbers; a covariate must be numbers")
+            check_valid(table, column)
+        return chosen
+    return [
+        column
+        for column in table.columns.values()
+        if column.name not in {*names, *others} and column.kind == NUMBER and column.invalid is None
+        and not column.numbers_rows and not column.missing.all()
+    ]  # fmt: skip
 
 
 def check_new_columns(table: TypedTable, column: TypedColumn, suffixes: Iterable[str]) -> None:

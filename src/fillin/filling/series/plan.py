@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from fillin.filling.series.holdout import SeriesHoldout
+    from fillin.filling.series.sheet import SeriesSheet
     from fillin.models import Process
     from fillin.predictive import GaussianMixture
     from fillin.warp import Bounds
 
+SHEET = "sheet"  # the weights that fill several columns together
 MAX_QUERIES_HELD = 32_768  # locations whose mixtures are in memory at a time
 
 
@@ -53,6 +55,8 @@ class SeriesOptions(FillOptions):
     kind: str | None = None
     na: Collection[Any] = ()
     date_format: str | None = None
+    alone: bool = False
+    covariate: str | Sequence[str] | None = None
     model: "str | Process | None" = None
 
 
@@ -137,7 +141,15 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
             )
         adds_rows = at is not None or every is not None
         y, by = as_names(options.y), as_names(options.by)
-        roles = infer_roles(source.tabular.table, options.x, y, by, options.y_err, options.kind, adds_rows)
+        covariates = as_names(options.covariate)
+        if options.alone and covariates:
+            raise InputError(
+                "{alone} fills each column by itself, and {covariate} names columns that inform; give one of them",
+                alone=argument("alone"), covariate=argument("covariate"),
+            )  # fmt: skip
+        roles = infer_roles(
+            source.tabular.table, options.x, y, by, options.y_err, options.kind, adds_rows, covariates
+        )
         new = NewRows(roles.x.values[:0], np.empty(0, dtype=int), np.empty(0))
         if adds_rows:
             from fillin.filling.series.new_rows import make_new_rows
@@ -171,8 +183,31 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     def nothing_to_fill(self) -> str:
         return "nothing seems to be missing" if self.notes else "nothing is missing"
 
+    @cached_property
+    def sheets(self) -> "list[SeriesSheet]":
+        """The series as sheets, whose columns inform each other."""
+        from fillin.filling.series.sheet import make_sheets
+
+        return make_sheets(self.roles, self.new, self.bounds, self.period, self.options.alone)
+
+    @property
+    def model_name(self) -> Any:
+        from fillin import pretrained
+
+        several = not self.options.alone and len(self.roles.y) + len(self.roles.informing) + len(self.roles.groups) > 2
+        if self.options.model is None and several and SHEET in pretrained.names():
+            return SHEET
+        return super().model_name
+
     def run(self, model: "Process", progress: Tick = lambda done: None) -> ColumnPredictions:
+        from fillin.models.sheet import Sheet
+
         parts: dict[str, list[NumericPrediction]] = {}
+        if isinstance(model, Sheet):
+            for sheet in self.sheets:
+                for column, predictions in sheet.fill(model, self.options.level, progress).items():
+                    parts.setdefault(column, []).extend(predictions)
+            return {column: NumericPrediction.concatenate(predictions) for column, predictions in parts.items()}
         for series in self.series:
             parts.setdefault(series.column, []).append(series.fill(model, self.options.level, progress))
         return {column: NumericPrediction.concatenate(predictions) for column, predictions in parts.items()}
@@ -208,14 +243,19 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     def holdout_data(self) -> "list[SeriesHoldout]":
         from fillin.filling.series.holdout import holdout_series
 
-        return holdout_series(self.series)
+        return holdout_series(self.series, self.sheets)
+
+    def _describe_sources(self) -> str:
+        names = [column.name for column in [*self.roles.y, *self.roles.informing]]
+        groups = f", of all groups ({' and '.join(self.roles.by)})" if self.roles.by else ""
+        return f"Values are predicted from all observed values of {list_names(names)}{groups}, at all locations."
 
     def assumptions(self) -> list[str]:
         roles = self.roles
         groups = f", and each group ({' and '.join(roles.by)}) from itself alone" if roles.by else ""
         lines = [
             f"'{roles.x.name}' is the location of each row; distances in it matter.",
-            f"Each column is filled from itself alone{groups}.",
+            self._describe_sources() if self.model_name == SHEET else f"Each column is filled from itself alone{groups}.",
             *describe_model(self.model_name, self.options.level, "smooth, rough, seasonal, trending and noisy curves"),
         ]
         if self.period:

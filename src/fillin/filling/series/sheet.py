@@ -1,0 +1,158 @@
+"""Series that inform each other: the columns of a table, or of its groups, over common locations."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from fillin.filling.prediction import NumericPrediction
+from fillin.filling.series.infer_roles import NewRows, SeriesRoles
+from fillin.runtime import Tick
+from fillin.tabular.table import TypedColumn
+
+if TYPE_CHECKING:
+    from fillin.models.sheet import Sheet
+    from fillin.predictive import GaussianMixture
+    from fillin.warp import Bounds
+
+MAX_SHEET_CELLS = 30_000_000  # of a sheet; larger ones are filled column by column
+_NOWHERE = -1
+
+
+@dataclass(frozen=True, eq=False)
+class SeriesSheet:
+    """Values y [n d] over locations x [n], NaN where missing. Column j of the sheet is a column of one group; `rows` are
+    the rows of the table that its cells belong to (−1: none). Columns that only inform have no queries."""
+
+    names: list[tuple[str, str]]  # column and group
+    x: Float[ndarray, "n"]
+    y: Float[ndarray, "n d"]
+    error: Float[ndarray, "n d"] | None
+    rows: Int[ndarray, "n d"]
+    queried: Bool[ndarray, "n d"]
+    bounds: "list[Bounds | None]"
+    period: float = 0.0
+
+    def predict(
+        self, model: "Sheet", queried: Bool[ndarray, "n d"], tick: Tick = lambda done: None
+    ) -> "list[GaussianMixture | None]":
+        """Predict the queried cells of each column, in the order of the rows of the sheet."""
+        from fillin.inference.sheets import SheetContext
+        from fillin.warp import BoundsWarp
+
+        y, error, warps = self.y.copy(), None if self.error is None else self.error.copy(), []
+        for j, limits in enumerate(self.bounds):
+            seen = ~np.isnan(y[:, j])
+            warp = BoundsWarp.fit(y[seen, j], limits) if limits is not None and seen.any() else None
+            if warp is not None:
+                if error is not None:
+                    error[seen, j] *= warp.slope(y[seen, j])
+                y[seen, j] = warp.forward(y[seen, j])
+            warps.append(warp)
+        x = self.x
+        if self.period:  # one period away is here too
+            x = np.concatenate([x % self.period + shift for shift in (0, -self.period, self.period)])
+            y, error = np.tile(y, (3, 1)), None if error is None else np.tile(error, (3, 1))
+            queried = np.concatenate([queried, np.zeros((2 * len(queried), queried.shape[1]), dtype=bool)])
+        found = SheetContext(model, x, y, error).predict(queried, tick=tick)
+        return [
+            mixture if mixture is None or warp is None else mixture.transformed(warp)
+            for mixture, warp in zip(found, warps, strict=True)
+        ]
+
+    def fill(self, model: "Sheet", level: float, tick: Tick) -> dict[str, list[NumericPrediction]]:
+        """Predict the missing values of each column, with the interval of coverage `level`."""
+        parts: dict[str, list[NumericPrediction]] = {}
+        for j, mixture in enumerate(self.predict(model, self.queried, tick)):
+            if mixture is not None:
+                quantiles = (mixture.quantile(q) for q in (0.5 - level / 2, 0.5 + level / 2, 0.25, 0.75))
+                rows = self.rows[self.queried[:, j], j]
+                part = NumericPrediction(rows, *mixture.moments(), *quantiles)
+                parts.setdefault(self.names[j][0], []).append(part)
+        return parts
+
+    def hidden(self, column: int, held_out: Bool[ndarray, "n"]) -> "SeriesSheet":
+        """Return the sheet without some observed values of a column."""
+        y = self.y.copy()
+        y[held_out, column] = np.nan
+        return replace(self, y=y)
+
+    def select(self, rows: Int[ndarray, "m"]) -> "SeriesSheet":
+        """Return the sheet restricted to some of its rows."""
+        error = None if self.error is None else self.error[rows]
+        return replace(
+            self, x=self.x[rows], y=self.y[rows], error=error, rows=self.rows[rows], queried=self.queried[rows]
+        )
+
+
+def make_sheets(
+    roles: SeriesRoles, new: NewRows, bounds: "dict[str, Bounds]", period: float, alone: bool
+) -> list[SeriesSheet]:
+    """Return the sheet of all columns and groups; with `alone`, or where it would be too large, one for each of them.
+
+    Rows of several groups at one location are one row of the sheet, the k-th of one group beside the k-th of others.
+    """
+    x, new_x = roles.coordinates(roles.x.values), roles.coordinates(new.x)
+    places, numbers = [], []  # of all rows of each group, and their rows in the table
+    for number, group in enumerate(roles.groups):
+        added = np.flatnonzero(new.group == number)
+        places.append(np.concatenate([x[group.rows], new_x[added]]))
+        numbers.append(np.concatenate([group.rows, roles.table.n_rows + added]))
+    at, row_of = _align(places)
+    columns = [*roles.y, *([] if alone else roles.informing)]
+    filled = {column.name for column in roles.y}
+    if alone or len(at) * len(columns) * len(roles.groups) > MAX_SHEET_CELLS:
+        return [
+            _make_sheet(roles, [column], [number], *_align([places[number]]), numbers, filled, bounds, period)
+            for column in roles.y
+            for number in range(len(roles.groups))
+        ]
+    every = list(range(len(roles.groups)))
+    return [_make_sheet(roles, columns, every, at, row_of, numbers, filled, bounds, period)]
+
+
+def _align(places: Sequence[ndarray]) -> tuple[Float[ndarray, "n"], list[Int[ndarray, "_"]]]:
+    """Return the locations of all groups in order, and for each group the row of each of its points among them."""
+    keys = []
+    for x in places:
+        order = np.argsort(x, kind="stable")
+        first = np.searchsorted(x[order], x[order])
+        repeat = np.empty(len(x), dtype=int)
+        repeat[order] = np.arange(len(x)) - first  # 0 for the first point at its location
+        keys.append(np.stack([x, repeat], 1))
+    distinct, inverse = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
+    ends = np.cumsum([len(x) for x in places])[:-1]
+    return distinct[:, 0], np.split(inverse.ravel(), ends)
+
+
+def _make_sheet(
+    roles: SeriesRoles,
+    columns: Sequence[TypedColumn],
+    groups: Sequence[int],
+    at: Float[ndarray, "n"],
+    row_of: list[Int[ndarray, "_"]],
+    numbers: list[Int[ndarray, "_"]],
+    filled: set[str],
+    bounds: "dict[str, Bounds]",
+    period: float,
+) -> SeriesSheet:
+    names, limits, shape = [], [], (len(at), len(columns) * len(groups))
+    y, rows = np.full(shape, np.nan), np.full(shape, _NOWHERE)
+    error = None if roles.y_err is None else np.zeros(shape)
+    for column in columns:
+        for number, places in zip(groups, row_of, strict=True):
+            j, table_rows = len(names), numbers[number]
+            names.append((column.name, roles.groups[number].name))
+            limits.append(bounds.get(column.name))
+            old = table_rows < roles.table.n_rows
+            rows[places, j] = table_rows
+            values = np.where(column.missing, np.nan, column.values)[table_rows[old]]
+            y[places[old], j] = values
+            if error is not None and roles.y_err is not None and column.name in filled:
+                error[places[old], j] = np.nan_to_num(roles.y_err.values[table_rows[old]])
+    observed = ~np.isnan(y)
+    targets = np.array([name in filled for name, _ in names]) & observed.any(0)
+    return SeriesSheet(names, at, y, error, rows, (rows != _NOWHERE) & ~observed & targets, limits, period)

@@ -1,0 +1,196 @@
+"""Prediction of missing cells of a sheet of any length: which rows and columns a cell is predicted from.
+
+Up to `MAX_ROWS` rows are one window. A longer record is split into blocks of rows; each sees the observed rows around
+it densely, the nearest observations of every column, and a thinned sample of all the rest. Closed-form guides are those
+of the whole record. More than `MAX_COLUMNS` columns are grouped by their correlation.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray
+
+from fillin.data.task import SheetBatch
+from fillin.heads import to_predictive
+from fillin.inference.context import level_and_size
+from fillin.models.base import Points
+from fillin.models.filler import Normalization
+from fillin.models.guides import Guides, compute_guides
+from fillin.models.sheet import Sheet, median_step
+from fillin.predictive import GaussianMixture
+from fillin.runtime import Tick
+
+MAX_COLUMNS = 12  # that are predicted together
+MAX_ROWS = 384  # of a window
+BLOCK_ROWS = 96
+_MARGIN_ROWS = 64  # observed rows on each side of a block
+_NEAREST = 6  # observations of each column on each side of a block
+_DISTANT_ROWS = 80  # of the rest of the record
+_MAX_CELLS = 12_000  # of the windows that are predicted at once
+
+
+@dataclass
+class SheetContext:
+    """Cells y [n d] with NaN where missing, at one-dimensional locations x [n], with standard errors (0: unknown)."""
+
+    model: Sheet
+    x: Float[ndarray, "n"]
+    y: Float[ndarray, "n d"]
+    error: Float[ndarray, "n d"] | None = None
+
+    def __post_init__(self):
+        self.order = np.argsort(self.x, kind="stable")
+
+    def predict(
+        self, queried: Bool[ndarray, "n d"], noise: bool = True, tick: Tick = lambda done: None
+    ) -> list[GaussianMixture | None]:
+        """Predict the queried cells of each column, in the order of the rows; None for a column without any."""
+        found: list[GaussianMixture | None] = [None] * self.y.shape[1]
+        for columns, targets in group_columns(self.y):
+            wanted = queried[:, columns] & np.isin(columns, targets)
+            if wanted.any():
+                for column, mixture in zip(columns, self._predict_group(columns, wanted, noise, tick), strict=True):
+                    found[column] = mixture if mixture is not None else found[column]
+        return found
+
+    @torch.inference_mode()
+    def _predict_group(
+        self, columns: Int[ndarray, "c"], queried: Bool[ndarray, "n c"], noise: bool, tick: Tick
+    ) -> list[GaussianMixture | None]:
+        x, y, order = self.x[self.order], self.y[self.order][:, columns], self.order
+        level, size = level_and_size(y)
+        observed = ~np.isnan(y)
+        width = np.ptp(x) or 1.0
+        u = to_tensor(4 * (x - x[0]) / width - 2)[None, :, None]
+        values = to_tensor(np.where(observed, (y - level) / size, 0))[None]
+        errors = None
+        if self.error is not None:
+            errors = to_tensor(np.nan_to_num(self.error[order][:, columns]) / size)[None]
+        seen = torch.from_numpy(observed)[None]
+        guides = self._compute_guides(Points(u, values, seen, seen.any(-1)))
+        asked = queried[order]
+        parts: list[list[tuple[ndarray, GaussianMixture]]] = [[] for _ in columns]
+        for batch in batch_windows(make_windows(observed, asked), len(columns)):
+            rows = np.stack([window.padded(max(len(w.rows) for w in batch)) for window in batch])
+            valid = np.stack([np.arange(rows.shape[1]) < len(window.rows) for window in batch])
+            index = torch.from_numpy(rows)
+            present = seen[0][index] & torch.from_numpy(valid)[..., None]
+            sheet = SheetBatch(
+                u[0][index], values[0][index], present, present, None if errors is None else errors[0][index]
+            )
+            part = Guides(guides.values[0][index], guides.errors[0][index], guides.distances[0][index])
+            prediction = self.model.fill(sheet, part)
+            mixtures = to_predictive(prediction if noise else prediction.noise_free)
+            for number, window in enumerate(batch):
+                for j in range(len(columns)):
+                    inside = window.block[asked[window.block, j]]
+                    if len(inside):
+                        place = np.searchsorted(window.rows, inside)
+                        parts[j].append((order[inside], mixtures[number, place, j].rescaled(level[j], size[j])))
+                        tick(len(inside))
+        return [_in_row_order(part) for part in parts]
+
+
+    @staticmethod
+    def _compute_guides(record: Points) -> Guides:
+        """Return the guides of the whole record, in the units of y."""
+        norm = Normalization.of(record)
+        u = norm.location(record.x)
+        y = torch.where(record.observed, norm.value(record.y, record.x), 0)
+        guides = compute_guides(u, y, record.observed, median_step(u, record.valid))
+        scale = norm.scale[..., None]
+        values = guides.values * scale + norm.trend(record.x)[..., None]
+        return Guides(values, guides.errors * scale, guides.distances)
+
+
+def to_tensor(values: ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(values, dtype=np.float32))
+
+
+def _in_row_order(parts: list[tuple[ndarray, GaussianMixture]]) -> GaussianMixture | None:
+    if not parts:
+        return None
+    rows = np.concatenate([rows for rows, _ in parts])
+    return GaussianMixture.concatenate([mixture for _, mixture in parts])[np.argsort(rows, kind="stable")]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows that are predicted together, in order, and those of them whose predictions are kept."""
+
+    rows: Int[ndarray, "n"]
+    block: Int[ndarray, "m"]
+
+    def padded(self, length: int) -> Int[ndarray, "k"]:
+        return np.concatenate([self.rows, np.repeat(self.rows[-1:], length - len(self.rows))])
+
+
+def make_windows(observed: Bool[ndarray, "n d"], queried: Bool[ndarray, "n d"]) -> Iterator[Window]:
+    """Yield the windows of the blocks that have queries. Rows are in the order of their locations."""
+    n, d = observed.shape
+    if n <= MAX_ROWS:
+        yield Window(np.arange(n), np.arange(n))
+        return
+    any_observed = np.flatnonzero(observed.any(1))
+    by_column = [np.flatnonzero(observed[:, j]) for j in range(d)]
+    for start in range(0, n, BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, n)
+        if not queried[start:stop].any():
+            continue
+        low, high = np.searchsorted(any_observed, [start, stop])
+        chosen = [np.arange(start, stop), any_observed[max(0, low - _MARGIN_ROWS) : high + _MARGIN_ROWS]]
+        for rows in by_column:
+            before, after = np.searchsorted(rows, [start, stop])
+            chosen += [rows[max(0, before - _NEAREST) : before], rows[after : after + _NEAREST]]
+        left, right = any_observed[: max(0, low - _MARGIN_ROWS)][::-1], any_observed[high + _MARGIN_ROWS :]
+        for rest in (left, right):
+            share = round(_DISTANT_ROWS * len(rest) / max(1, len(left) + len(right)))
+            chosen.append(rest[_spread(len(rest), share)])
+        yield Window(np.unique(np.concatenate(chosen)), np.arange(start, stop))
+
+
+def _spread(n: int, count: int) -> Int[ndarray, "_"]:
+    """Return about `count` of n positions, dense at first: half at growing distances, half evenly."""
+    if count >= n:
+        return np.arange(n)
+    growing = np.geomspace(1, n, count - count // 2) - 1
+    return np.unique(np.concatenate([growing, np.linspace(0, n - 1, count // 2)]).astype(int))
+
+
+def batch_windows(windows: Iterator[Window], columns: int) -> Iterator[list[Window]]:
+    """Yield windows that are predicted in one call."""
+    batch: list[Window] = []
+    for window in windows:
+        longest = max(len(window.rows), *(len(w.rows) for w in batch), 0)
+        if batch and (len(batch) + 1) * longest * columns > _MAX_CELLS:
+            yield batch
+            batch = []
+        batch.append(window)
+    if batch:
+        yield batch
+
+
+def group_columns(y: Float[ndarray, "n d"]) -> list[tuple[Int[ndarray, "c"], Int[ndarray, "t"]]]:
+    """Return groups of columns that are predicted together, and those of each group that no earlier group predicts:
+    all columns, or each with the columns that correlate most with it."""
+    d = y.shape[1]
+    if d <= MAX_COLUMNS:
+        return [(np.arange(d), np.arange(d))]
+    observed = ~np.isnan(y)
+    count = np.maximum(observed.sum(0), 1)
+    z = np.where(observed, y - np.where(observed, y, 0).sum(0) / count, 0)
+    z /= np.maximum(np.sqrt((z**2).sum(0) / count), 1e-300)
+    both = observed.T.astype(float) @ observed
+    correlation = np.abs(z.T @ z) / np.maximum(both, 1) * np.sqrt(both / (both + MAX_COLUMNS))
+    np.fill_diagonal(correlation, np.inf)
+    pending, groups = set(range(d)), []
+    for column in np.argsort(observed.sum(0), kind="stable"):
+        if column in pending:
+            columns = np.sort(np.argsort(-correlation[column], kind="stable")[:MAX_COLUMNS])
+            targets = np.array(sorted(pending & set(columns[correlation[column, columns] > 0.3]) | {column}))
+            pending -= set(targets)
+            groups.append((columns, targets))
+    return groups

@@ -1,0 +1,212 @@
+"""Attention over rows and columns: equivariances, closed-form guides, and windows of long records."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from support.helpers import distance, tiny
+
+from fillin.data.task import SheetBatch
+from fillin.inference import sheets
+from fillin.inference.sheets import SheetContext, group_columns, make_windows
+from fillin.models import guides
+from fillin.models.guides import compute_guides, find_neighbours, regress
+from fillin.objectives import queried_cells
+
+
+def random_sheet(b=2, n=14, d=3, dtype=torch.float64, seed=0) -> SheetBatch:
+    """Columns that share a random walk, a quarter of the cells missing."""
+    random = torch.Generator().manual_seed(seed)
+    x = torch.rand(b, n, 1, generator=random, dtype=dtype).sort(1).values
+    walk = torch.randn(b, n, 1, generator=random, dtype=dtype).cumsum(1)
+    values = walk * torch.randn(b, 1, d, generator=random, dtype=dtype)
+    values = values + 0.3 * torch.randn(b, n, d, generator=random, dtype=dtype)
+    observed = torch.rand(b, n, d, generator=random) > 0.25
+    return SheetBatch(x, values, observed, ~observed)
+
+
+def predict(model, sheet) -> torch.Tensor:
+    """Mean and standard deviation of every cell, of observations and of the latent function."""
+    prediction = model.fill(sheet)
+    latent = prediction.noise_free
+    return torch.stack([prediction.mean, prediction.stddev, latent.mean, latent.stddev]).detach()
+
+
+def permuted(sheet: SheetBatch, rows=slice(None), columns=slice(None)) -> SheetBatch:
+    cells = [part[:, rows][:, :, columns] for part in (sheet.values, sheet.observed, sheet.queried)]
+    return SheetBatch(sheet.x[:, rows], *cells)
+
+
+def test_rows_and_columns_may_come_in_any_order():
+    model, sheet = tiny("sheet"), random_sheet()
+    rows, columns = torch.randperm(14), torch.randperm(3)
+    got = predict(model, permuted(sheet, rows, columns))
+    assert distance(got, predict(model, sheet)[:, :, rows][..., columns]) < 1e-9
+
+
+def test_locations_may_be_shifted_and_columns_have_any_scale_and_offset():
+    model, sheet = tiny("sheet"), random_sheet()
+    scale, offset = torch.tensor([2.0, 1e3, 1e-3]).double(), torch.tensor([0.0, -5e2, 3.0]).double()
+    got = predict(model, replace(sheet, x=3 * sheet.x + 100, values=scale * sheet.values + offset))
+    expected = predict(model, sheet) * scale
+    expected[[0, 2]] += offset
+    assert distance(got / scale, expected / scale) < 1e-7
+
+
+def test_missing_values_are_never_read():
+    model, sheet = tiny("sheet"), random_sheet()
+    hidden = torch.where(sheet.observed, sheet.values, torch.nan)
+    assert distance(predict(model, replace(sheet, values=hidden)), predict(model, sheet)) == 0
+
+
+def test_one_column_is_a_series_model():
+    """With one column there is nothing between columns, and the weights of that attention have no effect."""
+    model, sheet = tiny("sheet"), random_sheet(d=1)
+    before = predict(model, sheet)
+    with torch.no_grad():
+        for layer in model.layers_of_cells:
+            for parameter in layer.columns.parameters():
+                parameter.add_(1)
+    assert distance(predict(model, sheet), before) == 0
+
+
+def test_a_column_informs_another():
+    model, sheet = tiny("sheet"), random_sheet()
+    changed = sheet.values.clone()
+    changed[..., 0] += torch.randn(2, 14)
+    assert distance(predict(model, replace(sheet, values=changed))[0, ..., 1:], predict(model, sheet)[0, ..., 1:]) > 1e-3
+
+
+def test_known_errors_widen_nothing_but_are_read():
+    model, sheet = tiny("sheet"), random_sheet()
+    errors = torch.full_like(sheet.values, 0.5)
+    assert distance(predict(model, replace(sheet, error=errors)), predict(model, sheet)) > 1e-3
+
+
+def test_a_training_step_reduces_the_loss_of_a_batch():
+    model, sheet = tiny("sheet", dtype=torch.float32), random_sheet(b=4, dtype=torch.float32)
+    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for _ in range(30):
+        loss = -queried_cells(model, replace(sheet, noise_free=sheet.values)).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.3
+
+
+def standardised(sheet: SheetBatch):
+    y = torch.where(sheet.observed, sheet.values, 0)
+    count = sheet.observed.sum(1, keepdim=True)
+    mean = y.sum(1, keepdim=True) / count
+    return torch.where(sheet.observed, y - mean, 0)
+
+
+def test_interpolation_is_that_of_numpy_between_observations():
+    sheet = random_sheet(b=1, n=40)
+    y, step = standardised(sheet), torch.ones(1, 1, 1).double()
+    (near,) = find_neighbours(sheet.x, y, sheet.observed, [1], step)
+    for j in range(3):
+        seen = sheet.observed[0, :, j].numpy()
+        x, values = sheet.x[0, :, 0].numpy(), y[0, :, j].numpy()
+        expected = np.interp(x[~seen], x[seen], values[seen])
+        assert np.allclose(near.values[0, ~seen, j], expected)
+        left_out = [
+            np.interp(x[i], np.delete(x[seen], k), np.delete(values[seen], k))
+            for k, i in enumerate(np.flatnonzero(seen))
+        ]
+        assert np.allclose(near.values[0, seen, j], left_out)
+
+
+def test_regression_predicts_observed_cells_as_if_they_were_left_out(monkeypatch):
+    monkeypatch.setattr(guides, "RIDGES", (1.0,))
+    sheet = random_sheet(b=1, n=30)
+    y = standardised(sheet)
+    complete = torch.where(sheet.observed, y, 0)
+    everywhere = regress(complete[..., None], y, sheet.observed)
+    row = int(sheet.observed[0, :, 0].nonzero()[3])
+    observed = sheet.observed.clone()
+    observed[0, row, 0] = False
+    left_out = regress(complete[..., None], y, observed)
+    assert torch.allclose(everywhere[0, row, 0], left_out[0, row, 0], atol=1e-9)
+
+
+def test_regression_in_parts_is_the_same(monkeypatch):
+    sheet = random_sheet(d=5)
+    y = standardised(sheet)
+    whole = regress(y[..., None], y, sheet.observed, y)
+    monkeypatch.setattr(guides, "_MAX_ENTRIES", 1)
+    assert torch.allclose(regress(y[..., None], y, sheet.observed, y), whole)
+
+
+def test_guides_find_a_copy_and_distrust_noise():
+    random = torch.Generator().manual_seed(0)
+    x = torch.linspace(0, 1, 200).double()[None, :, None]
+    walk = torch.randn(1, 200, 1, generator=random, dtype=torch.float64).cumsum(1)
+    y = torch.cat([walk, 2 * walk, torch.randn(1, 200, 1, generator=random, dtype=torch.float64)], -1)
+    y = (y - y.mean(1, keepdim=True)) / y.std(1, keepdim=True)
+    observed = torch.ones_like(y, dtype=torch.bool)
+    observed[:, 60:110, 0] = False
+    found = compute_guides(x, y, observed, torch.full((1, 1, 1), 1 / 199).double())
+    gap = found.values[0, 60:110, 0] - y[0, 60:110, [0]]
+    along, across, both = gap.square().mean(0).sqrt().tolist()
+    assert across < 0.02 < along
+    assert both < 0.03
+    assert (found.errors[0, 60:110, 0, 0] > 5 * found.errors[0, 60:110, 0, 2]).all()
+    assert found.errors[0, :, 2, 2].min() > 0.8  # nothing predicts noise
+
+
+@pytest.mark.parametrize("fill", [0, 1, 2])
+def test_columns_with_few_values_have_guides(fill):
+    sheet = random_sheet()
+    observed = sheet.observed.clone()
+    observed[:, fill:, 0] = False
+    found = compute_guides(sheet.x, standardised(replace(sheet, observed=observed)), observed, torch.ones(2, 1, 1).double())
+    assert found.values.isfinite().all()
+    assert (found.errors[:, :, 0] == 1).all()
+
+
+def test_windows_cover_every_query_once_and_hold_its_neighbours():
+    random = np.random.default_rng(0)
+    observed = random.random((3000, 2)) > 0.2
+    observed[1000:1500] = False
+    windows = list(make_windows(observed, ~observed))
+    kept = np.concatenate([window.block for window in windows])
+    assert sorted(kept) == sorted(set(kept))
+    assert set(np.flatnonzero(~observed.all(1))) <= set(kept)
+    for window in windows:
+        assert set(window.block) <= set(window.rows)
+        assert len(window.rows) <= sheets.MAX_ROWS
+        for j in range(2):
+            rows = np.flatnonzero(observed[:, j])
+            before, after = rows[rows < window.block[0]], rows[rows > window.block[-1]]
+            assert {*before[-1:], *after[:1]} <= set(window.rows)
+
+
+def test_a_short_record_is_one_window():
+    model, sheet = tiny("sheet", dtype=torch.float32), random_sheet(b=1, n=50, dtype=torch.float32)
+    x, y = sheet.x[0, :, 0].double().numpy(), torch.where(sheet.observed, sheet.values, torch.nan)[0].double().numpy()
+    order = np.random.default_rng(0).permutation(50)
+    found = SheetContext(model, x[order], y[order]).predict(np.isnan(y[order]))
+    expected = model.fill(sheet)
+    for j, mixture in enumerate(found):
+        missing = np.isnan(y[order][:, j])
+        assert np.allclose(mixture.means.shape[0], missing.sum())
+        cells = expected.mean[0, order, j].detach().numpy()[missing]
+        weights = mixture.weights / mixture.weights.sum(-1, keepdims=True)
+        assert np.allclose((weights * mixture.means).sum(-1), cells, atol=2e-4)
+
+
+def test_many_columns_are_grouped_by_correlation():
+    random = np.random.default_rng(0)
+    sources = random.normal(size=(300, 4))
+    y = np.repeat(sources, 10, axis=1) + 0.1 * random.normal(size=(300, 40))
+    y[random.random(y.shape) < 0.1] = np.nan
+    groups = group_columns(y)
+    assert sorted(np.concatenate([targets for _, targets in groups])) == list(range(40))
+    for columns, targets in groups:
+        assert len(columns) <= sheets.MAX_COLUMNS
+        assert set(targets) <= set(columns)
+        assert len({*(targets // 10)}) == 1
