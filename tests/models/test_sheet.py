@@ -107,17 +107,18 @@ def standardised(sheet: SheetBatch):
 def test_interpolation_is_that_of_numpy_between_observations():
     sheet = random_sheet(b=1, n=40)
     y, step = standardised(sheet), torch.ones(1, 1, 1).double()
-    (near,) = find_neighbours(sheet.x, y, sheet.observed, [1], step)
+    (neighbours,) = find_neighbours(sheet.x, sheet.observed, [1], step)
+    near = neighbours.interpolate(y)
     for j in range(3):
         seen = sheet.observed[0, :, j].numpy()
         x, values = sheet.x[0, :, 0].numpy(), y[0, :, j].numpy()
         expected = np.interp(x[~seen], x[seen], values[seen])
-        assert np.allclose(near.values[0, ~seen, j], expected)
+        assert np.allclose(near[0, ~seen, j], expected)
         left_out = [
             np.interp(x[i], np.delete(x[seen], k), np.delete(values[seen], k))
             for k, i in enumerate(np.flatnonzero(seen))
         ]
-        assert np.allclose(near.values[0, seen, j], left_out)
+        assert np.allclose(near[0, seen, j], left_out)
 
 
 def test_regression_predicts_observed_cells_as_if_they_were_left_out(monkeypatch):
@@ -125,20 +126,21 @@ def test_regression_predicts_observed_cells_as_if_they_were_left_out(monkeypatch
     sheet = random_sheet(b=1, n=30)
     y = standardised(sheet)
     complete = torch.where(sheet.observed, y, 0)
-    everywhere = regress(complete[..., None], y, sheet.observed)
+    everywhere = regress(complete, y, sheet.observed)
     row = int(sheet.observed[0, :, 0].nonzero()[3])
     observed = sheet.observed.clone()
     observed[0, row, 0] = False
-    left_out = regress(complete[..., None], y, observed)
+    left_out = regress(complete, y, observed)
     assert torch.allclose(everywhere[0, row, 0], left_out[0, row, 0], atol=1e-9)
 
 
 def test_regression_in_parts_is_the_same(monkeypatch):
     sheet = random_sheet(d=5)
     y = standardised(sheet)
-    whole = regress(y[..., None], y, sheet.observed, y)
+    beside = y[:, None].expand(-1, 5, -1, -1) / 2
+    whole = regress(y, y, sheet.observed, y, beside)
     monkeypatch.setattr(guides, "_MAX_ENTRIES", 1)
-    assert torch.allclose(regress(y[..., None], y, sheet.observed, y), whole)
+    assert torch.allclose(regress(y, y, sheet.observed, y, beside), whole)
 
 
 def test_guides_find_a_copy_and_distrust_noise():

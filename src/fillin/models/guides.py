@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-RIDGES = (0.1, 1.0, 10.0, 100.0)  # penalties that compete, in observations
+RIDGES = (1e-3, 0.1, 1.0, 10.0, 100.0)  # penalties that compete, in observations
 GAPS = (1, 3, 9, 27, 81)  # rows on each side of an observed cell that are treated as missing too
 NEIGHBOURS = 6  # observations that an interpolation in several dimensions averages
 MIN_ERROR = 1e-3  # of a guide, in standard deviations of the column
@@ -41,21 +41,25 @@ def compute_guides(
     The regressions run twice: missing cells of other columns are interpolated at first, then predicted by both.
     """
     y = torch.where(observed, y, 0)
-    neighbours = find_neighbours(x, y, observed, [gap for gap in GAPS if gap == 1 or 4 * gap <= x.shape[1]], step)
+    gaps = [gap for gap in GAPS if gap == 1 or 4 * gap <= x.shape[1]]
+    neighbours = find_neighbours(x, observed, gaps, step)
     weights = _interpolate_scales(neighbours, observed)
-    along = neighbours[0].values
+    alone = [near.interpolate(y) for near in neighbours]
+    along = alone[0]
     completed = torch.where(observed, y, along)
     rounds = 2 if y.shape[-1] > 1 else 1
     for _ in range(rounds):
-        across = regress(completed[..., None], y, observed)
+        across = regress(completed, y, observed)
         fits = []
-        for near in neighbours:
-            own = torch.where(observed, near.values, along)
-            fits.append(regress(torch.stack([completed, completed - near.values], -1), y, observed, own))
+        for near, own in zip(neighbours, alone, strict=True):
+            # a gap of a missing cell has its own ends; so have the observations of the other columns beside it
+            ends = near if near is neighbours[0] else near.select(observed, neighbours[0])
+            own = torch.where(observed, own, along)
+            fits.append(regress(completed, y, observed, own, ends.interpolate_all(completed)))
         both = _mix(fits, weights)
         completed = torch.where(observed, y, both)
     errors = [
-        _mix([_error(near.values, y, observed).expand_as(y) for near in neighbours], weights),
+        _mix([_error(own, y, observed).expand_as(y) for own in alone], weights),
         _error(across, y, observed).expand_as(y),
         _mix([_error(fit, y, observed).expand_as(y) for fit in fits], weights),
     ]
@@ -76,17 +80,39 @@ def _mix(parts: list[Tensor], weights: Float[Tensor, "s b n d"]) -> Float[Tensor
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Interpolation from the nearest observations outside a gap around each cell, their distances, and the size of the
-    gap as the variance of a random walk that is observed there: l·r / (l + r)."""
+    """The k observations of its column from which each cell is interpolated, outside a gap around it: their rows, their
+    weights (all 0 where there are none), and the distances of the nearest on each side, or of the two nearest."""
 
-    values: Float[Tensor, "b n d"]
+    rows: Int64[Tensor, "b n d k"]
+    weights: Float[Tensor, "b n d k"]
     distances: Float[Tensor, "b n d 2"]
 
     @property
     def size(self) -> Float[Tensor, "b n d"]:
+        """Size of the gap, as the variance of a random walk that is observed at its ends: l·r / (l + r)."""
         left, right = self.distances.unbind(-1)
         both = left * right / (left + right).clamp_min(1e-9)
         return torch.where((left > 0) & (right > 0), both, left + right)
+
+    def interpolate(self, y: Float[Tensor, "b n d"]) -> Float[Tensor, "b n d"]:
+        """Interpolate each column from its own observations."""
+        b, n, d, k = self.rows.shape
+        ends = y.gather(1, self.rows.permute(0, 1, 3, 2).reshape(b, n * k, d)).view(b, n, k, d)
+        return (ends.mT * self.weights).sum(-1)
+
+    def interpolate_all(self, y: Float[Tensor, "b n d"]) -> Float[Tensor, "b d n d"]:
+        """Interpolate all columns from the rows where the first axis, a column, has its observations."""
+        b, n, d, k = self.rows.shape
+        index = self.rows.permute(0, 2, 1, 3).reshape(b, d * n * k, 1).expand(-1, -1, d)
+        ends = y.gather(1, index).view(b, d, n, k, d)
+        return (ends * self.weights.permute(0, 2, 1, 3)[..., None]).sum(3)
+
+    def select(self, cells: Bool[Tensor, "b n d"], other: "Neighbours") -> "Neighbours":
+        """Return these neighbours for `cells`, and the other ones elsewhere."""
+        parts = [torch.where(cells[..., None], *pair) for pair in (
+            (self.rows, other.rows), (self.weights, other.weights), (self.distances, other.distances)
+        )]  # fmt: skip
+        return Neighbours(*parts)
 
 
 def _interpolate_scales(neighbours: list[Neighbours], observed: Tensor) -> Float[Tensor, "s b n d"]:
@@ -109,21 +135,17 @@ def _interpolate_scales(neighbours: list[Neighbours], observed: Tensor) -> Float
 
 
 def find_neighbours(
-    x: Float[Tensor, "b n dx"],
-    y: Float[Tensor, "b n d"],
-    observed: Bool[Tensor, "b n d"],
-    gaps: list[int],
-    step: Float[Tensor, "b 1 1"],
+    x: Float[Tensor, "b n dx"], observed: Bool[Tensor, "b n d"], gaps: list[int], step: Float[Tensor, "b 1 1"]
 ) -> list[Neighbours]:
-    """Interpolate each column from observations at least `gap` rows away: linearly between the nearest ones before and
-    after, constant beyond the first and last; in several dimensions as a weighted mean of the nearest ones."""
+    """Find the observations, at least `gap` rows away, that each cell is interpolated from: linearly between the
+    nearest ones before and after, from the first or last one beyond them; in several dimensions with weights
+    1/distance² from the nearest ones."""
     if x.shape[-1] != 1:
-        return [_average_neighbours(x, y, observed, gap, step) for gap in gaps]
-    b, n, d = y.shape
+        return [_find_nearest(x, observed, gap, step) for gap in gaps]
+    b, n, d = observed.shape
     order = x[..., 0].argsort(dim=1, stable=True)
     index, back = (rows[..., None].expand(-1, -1, d) for rows in (order, order.argsort(1)))
-    xs = x[..., 0].gather(1, order)[..., None].expand(-1, -1, d)
-    ys, seen = y.gather(1, index), observed.gather(1, index)
+    xs, seen = x[..., 0].gather(1, order)[..., None].expand(-1, -1, d), observed.gather(1, index)
     number = torch.arange(n, device=x.device)[None, :, None].expand(b, n, d)
     last = torch.where(seen, number, -1).cummax(1).values
     following = torch.where(seen, number, n).flip(1).cummin(1).values.flip(1)
@@ -134,73 +156,68 @@ def find_neighbours(
         after = torch.cat([following[:, size:], following.new_full((b, size, d), n)], 1)
         has_before, has_after = before >= 0, after < n
         left, right = before.clamp_min(0), after.clamp_max(n - 1)
-        x_left, x_right, y_left, y_right = (v.gather(1, i) for v in (xs, ys) for i in (left, right))
+        x_left, x_right = xs.gather(1, left), xs.gather(1, right)
         share = torch.where(x_right > x_left, (xs - x_left) / (x_right - x_left).clamp_min(1e-12), 0.5)
-        value = torch.where(has_before, torch.where(has_after, y_left + share * (y_right - y_left), y_left), y_right)
-        value = torch.where(has_before | has_after, value, 0)
+        share = torch.where(has_before & has_after, share, has_after.to(share.dtype))
+        weights = torch.stack([has_before * (1 - share), share], -1)
         tie = 1e-3 * step  # rows at one location
         distances = [
             torch.where(has, torch.maximum(gap_x, tie) / step, 0)
             for has, gap_x in ((has_before, xs - x_left), (has_after, x_right - xs))
         ]
-        found.append(Neighbours(value.gather(1, back), torch.stack([t.gather(1, back) for t in distances], -1)))
+        rows = torch.stack([index.gather(1, left), index.gather(1, right)], -1)
+        parts = [rows, weights, torch.stack(distances, -1)]
+        found.append(Neighbours(*(part.gather(1, back[..., None].expand(part.shape)) for part in parts)))
     return found
 
 
-def _average_neighbours(x: Tensor, y: Tensor, observed: Tensor, gap: int, step: Tensor) -> Neighbours:
-    """Average the nearest observations with weights 1/distance²; distances are those of the first two."""
-    b, n, d = y.shape
+def _find_nearest(x: Tensor, observed: Tensor, gap: int, step: Tensor) -> Neighbours:
+    b, n, d = observed.shape
     squares = (x[:, :, None] - x[:, None]).square().sum(-1) / step.square()
     near_rows = squares < (gap - 0.5) ** 2 if gap > 1 else torch.zeros_like(squares, dtype=torch.bool)
     near_rows = near_rows | torch.eye(n, dtype=torch.bool, device=x.device)
     k = min(NEIGHBOURS, n)
-    values, distances = [], []
+    parts = []
     for j in range(d):
-        hidden = near_rows | ~observed[:, None, :, j]
-        near, rows = squares.masked_fill(hidden, torch.inf).topk(k, largest=False)
+        near, rows = squares.masked_fill(near_rows | ~observed[:, None, :, j], torch.inf).topk(k, largest=False)
         weights = 1 / near.clamp_min(1e-6)
-        total = weights.sum(-1)
-        mean = (weights * y[..., j][:, None].expand(b, n, n).gather(2, rows)).sum(-1)
-        values.append(torch.where(total > 0, mean / total.clamp_min(1e-30), 0))
+        weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-30)
         first = near[..., :2] if k > 1 else near.expand(b, n, 2)
-        distances.append(torch.where(first.isfinite(), first.sqrt().clamp_min(1e-3), 0))
-    return Neighbours(torch.stack(values, -1), torch.stack(distances, 2))
+        parts.append((rows, weights, torch.where(first.isfinite(), first.sqrt().clamp_min(1e-3), 0)))
+    return Neighbours(*(torch.stack(column, 2) for column in zip(*parts, strict=True)))
 
 
 def regress(
-    features: Float[Tensor, "b n d f"],
+    completed: Float[Tensor, "b n d"],
     y: Float[Tensor, "b n d"],
     observed: Bool[Tensor, "b n d"],
     own: Float[Tensor, "b n d"] | None = None,
+    beside: Float[Tensor, "b d n d"] | None = None,
 ) -> Float[Tensor, "b n d"]:
-    """Predict each column by ridge regression on the features of the other columns, and on `own`, of its own column.
+    """Predict each column by ridge regression on the other columns, `completed`. With `own`, an interpolation of the
+    column, also on that, and on the differences of the other columns from their interpolations `beside`.
 
     Observed cells are predicted by the closed form of leave-one-out; the penalty is chosen by that error, per column.
     """
     d = y.shape[-1]
-    at_once = max(1, _MAX_ENTRIES // max(1, features.numel()))
+    at_once = max(1, _MAX_ENTRIES // max(1, completed.numel()))
     # in double precision: nearly collinear columns, and residuals of a thousandth of a standard deviation
-    features, targets = features.double().flatten(2), y.double()
     parts = []
     for columns in torch.arange(d, device=y.device).split(at_once):
-        one = None if own is None else own[..., columns].double()
-        parts.append(_regress_columns(features, targets[..., columns], observed[..., columns], one, columns, d))
-    return torch.cat(parts, -1).to(y.dtype)
+        other = (torch.arange(d, device=y.device) != columns[:, None])[None, :, None]  # [1 c 1 d]
+        features = completed.double()[:, None]
+        design = [features * other]
+        if own is not None and beside is not None:
+            design += [(features - beside[:, columns].double()) * other, own.double().mT[:, columns, :, None]]
+        design += [torch.ones_like(design[0][..., :1])]
+        parts.append(_regress(torch.cat(design, -1), y.double()[..., columns].mT, observed[..., columns].mT))
+    return torch.cat(parts, 1).mT.to(y.dtype)
 
 
-def _regress_columns(
-    features: Float[Tensor, "b n p"],
-    y: Float[Tensor, "b n c"],
-    observed: Bool[Tensor, "b n c"],
-    own: Float[Tensor, "b n c"] | None,
-    columns: Int64[Tensor, "c"],
-    d: int,
-) -> Float[Tensor, "b n c"]:
-    other = (torch.arange(d, device=y.device) != columns[:, None]).repeat_interleave(features.shape[-1] // d, 1)  # [c p]
-    parts = [features[:, None] * other[None, :, None]]
-    parts += [] if own is None else [own.mT[..., None]]
-    design = torch.cat([*parts, y.new_ones(y.mT.shape)[..., None]], -1)  # [b c n p + 1 or 2]
-    target, seen = y.mT[..., None], observed.mT[..., None]  # [b c n 1]
+def _regress(
+    design: Float[Tensor, "b c n p"], y: Float[Tensor, "b c n"], observed: Bool[Tensor, "b c n"]
+) -> Float[Tensor, "b c n"]:
+    target, seen = y[..., None], observed[..., None]
     weighted = design * seen
     gram, moment = weighted.mT @ design, weighted.mT @ target
     penalty = torch.ones(design.shape[-1], dtype=gram.dtype, device=y.device)
@@ -213,4 +230,4 @@ def _regress_columns(
         left_out = torch.where(seen, (fit - leverage * target) / (1 - leverage), fit)
         error = torch.where(seen, left_out - target, 0).square().sum(2, keepdim=True)
         best, smallest = torch.where(error < smallest, left_out, best), torch.minimum(error, smallest)
-    return best[..., 0].mT
+    return best[..., 0]

@@ -1,0 +1,172 @@
+"""Series that inform each other: columns, groups, covariates, new rows and bad input."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import fillin
+from fillin.errors import FillinError, FillinWarning
+from fillin.filling.plan import make_plan
+
+N = 120
+
+
+@pytest.fixture(scope="module")
+def model():
+    """A sheet model with random weights, which trusts its guides."""
+    torch.manual_seed(0)
+    return fillin.create("sheet", size="small", layers=1).eval()
+
+
+@pytest.fixture
+def frame():
+    """Two columns that go together, of which the first misses a block, and one of noise."""
+    random = np.random.default_rng(0)
+    level = np.cumsum(random.normal(size=N))
+    a = level.copy()
+    a[40:70] = np.nan
+    return pd.DataFrame({"day": np.arange(N), "a": a, "b": 3 * level + 5, "c": random.normal(size=N)}), level
+
+
+def error(filled, level) -> float:
+    return float(np.sqrt(np.mean((filled["a_filled"] - level)[40:70] ** 2)))
+
+
+def test_complete_columns_inform(frame, model):
+    data, level = frame
+    filled = fillin.fill(data, model=model)
+    alone = fillin.fill(data, model=model, alone=True)
+    assert error(filled, level) < 0.2 * error(alone, level)
+    assert (filled["a_std"][40:70] < alone["a_std"][40:70]).all()
+    assert list(filled.columns) == [*data.columns, "a_filled", "a_std", "a_low", "a_high"]
+    assert filled["a_filled"].dropna().to_numpy()[:40].tolist() == data["a"][:40].tolist()
+
+
+def test_covariates_are_never_filled_and_only_they_inform(frame, model):
+    data, level = frame
+    data.loc[5, "b"] = np.nan
+    filled = fillin.fill(data, covariate="b", model=model)
+    assert "b_filled" not in filled
+    assert error(filled, level) < 0.2 * error(fillin.fill(data, covariate="c", y="a", model=model), level)
+
+
+def test_groups_inform_each_other(frame, model):
+    data, level = frame
+    long = data[["day", "a", "b"]].melt("day", var_name="station", value_name="level")
+    filled = fillin.fill(long.sample(frac=1, random_state=0), x="day", by="station", model=model).sort_index()
+    missing = filled["level"].isna()
+    assert missing.sum() == 30
+    assert np.sqrt(np.mean((filled["level_filled"][missing] - level[40:70]) ** 2)) < 0.3
+
+
+def test_groups_without_common_locations_are_filled(frame, model):
+    data, _ = frame
+    first, second = data[["day", "a"]].iloc[::2], data[["day", "a"]].iloc[1::2]
+    long = pd.concat([first.assign(station="x"), second.assign(station="y")])
+    filled = fillin.fill(long, x="day", by="station", model=model)
+    assert filled["a_filled"].notna().all()
+
+
+def test_new_rows_are_predicted_for_all_columns(frame, model):
+    data, _ = frame
+    filled = fillin.fill(data, every=1, until=N + 4, model=model)
+    assert filled["day"].tolist() == list(range(N + 5))
+    for name in "abc":
+        assert filled[f"{name}_filled"].notna().all()
+        assert (filled[f"{name}_std"][N:] > 0).all()
+
+
+def test_a_covariate_known_in_the_future_informs_a_forecast(frame, model):
+    data, level = frame
+    data["a"] = level
+    data.loc[100:, "a"] = np.nan
+    filled = fillin.fill(data, covariate="b", y="a", model=model)
+    assert np.abs(filled["a_filled"] - level)[100:].max() < 0.5
+
+
+def test_bounds_hold_for_each_column(frame, model):
+    data, _ = frame
+    data["a"] -= data["a"].min()
+    filled = fillin.fill(data, bounds={"a": (0, None)}, model=model)
+    assert (filled["a_low"][40:70] >= 0).all()
+
+
+def test_a_periodic_x_has_neighbours_across_its_ends(model):
+    x = np.arange(0, 360, 3.0)
+    a = np.cos(np.radians(x))
+    data = pd.DataFrame({"angle": x, "a": a, "b": np.sin(np.radians(2 * x))})
+    data.loc[:4, "a"] = np.nan
+    filled = fillin.fill(data, period=360, model=model)
+    assert np.abs(filled["a_filled"] - a)[:5].max() < 0.1
+
+
+def test_errors_belong_to_the_filled_column(frame, model):
+    data, _ = frame
+    data["sigma"] = 0.1
+    filled = fillin.fill(data, y="a", y_err="sigma", model=model)
+    assert filled["a_filled"].notna().all()
+
+
+@pytest.mark.parametrize("column", ["constant", "copy", "text", "gap"])
+def test_odd_columns_do_no_harm(column, frame, model):
+    data, level = frame
+    plain = error(fillin.fill(data, y="a", model=model), level)
+    data["odd"] = {"constant": 4.0, "copy": data["b"], "text": "word", "gap": np.nan}[column]
+    assert error(fillin.fill(data, y="a", model=model), level) < 1.05 * plain + 0.02
+
+
+def test_repeated_measurements_are_rows_of_their_own(frame, model):
+    data, _ = frame
+    data.loc[10, "day"] = 9
+    with pytest.warns(FillinWarning, match="repeated measurements"):
+        filled = fillin.fill(data, x="day", y="a", kind="series", model=model)
+    assert filled["a_filled"].notna().all()
+    assert len(filled) == N
+
+
+def test_more_columns_than_rows(model):
+    random = np.random.default_rng(0)
+    values = random.normal(size=(10, 1)) + 0.1 * random.normal(size=(10, 40))
+    values[3, 7] = np.nan
+    data = pd.DataFrame(values, columns=[f"s{i}" for i in range(40)]).assign(t=np.arange(10))
+    filled = fillin.fill(data, x="t", model=model)
+    assert abs(filled["s7_filled"][3] - values[3, 8]) < 0.6
+
+
+def test_long_records_are_filled_in_windows(frame, model):
+    random = np.random.default_rng(0)
+    level = np.cumsum(random.normal(size=3000))
+    data = pd.DataFrame({"t": np.arange(3000), "a": level, "b": 2 * level})
+    data.loc[random.random(3000) < 0.1, "a"] = np.nan
+    data.loc[1000:1800, "a"] = np.nan
+    filled = fillin.fill(data, model=model)
+    assert np.sqrt(np.mean((filled["a_filled"] - level) ** 2)) < 0.3
+
+
+def test_hold_out_scores_use_the_other_columns(frame, model):
+    data, level = frame
+    plan = make_plan(data, {})
+    prediction = plan.run(model)
+    scores = plan.holdout(model, prediction)
+    assert {score.name for score in scores} == {"points at random", "blocks"}
+    assert all(score.skill > 0.8 for score in scores)
+    alone = make_plan(data, {"alone": True})
+    assert all(score.skill < 0.8 for score in alone.holdout(model, alone.run(model)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"covariate": "a", "y": "a"}, "cannot be a covariate and have another role"),
+        ({"covariate": "day"}, "cannot be a covariate and have another role"),
+        ({"covariate": "nothing"}, "nothing"),
+        ({"covariate": "b", "alone": True}, "give one of them"),
+        ({"covariate": "word"}, "a covariate must be numbers"),
+    ],
+)
+def test_bad_covariates_are_errors(options, message, frame, model):
+    data, _ = frame
+    data["word"] = "x"
+    with pytest.raises(FillinError, match=message):
+        fillin.fill(data, model=model, **options)
