@@ -107,14 +107,14 @@ def draw_rows(b: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tens
 
 
 def zoom_functions(b: int, n: int, random: torch.Generator) -> Float[Tensor, "b 1 1"]:
-    """Draw factors by which functions vary faster than those of the broad prior: long records hold many length scales."""
+    """Draw factors by which functions vary faster than in the broad prior: long records hold many length scales."""
     zoom = within(uniform(random, b, 1, 1), (0.5, max(1.0, n / 24)), logarithmic=True)
     return torch.where(uniform(random, b, 1, 1) < 0.5, zoom, 1.0)
 
 
 def draw_columns(x: Float[Tensor, "b n dx"], d: int, random: torch.Generator) -> Float[Tensor, "b n d"]:
     """Draw d noise-free columns over the rows x, each with a standard deviation of about 1."""
-    b, n, _ = x.shape
+    b = len(x)
     if d == 1:
         return draw_functions(x, random)
     latent = int(torch.randint(1, _MAX_LATENT + 1, (), generator=random))

@@ -46,9 +46,10 @@ def fill(
     """Predict missing values of a series, a table, a field or an array, with their uncertainty.
 
     A frame is a *series* if a column orders its rows: times, or numbers that only rise or only fall. A pretrained model
-    then fills its columns, each from its own observed values and from those of the other columns and groups. Any other frame is a *table*: networks are trained on it, and
-    fill each missing cell from the other cells of its row and from similar rows. A *field* (NumPy, xarray) is filled by
-    a pretrained model from the observed cells around each missing one.
+    then fills its columns, each from its own observed values and from those of the other columns and groups. Any other
+    frame is a *table*: networks are trained on it, and fill each missing cell from the other cells of its row and from
+    similar rows. A *field* (NumPy, xarray) is filled by a pretrained model from the observed cells around each missing
+    one.
 
     Parameters
     ----------

@@ -93,7 +93,6 @@ class SheetContext:
                         tick(len(inside))
         return [_in_row_order(part) for part in parts]
 
-
     @staticmethod
     def _compute_guides(record: Points) -> Guides:
         """Return the guides of the whole record, in the units of y."""

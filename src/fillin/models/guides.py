@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-RIDGES = (1e-3, 0.1, 1.0, 10.0, 100.0)  # penalties that compete, in observations
+RIDGES = (1e-3, 0.1, 3.0, 30.0)  # penalties that compete, in observations
+FOLDS = 5  # blocks of rows, each predicted from the others
 GAPS = (1, 3, 9, 27, 81)  # rows on each side of an observed cell that are treated as missing too
 NEIGHBOURS = 6  # observations that an interpolation in several dimensions averages
 MIN_ERROR = 1e-3  # of a guide, in standard deviations of the column
-_MAX_LEVERAGE = 0.9
 _MAX_ENTRIES = 1 << 22  # of the design matrices of the columns that are predicted at once
 _INTERCEPT_PENALTY = 1e-3
 _FEW = 3  # observations below which a column has no errors to learn from
@@ -40,7 +40,9 @@ def compute_guides(
 
     The regressions run twice: missing cells of other columns are interpolated at first, then predicted by both.
     """
-    y = torch.where(observed, y, 0)
+    order = x[..., 0].argsort(dim=1, stable=True)
+    back = order.argsort(1)
+    x, y, observed = (take_rows(part, order) for part in (x, torch.where(observed, y, 0), observed))
     gaps = [gap for gap in GAPS if gap == 1 or 4 * gap <= x.shape[1]]
     neighbours = find_neighbours(x, observed, gaps, step)
     weights = _interpolate_scales(neighbours, observed)
@@ -65,7 +67,12 @@ def compute_guides(
     ]
     few = observed.sum(1, keepdim=True)[..., None] < _FEW
     error = torch.where(few, 1, torch.stack(errors, -1)).clamp(MIN_ERROR, 3)
-    return Guides(torch.stack([along, across, both], -1), error, neighbours[0].distances)
+    parts = torch.stack([along, across, both], -1), error, neighbours[0].distances
+    return Guides(*(take_rows(part, back) for part in parts))
+
+
+def take_rows(part: Float[Tensor, "b n *c"] | Bool[Tensor, "b n *c"], rows: Int64[Tensor, "b m"]) -> Tensor:
+    return part.gather(1, rows.view(*rows.shape, *[1] * (part.ndim - 2)).expand(-1, -1, *part.shape[2:]))
 
 
 def _error(guide: Float[Tensor, "b n d"], y: Tensor, observed: Tensor) -> Float[Tensor, "b 1 d"]:
@@ -139,16 +146,14 @@ def find_neighbours(
 ) -> list[Neighbours]:
     """Find the observations, at least `gap` rows away, that each cell is interpolated from: linearly between the
     nearest ones before and after, from the first or last one beyond them; in several dimensions with weights
-    1/distance² from the nearest ones."""
+    1/distance² from the nearest ones. Rows are in the order of x."""
     if x.shape[-1] != 1:
         return [_find_nearest(x, observed, gap, step) for gap in gaps]
     b, n, d = observed.shape
-    order = x[..., 0].argsort(dim=1, stable=True)
-    index, back = (rows[..., None].expand(-1, -1, d) for rows in (order, order.argsort(1)))
-    xs, seen = x[..., 0].gather(1, order)[..., None].expand(-1, -1, d), observed.gather(1, index)
+    x = x.expand(-1, -1, d)
     number = torch.arange(n, device=x.device)[None, :, None].expand(b, n, d)
-    last = torch.where(seen, number, -1).cummax(1).values
-    following = torch.where(seen, number, n).flip(1).cummin(1).values.flip(1)
+    last = torch.where(observed, number, -1).cummax(1).values
+    following = torch.where(observed, number, n).flip(1).cummin(1).values.flip(1)
     found = []
     for gap in gaps:
         size = min(gap, n)
@@ -156,18 +161,16 @@ def find_neighbours(
         after = torch.cat([following[:, size:], following.new_full((b, size, d), n)], 1)
         has_before, has_after = before >= 0, after < n
         left, right = before.clamp_min(0), after.clamp_max(n - 1)
-        x_left, x_right = xs.gather(1, left), xs.gather(1, right)
-        share = torch.where(x_right > x_left, (xs - x_left) / (x_right - x_left).clamp_min(1e-12), 0.5)
+        x_left, x_right = x.gather(1, left), x.gather(1, right)
+        share = torch.where(x_right > x_left, (x - x_left) / (x_right - x_left).clamp_min(1e-12), 0.5)
         share = torch.where(has_before & has_after, share, has_after.to(share.dtype))
-        weights = torch.stack([has_before * (1 - share), share], -1)
         tie = 1e-3 * step  # rows at one location
         distances = [
             torch.where(has, torch.maximum(gap_x, tie) / step, 0)
-            for has, gap_x in ((has_before, xs - x_left), (has_after, x_right - xs))
+            for has, gap_x in ((has_before, x - x_left), (has_after, x_right - x))
         ]
-        rows = torch.stack([index.gather(1, left), index.gather(1, right)], -1)
-        parts = [rows, weights, torch.stack(distances, -1)]
-        found.append(Neighbours(*(part.gather(1, back[..., None].expand(part.shape)) for part in parts)))
+        weights = torch.stack([has_before * (1 - share), share], -1)
+        found.append(Neighbours(torch.stack([left, right], -1), weights, torch.stack(distances, -1)))
     return found
 
 
@@ -197,7 +200,9 @@ def regress(
     """Predict each column by ridge regression on the other columns, `completed`. With `own`, an interpolation of the
     column, also on that, and on the differences of the other columns from their interpolations `beside`.
 
-    Observed cells are predicted by the closed form of leave-one-out; the penalty is chosen by that error, per column.
+    Rows are divided into successive blocks, and observed cells are predicted from the rows of the other blocks:
+    neighbours are alike, and leaving out one row alone would flatter. The penalty is chosen by these errors, per
+    column.
     """
     d = y.shape[-1]
     at_once = max(1, _MAX_ENTRIES // max(1, completed.numel()))
@@ -210,24 +215,30 @@ def regress(
         if own is not None and beside is not None:
             design += [(features - beside[:, columns].double()) * other, own.double().mT[:, columns, :, None]]
         design += [torch.ones_like(design[0][..., :1])]
-        parts.append(_regress(torch.cat(design, -1), y.double()[..., columns].mT, observed[..., columns].mT))
+        target, seen = y.double()[..., columns].mT, observed[..., columns].mT
+        parts.append(_regress(torch.cat(design, -1), target, seen))
     return torch.cat(parts, 1).mT.to(y.dtype)
 
 
 def _regress(
     design: Float[Tensor, "b c n p"], y: Float[Tensor, "b c n"], observed: Bool[Tensor, "b c n"]
 ) -> Float[Tensor, "b c n"]:
-    target, seen = y[..., None], observed[..., None]
-    weighted = design * seen
-    gram, moment = weighted.mT @ design, weighted.mT @ target
-    penalty = torch.ones(design.shape[-1], dtype=gram.dtype, device=y.device)
+    n, p = design.shape[2:]
+    blocks = [slice(n * i // FOLDS, n * (i + 1) // FOLDS) for i in range(FOLDS)]
+    weighted = design * observed[..., None]
+    grams = [weighted[:, :, block].mT @ design[:, :, block] for block in blocks]
+    moments = [weighted[:, :, block].mT @ y[:, :, block, None] for block in blocks]
+    gram, moment = torch.stack(grams).sum(0), torch.stack(moments).sum(0)
+    penalty = torch.ones(p, dtype=y.dtype, device=y.device)
     penalty[-1] = _INTERCEPT_PENALTY
-    best, smallest = y.new_zeros(target.shape), y.new_full((*target.shape[:2], 1, 1), torch.inf)
-    for ridge in RIDGES:
-        inverse = torch.linalg.inv(gram + ridge * torch.diag(penalty))
-        fit = design @ (inverse @ moment)
-        leverage = ((design @ inverse) * design).sum(-1, keepdim=True).clamp_max(_MAX_LEVERAGE)
-        left_out = torch.where(seen, (fit - leverage * target) / (1 - leverage), fit)
-        error = torch.where(seen, left_out - target, 0).square().sum(2, keepdim=True)
-        best, smallest = torch.where(error < smallest, left_out, best), torch.minimum(error, smallest)
-    return best[..., 0]
+    ridges = torch.tensor(RIDGES, dtype=y.dtype, device=y.device)[:, None, None] * torch.diag(penalty)
+
+    def fit(gram: Tensor, moment: Tensor, block: slice) -> Float[Tensor, "b c r m"]:
+        slopes = torch.linalg.solve(gram[:, :, None] + ridges, moment[:, :, None])[..., 0]
+        return slopes @ design[:, :, block].mT
+
+    parts = [fit(gram - g, moment - m, block) for g, m, block in zip(grams, moments, blocks, strict=True)]
+    left_out = torch.cat(parts, 3)
+    predicted = torch.where(observed[:, :, None], left_out, fit(gram, moment, slice(None)))
+    error = torch.where(observed[:, :, None], left_out - y[:, :, None], 0).square().sum(-1)
+    return predicted.gather(2, error.argmin(2)[..., None, None].expand(-1, -1, 1, n))[:, :, 0]

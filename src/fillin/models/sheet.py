@@ -139,9 +139,7 @@ class Sheet(TransformerProcess):
         columns = 2 * dim_x + 2 * self.seasons
         floor = options.pop("floor", 1e-2)
         options.pop("components", None)
-        super().__init__(
-            columns, 1, width, heads, head_dim, layers, backend=backend, head=head, **options
-        )
+        super().__init__(columns, 1, width, heads, head_dim, layers, backend=backend, head=head, **options)
         self.dim_x, self.dim_y = dim_x, dim_y
         self.embed = mlp(_FEATURES, width, width)
         self.head = AnchoredHead(width, 1 + N_GUIDES, floor)

@@ -147,9 +147,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
                 "{alone} fills each column by itself, and {covariate} names columns that inform; give one of them",
                 alone=argument("alone"), covariate=argument("covariate"),
             )  # fmt: skip
-        roles = infer_roles(
-            source.tabular.table, options.x, y, by, options.y_err, options.kind, adds_rows, covariates
-        )
+        roles = infer_roles(source.tabular.table, options.x, y, by, options.y_err, options.kind, adds_rows, covariates)
         new = NewRows(roles.x.values[:0], np.empty(0, dtype=int), np.empty(0))
         if adds_rows:
             from fillin.filling.series.new_rows import make_new_rows
@@ -253,9 +251,10 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     def assumptions(self) -> list[str]:
         roles = self.roles
         groups = f", and each group ({' and '.join(roles.by)}) from itself alone" if roles.by else ""
+        sources = f"Each column is filled from itself alone{groups}."
         lines = [
             f"'{roles.x.name}' is the location of each row; distances in it matter.",
-            self._describe_sources() if self.model_name == SHEET else f"Each column is filled from itself alone{groups}.",
+            self._describe_sources() if self.model_name == SHEET else sources,
             *describe_model(self.model_name, self.options.level, "smooth, rough, seasonal, trending and noisy curves"),
         ]
         if self.period:

@@ -24,8 +24,8 @@ _NOWHERE = -1
 
 @dataclass(frozen=True, eq=False)
 class SeriesSheet:
-    """Values y [n d] over locations x [n], NaN where missing. Column j of the sheet is a column of one group; `rows` are
-    the rows of the table that its cells belong to (−1: none). Columns that only inform have no queries."""
+    """Values y [n d] over locations x [n], NaN where missing. Column j of the sheet is a column of one group; `rows`
+    are the rows of the table that its cells belong to (−1: none). Columns that only inform have no queries."""
 
     names: list[tuple[str, str]]  # column and group
     x: Float[ndarray, "n"]
