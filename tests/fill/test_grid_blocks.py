@@ -42,7 +42,7 @@ def test_a_halo_that_is_too_small_shows_only_near_seams():
     assert off[np.ix_(far, far)].max() < 0.1 * off.max() + 1e-6
 
 
-def test_a_gap_wider_than_a_block_is_filled_from_afar():
+def test_a_gap_wider_than_a_block_is_filled_from_distant_cells():
     values = waves(100, 20, share=0.1)
     values[20:, :] = np.nan
     result = fillin.fill(values, model=KernelMean(), chunks={0: 25, 1: 20}, halo=2)

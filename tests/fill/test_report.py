@@ -53,7 +53,7 @@ def test_the_size_of_a_figure_of_many_locations_is_bounded(gaps):
     rows = plan.series[0].rows
     filled = NumericPrediction(rows, *(np.full(len(rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
     axes = plan.figure({"y": filled}).axes[0]
-    drawn = sum(len(path.vertices) for band in axes.collections[:2] for path in band.get_paths())
+    drawn = sum(len(path.vertices) for interval in axes.collections[:2] for path in interval.get_paths())
     assert n < drawn < 5 * n
     assert axes.get_legend_handles_labels()[1] == ["95%", "50%", "filled", "observed"]
 
