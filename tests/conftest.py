@@ -75,7 +75,7 @@ def play_server():
 @pytest.fixture(scope="session")
 def client(play_server):
     import httpx
-    from support.play_server import TIMEOUT
+    from support.helpers import TIMEOUT
 
     with httpx.Client(base_url=play_server.url, timeout=TIMEOUT) as client:
         yield client
