@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -13,6 +14,15 @@ import torch
 
 jaxtyping.install_import_hook(["fillin", "fillin_studies"], "support.shapes.check")  # every call checks its shapes
 torch.set_num_threads(1)
+
+
+def pytest_sessionstart() -> None:
+    """Refuse to test another checkout, whose editable install precedes PYTHONPATH."""
+    import fillin
+
+    tested, here = Path(fillin.__file__).resolve().parents[2], Path(__file__).resolve().parents[1]
+    if tested != here and (tested / "pyproject.toml").exists():
+        pytest.exit(f"fillin is installed from {tested}, and these are the tests of {here}: run `make setup` here", 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:
