@@ -1,4 +1,4 @@
-"""Where `fillin fill` writes: never over the input, over nothing without leave, and never by halves."""
+"""Outputs of `fillin fill`: the input is never replaced, other files only with --force, and no file is partial."""
 
 import os
 import subprocess

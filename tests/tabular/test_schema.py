@@ -1,4 +1,4 @@
-"""From frames and arrays to numbers and back: kinds, levels, what was not seen, and nothing lost on the way."""
+"""Schemas of frames and arrays: kinds, levels, unseen values, and exact decoding."""
 
 import json
 import pickle
