@@ -27,7 +27,7 @@ def test_four_arrays_come_out(ending, tmp_path, command):
         np.save(path, values)
     else:
         np.savez(path, y=values, other=np.arange(3), whole=np.ones(4))
-    printed, _ = command(path, "--picture")
+    printed, _ = command(path, "--figure")
     assert "over 0 (9) × 1 (14)" in printed
     assert sorted(os.listdir(tmp_path)) == sorted([path.name, "data.filled.npz", "data.filled.png"])
     with np.load(tmp_path / "data.filled.npz") as file:

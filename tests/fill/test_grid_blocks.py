@@ -69,7 +69,7 @@ def test_blocks_of_files(name, tmp_path, command):
         "lat=7,lon=9",
         "-o",
         str(tmp_path / ("two" + path.suffix)),
-        *(["--picture"] if name == "sea.nc" else []),
+        *(["--figure"] if name == "sea.nc" else []),
     )
     assert ("two.png" in printed) == (name == "sea.nc")
     one, two = read_dataset(tmp_path / ("one" + path.suffix)), read_dataset(tmp_path / ("two" + path.suffix))

@@ -41,7 +41,7 @@ def test_files_are_replaced_only_with_force(fill, tmp_path):
     for name in ("data.filled.csv", "data.filled.png", "data.filled.html"):
         kept = tmp_path / name
         kept.write_text("mine")
-        ran = fill(SERIES, "--report", picture=True)
+        ran = fill(SERIES, "--report", figure=True)
         assert ran.code == 2
         assert f"{name} exists; replace it with --force" in ran.stderr
         assert kept.read_text() == "mine"
