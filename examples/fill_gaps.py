@@ -41,15 +41,15 @@ def main() -> None:
 
 def series(out: Path, axis) -> None:
     truth = pd.read_csv(DATA / "co2.csv", index_col="month")["co2_ppm"]
-    hidden = pd.Series(False, truth.index)
+    masked = pd.Series(False, truth.index)
     for first, last in GAPS:
-        hidden[first:last] = True
-    hidden[truth.index > LAST] = True
-    gappy = truth.mask(hidden).reset_index()
-    gappy.to_csv(out / "co2.csv", index=False)
+        masked[first:last] = True
+    masked[truth.index > LAST] = True
+    incomplete = truth.mask(masked).reset_index()
+    incomplete.to_csv(out / "co2.csv", index=False)
     filled = fill(out / "co2.csv", pd.read_csv).set_index("month")
 
-    observed, held_out = (~hidden & truth.notna()).to_numpy(), (hidden & truth.notna()).to_numpy()
+    observed, held_out = (~masked & truth.notna()).to_numpy(), (masked & truth.notna()).to_numpy()
     ahead, month = truth.index > LAST, np.arange(len(truth))
     predictions = {
         "truth": truth.to_numpy(), "line": np.interp(month, month[observed], truth[observed]),
@@ -59,10 +59,10 @@ def series(out: Path, axis) -> None:
     compare("two years beyond its end", "ppm", predictions, held_out & ahead)
 
     dates = pd.PeriodIndex(truth.index, freq="M").to_timestamp()
-    missing = gappy["co2_ppm"].isna().to_numpy()
-    band = [filled[f"co2_ppm_{edge}"].where(missing) for edge in ("low", "high")]
-    axis.plot(dates, gappy["co2_ppm"], color="black", lw=1, label="observed")
-    axis.fill_between(dates, *band, color="tab:blue", alpha=0.3, lw=0, label="95 % interval")
+    missing = incomplete["co2_ppm"].isna().to_numpy()
+    interval = [filled[f"co2_ppm_{edge}"].where(missing) for edge in ("low", "high")]
+    axis.plot(dates, incomplete["co2_ppm"], color="black", lw=1, label="observed")
+    axis.fill_between(dates, *interval, color="tab:blue", alpha=0.3, lw=0, label="95 % interval")
     axis.plot(dates, filled["co2_ppm_filled"].where(missing), color="tab:blue", lw=1.2, label="predicted mean")
     axis.plot(dates[held_out], truth[held_out], ".", color="tab:red", ms=3, label="held out")
     axis.set(title="fillin fill co2.csv: carbon dioxide over Mauna Loa", ylabel="ppm", xlim=(dates[0], dates[-1]))
@@ -73,47 +73,47 @@ def series(out: Path, axis) -> None:
 
 
 def field(out: Path, figure) -> None:
-    whole = xr.load_dataset(DATA / "elevation.nc")
-    truth = whole["elevation"].to_numpy().astype(float)
+    complete = xr.load_dataset(DATA / "elevation.nc")
+    truth = complete["elevation"].to_numpy().astype(float)
     random = np.random.default_rng(0)
     row, column = np.indices(truth.shape)
     cloud = np.hypot(row - 52, (column - 68) * 0.8) < 11
-    hidden = (random.uniform(size=truth.shape) < 0.4) | cloud
-    gappy = whole.copy()
-    gappy["elevation"] = whole["elevation"].astype("float32").where(~hidden)
-    gappy["elevation"].encoding = {}
-    gappy.to_netcdf(out / "elevation.nc")
+    masked = (random.uniform(size=truth.shape) < 0.4) | cloud
+    incomplete = complete.copy()
+    incomplete["elevation"] = complete["elevation"].astype("float32").where(~masked)
+    incomplete["elevation"].encoding = {}
+    incomplete.to_netcdf(out / "elevation.nc")
     filled = fill(out / "elevation.nc", xr.load_dataset)
 
     result = {name: filled[f"elevation_{name}"].to_numpy() for name in ("filled", "low", "high", "std")}
-    line = [griddata(np.argwhere(~hidden), truth[~hidden], (row, column), method=m) for m in ("linear", "nearest")]
+    line = [griddata(np.argwhere(~masked), truth[~masked], (row, column), method=m) for m in ("linear", "nearest")]
     line = np.where(np.isnan(line[0]), line[1], line[0])  # no triangle outside the observed cells
     predictions = {"truth": truth, "line": line, **result}
-    compare("cells anywhere", "m", predictions, hidden & ~cloud)
+    compare("cells anywhere", "m", predictions, masked & ~cloud)
     compare("cells under a cloud", "m", predictions, cloud)
 
     panels = figure.subplots(1, 4)
-    shown = [("observed", np.where(hidden, np.nan, truth)), ("filled", result["filled"]), ("truth", truth),
+    shown = [("observed", np.where(masked, np.nan, truth)), ("filled", result["filled"]), ("truth", truth),
              ("standard deviation", result["std"])]  # fmt: skip
     for axis, (title, values) in zip(panels, shown, strict=True):
-        same = {} if title == "standard deviation" else {"vmin": truth.min(), "vmax": truth.max()}
-        image = axis.imshow(values, cmap="magma" if title == "standard deviation" else "terrain", **same)
+        scale = {} if title == "standard deviation" else {"vmin": truth.min(), "vmax": truth.max()}
+        image = axis.imshow(values, cmap="magma" if title == "standard deviation" else "terrain", **scale)
         axis.set(title=title, xticks=[], yticks=[])
         figure.colorbar(image, ax=axis, orientation="horizontal", pad=0.02, label="m")
     figure.suptitle("fillin fill elevation.nc: 40 % of the cells and a cloud")
 
 
-# ---- both
+# ---- series and field
 
 
 def fill(path: Path, read):
     """Run `fillin fill PATH` and read the file that it writes."""
     print(f"\n$ fillin fill {path} --report --force")
-    began = time.perf_counter()
+    start = time.perf_counter()
     code = fillin(["fill", str(path), "--report", "--force"])
     if code:
         raise SystemExit(code)
-    print(f"  in {time.perf_counter() - began:.1f} s, with figure and HTML report; compared with the held-out values:")
+    print(f"  in {time.perf_counter() - start:.1f} s, with figure and HTML report; compared with the held-out values:")
     return read(path.with_name(f"{path.stem}.filled{path.suffix}"))
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -13,6 +14,15 @@ import torch
 
 jaxtyping.install_import_hook(["fillin", "fillin_studies"], "support.shapes.check")  # every call checks its shapes
 torch.set_num_threads(1)
+
+
+def pytest_sessionstart() -> None:
+    """Refuse to test another checkout, whose editable install precedes PYTHONPATH."""
+    import fillin
+
+    tested, here = Path(fillin.__file__).resolve().parents[2], Path(__file__).resolve().parents[1]
+    if tested != here and (tested / "pyproject.toml").exists():
+        pytest.exit(f"fillin is installed from {tested}, and these are the tests of {here}: run `make setup` here", 4)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -29,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What is imported by now stays: looking through it for garbage would take a third of a second each time."""
+    """Exclude imported modules from garbage collection, which would take a third of a second each time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
@@ -75,7 +85,7 @@ def play_server():
 @pytest.fixture(scope="session")
 def client(play_server):
     import httpx
-    from support.play_server import TIMEOUT
+    from support.helpers import TIMEOUT
 
     with httpx.Client(base_url=play_server.url, timeout=TIMEOUT) as client:
         yield client

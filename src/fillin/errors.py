@@ -62,6 +62,16 @@ class FillinError(Exception):
     The message is one format string. Fields made by `option` or `argument` are rendered as the caller spells them: as
     arguments in Python (`str(error)`), as options on the command line (`error.shell`). Other fields are values.
 
+    Parameters
+    ----------
+    message : str or Message
+        The format string, or a text that is rendered already.
+    **fields : object
+        Values of the fields of the format string.
+
+    Examples
+    --------
+    >>> from fillin.errors import FillinError, argument
     >>> error = FillinError("{level} must lie between 0 and 1, got {value}", level=argument("level"), value=7)
     >>> str(error), error.shell
     ('level must lie between 0 and 1, got 7', '--level must lie between 0 and 1, got 7')

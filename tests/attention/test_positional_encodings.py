@@ -109,7 +109,7 @@ def test_the_stable_siren_needs_no_tuning(capsys):
 
 
 def test_weight_decay_does_not_change_a_siren_with_a_band():
-    """It leads back to the start; without a band it lowers every frequency."""
+    """A SIREN with a band decays to its initial weights; without one every frequency falls."""
     x = torch.linspace(-1, 1, 50)[:, None]
     for band, unchanged in (((0.1, 100.0), True), (None, False)):
         network = SIREN(1, 4, band=band)

@@ -146,7 +146,7 @@ def test_held_out_classes_are_scored_beside_the_nearest_centroid(run):
     assert evaluation is not None
     assert evaluation.stream.part == "held-out"
     scores = replace(evaluation, tasks=24).score()
-    assert (scores.tasks, scores.shown, scores.found.images) == (24, 6, 24 * 9)
+    assert (scores.tasks, scores.support_images, scores.model.images) == (24, 6, 24 * 9)
     correct, centroid_accuracies = [], []
     for step in range(6):
         episode = evaluation.stream.task(step)
@@ -159,17 +159,17 @@ def test_held_out_classes_are_scored_beside_the_nearest_centroid(run):
         nearest = (x[:, 6:, None] - centroids[:, None]).square().sum(-1).argmin(-1)
         centroid_accuracies.append((nearest == episode.query_labels).double().mean())
     correct = torch.cat(correct)
-    assert scores.found.accuracy == pytest.approx(correct.mean().item())
-    assert scores.found.accuracy_error == pytest.approx(correct.std(unbiased=False).item() / 24**0.5)
+    assert scores.model.accuracy == pytest.approx(correct.mean().item())
+    assert scores.model.accuracy_error == pytest.approx(correct.std(unbiased=False).item() / 24**0.5)
     assert scores.centroid_pixels == pytest.approx(torch.stack(centroid_accuracies).mean().item())
-    assert scores.shuffled < scores.found.accuracy - 0.2  # predictions depend on the labels
+    assert scores.shuffled < scores.model.accuracy - 0.2  # predictions depend on the labels
 
 
 def test_the_command_line_reports_scores(run, tmp_path, capsys):
-    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
+    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "scores.json")]) == 0
     assert "nearest centroid, pixels" in capsys.readouterr().out
-    row = json.loads((tmp_path / "found.json").read_text())["rows"][0]
-    assert (row["tasks"], row["shown"]) == (600, 6)
+    row = json.loads((tmp_path / "scores.json").read_text())["rows"][0]
+    assert (row["tasks"], row["support_images"]) == (600, 6)
     assert (run.folder / "evaluation" / "tasks.png").stat().st_size > 5000
     assert main(["evaluate", str(run.folder / "best"), "--source", "digits"]) == 2
     assert "without a recipe" in capsys.readouterr().err

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.collections import LineCollection
+from support.helpers import TIMEOUT
 from torch.distributions import Normal
 
 import fillin
@@ -231,7 +232,7 @@ def test_the_style_is_restored():
 def test_the_demo_fills_held_out_values(tmp_path):
     script = Path(__file__).parents[2] / "examples" / "fill_gaps.py"
     process = subprocess.run(
-        [sys.executable, str(script), "--out", str(tmp_path)], capture_output=True, text=True, timeout=300
+        [sys.executable, str(script), "--out", str(tmp_path)], capture_output=True, text=True, timeout=TIMEOUT
     )
     assert process.returncode == 0, process.stderr
     for name in ("demo.png", "co2.filled.csv", "co2.filled.html", "elevation.filled.nc", "elevation.filled.png"):
@@ -247,7 +248,7 @@ def test_the_demo_fills_held_out_values(tmp_path):
 def test_the_training_example_runs(tmp_path):
     script = Path(__file__).parents[2] / "examples" / "gp_curves.py"
     command = [sys.executable, str(script), "--seconds", "1", "--threads", "1", "--out", str(tmp_path)]
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     assert process.returncode == 0, process.stderr
     for picture in ("curves.png", "attention.png"):
         assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")

@@ -34,7 +34,7 @@ CASES = {
     "gzip": (gzip.compress(SERIES.encode()), [], "compressed; unpack it"),
     "UTF-16": (SERIES.encode("utf-16"), [], "UTF-16; save it as UTF-8"),
     "one column": ("y\n1\n3\n", [], "data.csv has only one column, 'y'.*a semicolon, a tab"),
-    "blanks between cells": ("t y\n1 2\n2 3\n", [], "data.csv has only one column, 't y'"),
+    "spaces between cells": ("t y\n1 2\n2 3\n", [], "data.csv has only one column, 't y'"),
 }
 
 

@@ -82,7 +82,7 @@ CASES = {
         [],
         "data.csv, line 3, column 'y': '<0.5' is not a number.*--na '<0.5'",
     ),
-    "no room to reckon in": (
+    "values that overflow": (
         "t,y\n1,5\n2,-1e301\n3,\n",
         [],
         r"data.csv, line 3, column 'y': -1e\+301 is beyond 1e\+300",

@@ -1,4 +1,4 @@
-"""Bounds: bands stay within them, and what is bent to do so has the moments and quantiles it should."""
+"""Bounds: intervals stay within them, and warped predictions have the moments and quantiles of their samples."""
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,7 @@ from fillin.warp import BoundsWarp
 pytest_plugins = ["support.fill_command"]
 
 
-def test_bands_stay_within_bounds(fill):
+def test_intervals_stay_within_bounds(fill):
     random = np.random.default_rng(0)
     share = np.where(random.random(60) < 0.3, 0.0, random.random(60).round(3))
     share[-5:] = 1
@@ -21,7 +21,7 @@ def test_bands_stay_within_bounds(fill):
     bound = fill(
         csv(frame), "--every", "1", "--until", "90", "--bounds", "share=0:1", "--bounds", "count=0:", "--force"
     ).frame
-    assert (free["share_low"] < 0).any() or (free["share_high"] > 1).any(), "the test asks for nothing"
+    assert (free["share_low"] < 0).any() or (free["share_high"] > 1).any(), "the bounds change nothing"
     assert bound["share_low"].min() >= 0
     assert bound["share_high"].max() <= 1
     assert bound["count_low"].min() >= 0
@@ -32,37 +32,37 @@ def test_bands_stay_within_bounds(fill):
 
 
 @pytest.mark.parametrize("bounds", [(0.0, None), (None, 3.0), (0.0, 3.0), (None, None), (-1e30, 1e30)])
-def test_a_bend_goes_there_and_back(bounds):
+def test_a_warp_is_inverted(bounds):
     low, high = (-5.0 if bounds[0] is None else max(bounds[0], -9)), (8.0 if bounds[1] is None else min(bounds[1], 9))
-    y = np.linspace(low, high, 101)  # both bounds are allowed for
-    bend = BoundsWarp.fit(y, bounds)
-    z = bend.forward(y)
+    y = np.linspace(low, high, 101)  # close to both bounds
+    warp = BoundsWarp.fit(y, bounds)
+    z = warp.forward(y)
     assert np.isfinite(z).all()
     assert (np.diff(z) > 0).all()
-    np.testing.assert_allclose(bend.inverse(z), y, atol=1e-9)
+    np.testing.assert_allclose(warp.inverse(z), y, atol=1e-9)
     inner, step = y[1:-1], 1e-5 * (high - low)
-    slope = (bend.forward(inner + step) - bend.forward(inner - step)) / (2 * step)
-    np.testing.assert_allclose(bend.slope(inner), slope, rtol=1e-3)
-    far = bend.inverse(np.array([-1e40, 1e40]))
+    slope = (warp.forward(inner + step) - warp.forward(inner - step)) / (2 * step)
+    np.testing.assert_allclose(warp.slope(inner), slope, rtol=1e-3)
+    far = warp.inverse(np.array([-1e40, 1e40]))
     assert far[0] == (-1e40 if bounds[0] is None else bounds[0])
     assert far[1] == (1e40 if bounds[1] is None else bounds[1])
 
 
-def test_a_bend_leaves_what_is_far_from_the_bound_as_it_is():
+def test_a_warp_is_a_shift_far_from_the_bound():
     kelvin = 300 + 10 * np.random.default_rng(0).standard_normal(100)
     np.testing.assert_allclose(BoundsWarp.fit(kelvin, (0.0, None)).forward(kelvin) - kelvin, 0.2, atol=0.2)
 
 
 @pytest.mark.parametrize("bounds", [(0.0, None), (None, 1.0), (0.0, 1.0)])
-def test_moments_and_quantiles_are_those_of_what_is_bent(bounds):
+def test_moments_and_quantiles_are_those_of_warped_samples(bounds):
     random = np.random.default_rng(0)
-    bend = BoundsWarp.fit(random.random(50), bounds)
-    weights, means, deviations = np.array([[0.7, 0.3]]), np.array([[-0.2, 0.5]]), np.array([[0.3, 0.8]])
-    belief = GaussianMixture(weights, means, deviations, warp=bend)
+    warp = BoundsWarp.fit(random.random(50), bounds)
+    weights, means, stds = np.array([[0.7, 0.3]]), np.array([[-0.2, 0.5]]), np.array([[0.3, 0.8]])
+    mixture = GaussianMixture(weights, means, stds, warp=warp)
     part = random.random(400_000) < 0.3
-    y = bend.inverse(np.where(part, 0.5, -0.2) + np.where(part, 0.8, 0.3) * random.standard_normal(len(part)))
-    mean, std = belief.moments()
+    y = warp.inverse(np.where(part, 0.5, -0.2) + np.where(part, 0.8, 0.3) * random.standard_normal(len(part)))
+    mean, std = mixture.moments()
     assert mean[0] == pytest.approx(y.mean(), abs=0.003)
     assert std[0] == pytest.approx(y.std(), abs=0.003)
     for q in (0.025, 0.5, 0.9):
-        assert belief.quantile(q)[0] == pytest.approx(np.quantile(y, q), abs=0.005)
+        assert mixture.quantile(q)[0] == pytest.approx(np.quantile(y, q), abs=0.005)

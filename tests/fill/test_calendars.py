@@ -1,4 +1,4 @@
-"""Pictures of times on calendars that matplotlib does not know."""
+"""Figures of times on calendars that matplotlib does not support."""
 
 import re
 

@@ -34,7 +34,7 @@ def test_a_sensible_result(case, fill):
     assert np.isfinite(result[["y_filled", "y_std", "y_low", "y_high"]]).all().all()
 
 
-def test_what_may_encode_a_missing_value_is_noted(fill):
+def test_a_number_that_may_encode_a_missing_value_is_noted(fill):
     ran = fill("t,y\n1,5\n2,-999\n3,6\n4,\n")
     assert ran.code == 0
     assert "y is -999 in 1 rows; if that encodes a missing value, pass --na -999" in ran.stdout
@@ -72,7 +72,7 @@ DOUBTFUL = {
 
 
 @pytest.mark.parametrize("case", DOUBTFUL)
-def test_what_may_have_been_meant_otherwise_is_a_warning_at_the_callers_line(case, small_filler):
+def test_doubtful_input_is_a_warning_at_the_line_of_the_caller(case, small_filler):
     columns, options, message = DOUBTFUL[case]
     with pytest.warns(FillinWarning, match=message) as caught:
         result = fillin.fill(pd.DataFrame(columns), model=small_filler, **options)
@@ -82,7 +82,7 @@ def test_what_may_have_been_meant_otherwise_is_a_warning_at_the_callers_line(cas
         assert str(caught[0].message) in result.attrs["fillin"]
 
 
-def test_what_was_declared_is_no_warning(small_filler):
+def test_a_declared_reading_is_no_warning(small_filler):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         frame = pd.DataFrame({"t": [1, 2, 3, 4], "y": ["5", "-999", "?", "6"]})
@@ -90,7 +90,7 @@ def test_what_was_declared_is_no_warning(small_filler):
     assert (result["y_std"] > 0).tolist() == [False, True, True, False]
 
 
-def test_a_frame_of_pandas_keeps_what_was_seen(small_filler):
+def test_attrs_of_a_pandas_frame_describe_the_reading(small_filler):
     day, hour = ["2024-01-01"] * 2 + ["2024-01-02"] * 2, ["00:00", "12:00"] * 2
     frame = pd.DataFrame({"day": day, "hour": hour, "y": [1.0, None, 2, 3]})
     frame.attrs["source"] = "mine"

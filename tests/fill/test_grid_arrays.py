@@ -27,7 +27,7 @@ def test_four_arrays_come_out(ending, tmp_path, command):
         np.save(path, values)
     else:
         np.savez(path, y=values, other=np.arange(3), whole=np.ones(4))
-    printed, _ = command(path, "--picture")
+    printed, _ = command(path, "--figure")
     assert "over 0 (9) × 1 (14)" in printed
     assert sorted(os.listdir(tmp_path)) == sorted([path.name, "data.filled.npz", "data.filled.png"])
     with np.load(tmp_path / "data.filled.npz") as file:
@@ -160,7 +160,7 @@ def test_a_clear_error_and_nothing_written(case, tmp_path, command, monkeypatch)
     assert os.listdir(tmp_path) == ["data.npz"]
 
 
-def test_files_that_are_none(tmp_path, command):
+def test_files_of_another_format(tmp_path, command):
     assert "there is no file" in command(tmp_path / "none.npy", code=2)[1]
     for name, raw in (("noise.npy", b"noise"), ("noise.npz", b"PK\x03\x04 noise"), ("empty.npy", b"")):
         (tmp_path / name).write_bytes(raw)
@@ -171,7 +171,7 @@ def test_files_that_are_none(tmp_path, command):
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_of_python(model):
+def test_errors_of_python(model):
     with pytest.raises(FillinError, match="var names a variable of a dataset"):
         fillin.fill(waves(3, 4), var="a", model=model)
     with pytest.raises(FillinError, match="has 3 dimensions"):

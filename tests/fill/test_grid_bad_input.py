@@ -98,7 +98,7 @@ def test_a_clear_error_and_nothing_written(case, tmp_path, command, monkeypatch)
     assert (tmp_path / "data.nc").read_bytes() == before
 
 
-def test_files_that_are_none(tmp_path, command):
+def test_files_of_another_format(tmp_path, command):
     assert "there is no file" in command(tmp_path / "none.nc", code=2)[1]
     assert "there is no folder" in command(tmp_path / "none.zarr", code=2)[1]
     (tmp_path / "bad.nc").write_bytes(b"CDF, or not")
@@ -120,7 +120,7 @@ def test_a_damaged_file_is_reported_with_its_variable(tmp_path, command):
     assert "variable 'sst' cannot be read" in command(path, "--var", "sst", code=2)[1]
 
 
-def test_nothing_missing_says_so(tmp_path, command):
+def test_complete_data_are_noted(tmp_path, command):
     write_dataset(sea().fillna(1.0), tmp_path / "whole.nc")
     assert "nothing is missing: nothing was done" in command(tmp_path / "whole.nc")[0]
     data = sea()
@@ -130,7 +130,7 @@ def test_nothing_missing_says_so(tmp_path, command):
 
 
 @pytest.mark.parametrize("name", ["sea.nc", "sea.zarr"])
-def test_nothing_is_replaced_without_leave(name, tmp_path, command):
+def test_files_are_replaced_only_with_force(name, tmp_path, command):
     path = tmp_path / name
     write_dataset(sea(), path)
     command(path)
@@ -173,7 +173,7 @@ def test_killed_while_writing_leaves_nothing_in_its_place(tmp_path, folder):
     xr.testing.assert_identical(read_dataset(path), sea())
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path, command, monkeypatch):
+def test_a_missing_extra_is_named(tmp_path, command, monkeypatch):
     write_dataset(sea(), tmp_path / "sea.nc")
     monkeypatch.setitem(sys.modules, "xarray", None)
     assert "pip install 'fillin[fields]'" in command(tmp_path / "sea.nc", code=2)[1]

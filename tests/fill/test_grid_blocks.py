@@ -42,7 +42,7 @@ def test_a_halo_that_is_too_small_shows_only_near_seams():
     assert off[np.ix_(far, far)].max() < 0.1 * off.max() + 1e-6
 
 
-def test_a_gap_wider_than_a_block_is_filled_from_afar():
+def test_a_gap_wider_than_a_block_is_filled_from_distant_cells():
     values = waves(100, 20, share=0.1)
     values[20:, :] = np.nan
     result = fillin.fill(values, model=KernelMean(), chunks={0: 25, 1: 20}, halo=2)
@@ -69,7 +69,7 @@ def test_blocks_of_files(name, tmp_path, command):
         "lat=7,lon=9",
         "-o",
         str(tmp_path / ("two" + path.suffix)),
-        *(["--picture"] if name == "sea.nc" else []),
+        *(["--figure"] if name == "sea.nc" else []),
     )
     assert ("two.png" in printed) == (name == "sea.nc")
     one, two = read_dataset(tmp_path / ("one" + path.suffix)), read_dataset(tmp_path / ("two" + path.suffix))

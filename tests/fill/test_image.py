@@ -128,8 +128,8 @@ def test_samples_are_coherent(surface):
     observed = np.ones((20, 20), bool)
     observed[4:16, 4:16] = False
     result = fillin.complete(smooth_image(20, 20, 1), observed, samples=6, model=surface)
-    deviations = ((result.samples - result.mean) / np.maximum(result.std, 1e-6))[:, 4:16, 4:16, 0]
-    near = (deviations[:, 1:] * deviations[:, :-1]).mean() / (deviations**2).mean()
+    residuals = ((result.samples - result.mean) / np.maximum(result.std, 1e-6))[:, 4:16, 4:16, 0]
+    near = (residuals[:, 1:] * residuals[:, :-1]).mean() / (residuals**2).mean()
     assert near > 0.4
 
 

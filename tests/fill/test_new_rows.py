@@ -24,14 +24,14 @@ def test_steps_between_and_beyond(fill):
     assert falling["t"].tolist() == [4, 3, 2, 1, 0]
 
 
-def test_a_step_that_meets_what_is_there_but_for_rounding_adds_nothing(fill):
+def test_a_step_that_meets_all_rows_up_to_rounding_adds_none(fill):
     months = "".join(f"{1949 + i / 12:.8f},{i}\n" for i in range(40))
     result = fill("time,y\n" + months, "--every", "0.08333333", "--until", "1953").frame
     assert len(result) == 49
     assert np.diff(result["time"]).min() > 0.08
 
 
-def test_months_go_by_the_calendar(fill):
+def test_months_follow_the_calendar(fill):
     result = fill("t,y\n2024-01-31,1\n2024-03-31,\n2024-05-31,2\n", "--every", "1mo", "--until", "2024-07-31").frame
     assert result["t"].tolist() == [
         f"2024-{d}" for d in ("01-31", "02-29", "03-31", "04-30", "05-31", "06-30", "07-31")
@@ -52,7 +52,7 @@ def test_months_go_by_the_calendar(fill):
         ("2024-01-01", "2024-01-02", "12h", "2024-01-01 12:00:00"),
     ],
 )
-def test_times_are_written_as_they_came(fill, first, second, step, between):
+def test_times_are_written_in_the_format_of_the_input(fill, first, second, step, between):
     result = fill(f"date,y\n{first},1\n{second},3\n", "--every", step)
     assert result.code == 0, result.stderr
     assert [line.split(",")[0] for line in result.path.read_text().splitlines()] == ["date", first, between, second]
@@ -77,7 +77,7 @@ def test_offsets_that_differ_are_instants(fill):
     assert len(ran.frame) == 11
 
 
-def test_days_of_a_zone_with_summer_time_go_by_the_wall():
+def test_days_of_a_zone_with_daylight_saving_follow_the_wall_clock():
     zone = ZoneInfo("Europe/Berlin")
     clock = Clock(zone=zone)
     first = int(datetime(2024, 3, 30, 12, tzinfo=zone).timestamp() * 1e6)

@@ -1,4 +1,4 @@
-"""Where `fillin fill` writes: never over the input, over nothing without leave, and never by halves."""
+"""Outputs of `fillin fill`: the input is never replaced, other files only with --force, and no file is partial."""
 
 import os
 import subprocess
@@ -37,11 +37,11 @@ def test_no_permission_to_write(tmp_path, fill, monkeypatch):
     assert os.listdir(tmp_path) == ["data.csv"]
 
 
-def test_nothing_is_replaced_without_leave(fill, tmp_path):
+def test_files_are_replaced_only_with_force(fill, tmp_path):
     for name in ("data.filled.csv", "data.filled.png", "data.filled.html"):
         kept = tmp_path / name
         kept.write_text("mine")
-        ran = fill(SERIES, "--report", picture=True)
+        ran = fill(SERIES, "--report", figure=True)
         assert ran.code == 2
         assert f"{name} exists; replace it with --force" in ran.stderr
         assert kept.read_text() == "mine"
@@ -52,7 +52,7 @@ def test_nothing_is_replaced_without_leave(fill, tmp_path):
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_what_another_run_writes_meanwhile_is_kept(fill, tmp_path, monkeypatch, links):
+def test_a_file_written_meanwhile_by_another_run_is_kept(fill, tmp_path, monkeypatch, links):
     from fillin import io
 
     out, sync = tmp_path / "data.filled.csv", io.sync
@@ -89,7 +89,7 @@ def test_a_folder_of_another_run_is_kept(tmp_path):
     assert os.listdir(tmp_path / "out.zarr") == []
 
 
-def test_what_a_killed_run_left_is_cleared_away(fill, tmp_path):
+def test_leftovers_of_a_killed_run_are_removed(fill, tmp_path):
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     kept = [f".data.filled.csv.{os.getppid()}", ".data.filled.csv.mine", f".other.csv.{ended.pid}"]

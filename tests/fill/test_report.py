@@ -28,10 +28,10 @@ def test_the_command_of_a_report_is_quoted_for_a_shell(fill):
 
 def test_the_figure_and_the_self_contained_report(fill):
     frame = pd.concat([waves(30).assign(who="a"), waves(30, 1).assign(who="<b>")])
-    ran = fill(csv(frame), "--by", "who", "--report", "--threads", "1", picture=True)
-    picture, page = ran.path.with_suffix(".png").read_bytes(), ran.path.with_suffix(".html").read_text()
-    assert picture.startswith(b"\x89PNG")
-    assert len(picture) > 10_000
+    ran = fill(csv(frame), "--by", "who", "--report", "--threads", "1", figure=True)
+    figure, page = ran.path.with_suffix(".png").read_bytes(), ran.path.with_suffix(".html").read_text()
+    assert figure.startswith(b"\x89PNG")
+    assert len(figure) > 10_000
     assert "data:image/png;base64," in page
     assert "http" not in page
     assert "<b>" not in page
@@ -53,7 +53,7 @@ def test_the_size_of_a_figure_of_many_locations_is_bounded(gaps):
     rows = plan.series[0].rows
     filled = NumericPrediction(rows, *(np.full(len(rows), v) for v in (1.0, 0.1, 0.8, 1.2, 0.9, 1.1)))
     axes = plan.figure({"y": filled}).axes[0]
-    drawn = sum(len(path.vertices) for band in axes.collections[:2] for path in band.get_paths())
+    drawn = sum(len(path.vertices) for interval in axes.collections[:2] for path in interval.get_paths())
     assert n < drawn < 5 * n
     assert axes.get_legend_handles_labels()[1] == ["95%", "50%", "filled", "observed"]
 

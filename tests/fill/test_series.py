@@ -35,8 +35,8 @@ LAYOUTS = {
     "UTF-8": "t,y,Ort\n1,2.50,Köln\n2,,Zürich\n3,4,東京\n",
     "a mark": "\ufefft,y\n1,2.50\n2,\n3,4\n",
     "Latin-1": "t,y,Ort\n1,2.50,Köln\n2,,Zürich\n3,4,Genève\n".encode("latin-1"),
-    "blanks of many kinds": "t,y\n1,2.5\n2,NULL\n3,?\n4,None\n5,--\n6, \n7,#N/A\n8,3\n",
-    "names with blanks": "t , y\n1, 2.50\n2,\n3, 4\n",
+    "missing values in many spellings": "t,y\n1,2.5\n2,NULL\n3,?\n4,None\n5,--\n6, \n7,#N/A\n8,3\n",
+    "names with spaces": "t , y\n1, 2.50\n2,\n3, 4\n",
     "falling": "t,y\n3,2.50\n2,\n1,4\n",
 }
 

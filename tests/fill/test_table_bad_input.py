@@ -20,7 +20,7 @@ pytest_plugins = ["support.table_command"]
 pytestmark = pytest.mark.usefixtures("quick_tables")
 
 
-def test_nothing_missing_and_nothing_known(fill_table, tmp_path):
+def test_nothing_missing_and_nothing_observed(fill_table, tmp_path):
     for content, words in {
         "a,b\n1,x\n3,y\n2,x\n": "nothing is missing: nothing was done",
         "a,b\n1,\n": "b: no value is observed, left missing.*nothing can be filled: nothing was done",
@@ -54,7 +54,7 @@ def test_planning_a_table_does_not_wait_for_torch():
 
 
 @pytest.mark.usefixtures("unchecked")
-def test_twice_one_name_in_a_frame(tmp_path, capsys):
+def test_duplicate_column_names_in_a_frame(tmp_path, capsys):
     table = pyarrow.table([[1, 3, 2], [3, None, 5]], names=["b", "b"])
     pyarrow.parquet.write_table(table, tmp_path / "data.parquet")
     assert main(["fill", str(tmp_path / "data.parquet")]) == 2
@@ -105,7 +105,7 @@ def test_a_clear_error_and_nothing_written(case, fill_table, tmp_path):
     assert os.listdir(tmp_path) == ["data.csv"]
 
 
-def test_nothing_is_replaced_without_leave(fill_table, tmp_path, monkeypatch):
+def test_files_are_replaced_only_with_force(fill_table, tmp_path, monkeypatch):
     (tmp_path / "data.filled.csv").write_text("mine")
     monkeypatch.setattr(learn, "predict_cells", None)  # it is known before anything slow begins
     code, printed, out = fill_table(TABLE)
@@ -117,7 +117,7 @@ def test_nothing_is_replaced_without_leave(fill_table, tmp_path, monkeypatch):
     assert "is the input, which is never overwritten" in printed
 
 
-def test_killed_by_an_error_nothing_is_written(fill_table, tmp_path, monkeypatch):
+def test_after_an_error_nothing_is_written(fill_table, tmp_path, monkeypatch):
     from fillin import io
 
     def refuse(path):

@@ -14,7 +14,7 @@ pytest_plugins = ["support.table_command"]
 pytestmark = pytest.mark.usefixtures("quick_tables")
 
 
-def test_a_table_is_known_by_itself(fill_table):
+def test_a_table_is_detected(fill_table):
     code, printed, out = fill_table(unordered())
     assert code == 0, printed
     assert re.search("no column contains dates.*read as a table. .*name it: --as series --x COLUMN", printed)
@@ -24,7 +24,7 @@ def test_a_table_is_known_by_itself(fill_table):
         fillin.fill(pd.DataFrame({"t": [1, 3, 2, 5], "y": [1, None, 2, 3]}))
 
 
-def test_an_index_stays():
+def test_an_index_is_kept():
     frame = unordered().set_index(pd.Index([f"row {i}" for i in range(30)], name="who"))
     result = fillin.fill(frame, kind="table")
     assert result.index.equals(frame.index)
@@ -35,7 +35,7 @@ def test_an_index_stays():
     assert list(result.columns[:3]) == ["a", "b", "c"]
 
 
-def test_numbers_of_rows_and_names_are_not_read(fill_table):
+def test_row_numbers_and_names_are_not_used(fill_table):
     table = unordered()
     table.insert(0, "PassengerId", np.arange(1, 31))
     table["name"] = [f"Mr {i}" for i in range(30)]
@@ -58,7 +58,7 @@ def test_numbers_as_text_are_numbers():
     )
 
 
-# An index, and what else names rows
+# Indices and names of rows
 
 
 def years(first: int) -> pd.DataFrame:
@@ -80,7 +80,7 @@ def test_a_filtered_frame_is_a_table():
     assert np.array_equal(result["a_filled"], renumbered["a_filled"])
 
 
-def test_an_index_that_may_be_years_is_doubted():
+def test_an_index_that_may_be_years_is_a_warning():
     with pytest.warns(FillinWarning, match="'index' only identifies the rows.*kind='series', x='index'"):
         fillin.fill(years(1960))
     fillin.fill(years(0))
@@ -171,7 +171,7 @@ def test_categories_are_classes_unless_they_are_numbers():
         fillin.fill(unordered(), numbers=["c"])
 
 
-def test_what_is_said_to_be_numbers_or_classes_is_read():
+def test_columns_declared_as_numbers_or_classes_are_used():
     table = unordered().assign(id=np.random.default_rng(0).permutation(30) + 7, name=[f"Mr {i}" for i in range(30)])
     plain, read, named = (fillin.fill(table, **options) for options in ({}, {"numbers": "id"}, {"classes": "name"}))
     assert "id only identifies the rows: not used (numbers=['id'] uses it)" in plain.attrs["fillin"]
@@ -199,7 +199,7 @@ DECLARED = {
 
 
 @pytest.mark.parametrize("case", DECLARED)
-def test_what_is_said_wrongly(case):
+def test_invalid_declarations(case):
     options, message = DECLARED[case]
     with pytest.raises(FillinError, match=message):
         fillin.fill(unordered(), **options)
@@ -209,14 +209,14 @@ def test_nothing_is_filled_beyond_bounds(fill_table):
     table = mixed(40)[["a", "b", "c"]]
     table["a"] = table["a"].clip(-0.1, 0.1)
     free, held = (fillin.fill(table, bounds=bounds) for bounds in (None, {"a": (-0.1, 0.1), "b": (None, 99)}))
-    blank = table["a"].isna()
-    assert (free["a_low"] < -0.1)[blank].any()
-    assert (free["a_high"] > 0.1)[blank].any()
+    missing = table["a"].isna()
+    assert (free["a_low"] < -0.1)[missing].any()
+    assert (free["a_high"] > 0.1)[missing].any()
     for ending in ("filled", "low", "high"):
         assert held[f"a_{ending}"].between(-0.1, 0.1).all()
     assert (held["a_low"] <= held["a_filled"]).all()
     assert (held["a_filled"] <= held["a_high"]).all()
-    assert (held["a_std"] < free["a_std"])[blank].all()
+    assert (held["a_std"] < free["a_std"])[missing].all()
     np.testing.assert_allclose(
         held["b_filled"], free["b_filled"], rtol=1e-5
     )  # a bound that is far away changes nothing
@@ -227,7 +227,7 @@ def test_nothing_is_filled_beyond_bounds(fill_table):
 
 
 @pytest.mark.parametrize("cell", ["{} %", "1,{:03d}.5", "${}"])
-def test_numbers_that_cannot_be_read_are_doubted(cell):
+def test_numbers_that_cannot_be_read_are_a_warning(cell):
     table = unordered().assign(p=[cell.format(i % 7) for i in range(30)])
     with pytest.warns(FillinWarning, match="p has .*, which is read as a class; if it is a number, write it as 1234.5"):
         fillin.fill(table)
@@ -255,7 +255,7 @@ DAYS = pd.Series(pd.date_range("2021-03-01", periods=40))
         ({"sown": DAYS.dt.floor("5D")}, "'sown' is missing in some rows, or repeats"),
     ],
 )
-def test_where_classes_are_missing_what_hardly_orders_the_rows_makes_no_series(order, reason, fill_table):
+def test_missing_classes_and_a_doubtful_index_make_a_table(order, reason, fill_table):
     code, printed, out = fill_table(with_classes(order))
     assert code == 0, printed
     assert reason in printed
@@ -263,6 +263,6 @@ def test_where_classes_are_missing_what_hardly_orders_the_rows_makes_no_series(o
     assert b"soil_filled" in out
 
 
-def test_remarks_and_columns_that_do_order_rows_leave_a_series_a_series():
+def test_remarks_and_a_clear_index_make_a_series():
     assert "soil_filled" not in fillin.fill(with_classes({"day": DAYS}))
     assert "soil_filled" not in fillin.fill(with_classes({"sample": np.arange(1, 41)}, remarks=True))

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("quick_tables")
 
 
 def test_the_figure_and_the_report(fill_table, tmp_path):
-    code, printed, _ = fill_table(mixed(60), "--as", "table", "--report", picture=True)
+    code, printed, _ = fill_table(mixed(60), "--as", "table", "--report", figure=True)
     assert code == 0, printed
     assert sorted(os.listdir(tmp_path)) == ["data.csv", "data.filled.csv", "data.filled.html", "data.filled.png"]
     assert (tmp_path / "data.filled.png").read_bytes().startswith(b"\x89PNG")

@@ -97,7 +97,7 @@ def test_tiles_are_blended_as_a_mixture():
     assert sum(counts) == 24
 
 
-def test_what_is_rare_in_its_tile_stays_so_whatever_the_share():
+def test_rare_components_of_a_tile_stay_rare_in_the_blend():
     """A component that is likely in its tile is not dropped where the tile's share is small: no step, no seam."""
     cells = np.arange(200)[:, None]
     settings = tiled(axes(200), (100,))

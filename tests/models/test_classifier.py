@@ -286,11 +286,11 @@ def test_scores_equal_their_definitions(run):
 
 
 def test_the_command_line_reports_scores(run, tmp_path, capsys):
-    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
+    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "scores.json")]) == 0
     out = capsys.readouterr().out
     assert "accuracy" in out
     assert "pairs inside" in out
-    report = json.loads((tmp_path / "found.json").read_text())
+    report = json.loads((tmp_path / "scores.json").read_text())
     assert report["rows"][0]["images"] == 179
     assert len(report["rows"][0]["layers"]) == 2
     for name in ("confusion.png", "windows.png"):

@@ -43,9 +43,9 @@ from fillin.cli import main
 gc.disable()  # tracing leaves little, and is faster so
 kept, *names = sys.argv[1:]
 for name in names:
-    with open("said.txt", "w") as said, contextlib.redirect_stdout(said):
+    with open("text.txt", "w") as text, contextlib.redirect_stdout(text):
         assert main(["export", name, "made.onnx", "--force"]) == 0
-    for made in ("said.txt", "made.onnx"):  # the last says that both are there
+    for made in ("text.txt", "made.onnx"):  # the second file shows that both are there
         shutil.move(made, f"{kept}/{name}.new")
         shutil.move(f"{kept}/{name}.new", f"{kept}/{name}.{made[5:]}")
 """

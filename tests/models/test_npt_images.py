@@ -146,12 +146,12 @@ def test_a_run_is_resumed_saved_and_evaluated(run, tmp_path, capsys):
     fit(RECIPE, tmp_path / "half", overrides=["--budget.steps=4"])
     for name in ("best/model.safetensors", "last/model.safetensors"):
         assert (tmp_path / "half" / name).read_bytes() == (run.folder / name).read_bytes()
-    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "found.json")]) == 0
+    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "scores.json")]) == 0
     out = capsys.readouterr().out
     assert "shuffled" in out
     assert "nearest centroid" in out
-    row = json.loads((tmp_path / "found.json").read_text())["rows"][0]
-    assert (row["found"]["images"], row["shown"]) == (179, 1024)
+    row = json.loads((tmp_path / "scores.json").read_text())["rows"][0]
+    assert (row["model"]["images"], row["support_images"]) == (179, 1024)
     assert (run.folder / "evaluation" / "confusion.png").stat().st_size > 5000
     assert main(["evaluate", str(run.folder / "best"), "--source", "digits"]) == 0
     assert main(["evaluate", str(run.folder / "best")]) == 2
@@ -165,7 +165,7 @@ def test_scores_equal_their_definitions(run):
     episode = stream.task(0)
     with torch.no_grad():
         correct = evaluation.model.eval()(*episode.inputs).argmax(-1) == episode.query_labels
-    assert scores.found.accuracy == pytest.approx(correct.double().mean().item())
+    assert scores.model.accuracy == pytest.approx(correct.double().mean().item())
     x, y = episode.images[0].flatten(1), episode.labels[0]
     centroids = torch.stack([x[:1024][y[:1024] == k].mean(0) for k in range(10)])
     nearest = torch.stack([(x[1024:] - centroid).square().sum(1) for centroid in centroids], 1).argmin(1)

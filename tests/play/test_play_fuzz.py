@@ -4,7 +4,7 @@ cells that are hard to parse."""
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from support.play_server import TIMEOUT
+from support.helpers import TIMEOUT
 
 from fillin.play import limits, span, tables
 

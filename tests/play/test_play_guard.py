@@ -13,7 +13,8 @@ from dataclasses import replace
 
 import httpx
 import pytest
-from support.play_server import GENEROUS, TIMEOUT, ManualClock, pause, run_server, wait_until
+from support.helpers import TIMEOUT
+from support.play_server import GENEROUS, ManualClock, pause, run_server, wait_until
 
 from fillin.play import span, tables
 from fillin.play.guard import HEADERS, POLICY, UPLOADS

@@ -1,8 +1,8 @@
-"""The benchmarks run and say what they should. Never how fast: that is for the machine to say."""
+"""The benchmarks run and report every row. No test depends on the times that they measure."""
 
 import json
 import math
-from itertools import pairwise
+from itertools import count
 
 import numpy as np
 import pytest
@@ -27,32 +27,31 @@ def test_each_candidate_runs_once_a_round():
     assert all(t >= 0 for t in times.values())
 
 
-def test_a_fast_candidate_runs_again_while_it_is_its_turn():
-    seen = []
-    measure.fastest_times({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, min_seconds=0.01)
-    assert len(seen) > 4
-    changes = [one for one, other in pairwise([*seen, ""]) if one != other]
-    assert changes == ["a", "b", "a", "b"]
+def test_a_fast_candidate_runs_again_until_its_time_has_passed(monkeypatch):
+    seen, clock = [], count(step=2)  # seconds per call
+    monkeypatch.setattr(measure, "perf_counter", lambda: next(clock))
+    measure.fastest_times({"a": lambda: seen.append("a"), "b": lambda: seen.append("b")}, 2, min_seconds=10)
+    assert seen == ["a"] * 3 + ["b"] * 3 + ["a"] * 3 + ["b"] * 3
 
 
 def test_costs_ticks_as_often_as_announced():
     ticked = []
-    found = measure.measure_costs({"a": int, "b": int}, 4, lambda: ticked.append(1))
+    costs = measure.measure_costs({"a": int, "b": int}, 4, lambda: ticked.append(1))
     assert len(ticked) == measure.count_ticks(2, 4)
-    assert set(found) == {"a", "b"}
+    assert set(costs) == {"a", "b"}
 
 
-def test_peak_sees_what_is_allocated_and_freed_again():
-    found = measure.peak_memory(lambda: torch.ones(8_000_000).sum())  # 32 MB
-    assert found is None or 30e6 < found < 64e6
+def test_the_peak_includes_memory_that_is_freed_again():
+    peak = measure.peak_memory(lambda: torch.ones(8_000_000).sum())  # 32 MB
+    assert peak is None or 30e6 < peak < 64e6
 
 
-def test_peak_is_none_where_the_system_does_not_tell(monkeypatch, tmp_path):
+def test_the_peak_is_none_where_the_system_has_no_proc(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "_CLEAR", tmp_path / "missing" / "clear_refs")
     assert measure.peak_memory(int) is None
 
 
-def test_threads_are_put_back():
+def test_the_number_of_threads_is_restored():
     before = torch.get_num_threads()
     with threads(1):
         assert torch.get_num_threads() == 1
@@ -109,7 +108,7 @@ def test_scores():
     assert rows["fourier"]["error"] is None
 
 
-def test_joint_is_measured_only_when_asked_for():
+def test_joint_is_measured_only_on_request():
     assert "joint" not in models.select_scores()
     assert models.select_scores(include_slow=True) == list(SCORES)
 

@@ -1,4 +1,4 @@
-"""The study `positions-and-span`: it compares what it says, times the same classifier, and judges as the thesis did."""
+"""The study `positions-and-span`: its variants, the costs of equal classifiers, and the tests of its hypotheses."""
 
 import json
 from itertools import product
@@ -34,38 +34,47 @@ TINY = {
 }  # fmt: skip
 
 
-def cell(way: str, accuracy: float, seed: int = 0, **more) -> dict:
-    found = {
-        "variant": f"digits, {way}", "seed": seed, "images": 100, "accuracy": accuracy, "log_likelihood": -1.0,
+def cell(variant: str, accuracy: float, seed: int = 0, **more) -> dict:
+    fields = {
+        "variant": f"digits, {variant}", "seed": seed, "images": 100, "accuracy": accuracy, "log_likelihood": -1.0,
         "sigma": [None, None], "shares": [1.0, 1.0], "pairs": 1.0,
     }  # fmt: skip
-    return {**found, **more}
+    return {**fields, **more}
 
 
-def costing(full: float, bias: float, kernel: float) -> dict:
-    each = {costs.FULL: full, costs.BIAS: bias, costs.KERNEL: kernel}
-    return {way: {part: {"seconds": one, "bytes": int(1e6 * one)} for part in costs.PARTS} for way, one in each.items()}
+def make_costs(full: float, bias: float, kernel: float) -> dict:
+    seconds = {costs.FULL: full, costs.BIAS: bias, costs.KERNEL: kernel}
+    return {
+        variant: {part: {"seconds": cost, "bytes": int(1e6 * cost)} for part in costs.PARTS}
+        for variant, cost in seconds.items()
+    }
 
 
-# What is compared
+# Variants
 
 
-def test_everything_that_is_asked_is_there_in_both_dimensions():
+def test_variants_cover_positions_windows_and_cuts_in_both_dimensions():
     for dims in (1, 2):
-        ways = [way for way in VARIANTS if way.dims == dims]
-        assert {(way.positions, way.window is None) for way in ways} >= {("sinusoid", True), ("siren", True)}
-        windows = [way.window for way in ways if way.window is not None]
+        variants = [variant for variant in VARIANTS if variant.dims == dims]
+        assert {(variant.positions, variant.window is None) for variant in variants} >= {
+            ("sinusoid", True),
+            ("siren", True),
+        }
+        windows = [variant.window for variant in variants if variant.window is not None]
         assert {(w["modulate"], w["threshold"] > 0) for w in windows} == {
             (modulate, cut) for modulate in ("weights", "scores") for cut in (True, False)
         }
-    cut = {(way.window["modulate"], way.window["cut"]) for way in VARIANTS if way.dims == 2 and way.cuts}
+    in_plane = [variant.window for variant in VARIANTS if variant.dims == 2 and variant.cuts]
+    cut = {(window["modulate"], window["cut"]) for window in in_plane}
     assert cut == {(modulate, cut) for modulate in ("weights", "scores") for cut in ("hard", "continuous")}
     study = get(NAME)
-    assert [own["objective.span_penalty"] for own in study.variants(True).values()].count(0.0) == len(VARIANTS) - 2
+    assert [settings["objective.span_penalty"] for settings in study.variants(True).values()].count(0.0) == len(
+        VARIANTS
+    ) - 2
     assert study.full.seeds == 5
 
 
-def test_images_are_found_in_a_folder_and_used_at_full_budget_alone(tmp_path):
+def test_images_of_a_folder_are_used_at_full_budget_only(tmp_path):
     with pytest.raises(InputError, match="holds none of fashion_mnist"):
         get(NAME, tmp_path)
     (tmp_path / "fashion_mnist").mkdir()
@@ -73,14 +82,14 @@ def test_images_are_found_in_a_folder_and_used_at_full_budget_alone(tmp_path):
     assert study.full.seeds == study.quick.seeds == 3
     full = study.variants(False)
     assert len(full) == len(VARIANTS)
-    assert {own["data.source"] for own in full.values()} == {str(tmp_path / "fashion_mnist")}
-    assert {own["data.limit"] for own in full.values()} == {10_000}
-    assert {own["data.source"] for own in study.variants(True).values()} == {"digits"}
+    assert {settings["data.source"] for settings in full.values()} == {str(tmp_path / "fashion_mnist")}
+    assert {settings["data.limit"] for settings in full.values()} == {10_000}
+    assert {settings["data.source"] for settings in study.variants(True).values()} == {"digits"}
 
 
-def test_positions_tell_pixels_apart():
-    """The fastest sines turn by a radian a pixel, in one row as in the plane, the slowest hardly over all of them; a
-    SIREN starts as loud as sinusoids are, and as they do it tells Δ = 0 from all others."""
+def test_positions_distinguish_pixels():
+    """The highest frequency is a radian per pixel, in a row as in the plane, the lowest 0.1 over the image. A SIREN
+    starts at the magnitude of sinusoids, and like them distinguishes Δ = 0 from every other displacement."""
     torch.manual_seed(0)
 
     def positions(kind: str, dims: int, side: int):
@@ -95,20 +104,20 @@ def test_positions_tell_pixels_apart():
         fast = network.sines[0].start.norm(dim=-1)
         assert float(fast.max()) == pytest.approx(along, rel=1e-3)
         assert float(fast.min()) == pytest.approx(0.1, rel=1e-3)
-        loud = [float(positions(kind, dims, side)(delta).detach().std()) for kind in ("siren", "sinusoid")]
-        assert 0.5 < loud[0] / loud[1] < 2
+        magnitudes = [float(positions(kind, dims, side)(delta).detach().std()) for kind in ("siren", "sinusoid")]
+        assert 0.5 < magnitudes[0] / magnitudes[1] < 2
         waves = torch.sin(network.sines[0].start_bias)
         assert distance(waves[1::2], torch.ones(16)) < 1e-6  # all cosines agree where Δ = 0
     with pytest.raises(InputError, match="side must be a whole number of pixels"):
         fillin.create("classifier", 1, 2, side=0)
 
 
-# What is measured
+# Measurements
 
 
-def test_the_share_of_all_pairs_weighs_layers_by_theirs():
+def test_the_share_of_pairs_weights_layers_by_their_number_of_pairs():
     model = fillin.create("classifier", 1, 10, width=8, heads=1, layers=2, hidden=8, span=0.2, reduce=[1])
-    first, second = (one.share for one in model.spans(8, 8))
+    first, second = (span.share for span in model.spans(8, 8))
     assert first < second  # four pixels became one, and each sees itself
     assert share_of_pairs(model, 8, 8) == pytest.approx((64**2 * first + 16**2 * second) / (64**2 + 16**2))
     row = fillin.create("classifier", 1, 10, width=8, heads=1, layers=2, hidden=8, dims=1, reduce=[1])
@@ -116,7 +125,7 @@ def test_the_share_of_all_pairs_weighs_layers_by_theirs():
 
 
 @pytest.mark.parametrize("side", [16, 32])
-def test_a_narrow_window_keeps_just_its_share(side):
+def test_a_narrow_window_keeps_at_most_its_share(side):
     def share(sigma: float) -> float:
         return fillin.create("classifier", 1, 2, width=8, heads=1, layers=1, span=sigma).spans(side, side)[0].share
 
@@ -126,7 +135,7 @@ def test_a_narrow_window_keeps_just_its_share(side):
 
 @needs_kernel
 @pytest.mark.parametrize("span", [0.3, {"init": 0.3, "modulate": "scores", "cut": "hard", "shape": "box"}], ids=str)
-def test_ways_are_the_same_classifier(span):
+def test_candidates_are_the_same_classifier(span):
     torch.manual_seed(0)
     options = {"width": 8, "heads": 2, "layers": 2, "hidden": 8, "dropout": 0.0}
     model = fillin.create("classifier", 1, 10, **options, span=span)
@@ -134,31 +143,32 @@ def test_ways_are_the_same_classifier(span):
         for parameter in model.blocks.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter) * (parameter.ndim > 1))
     images = torch.rand(2, 12, 12, 1)
-    ways = {way: costs.rebuild(model, way, 12, 2).eval() for way in (costs.FULL, costs.BIAS, costs.KERNEL)}
-    assert distance(ways[costs.BIAS](images), model(images)) < 1e-4
-    assert distance(ways[costs.KERNEL](images), model(images)) < 1e-4
-    backends = {one.blocks[0].attention.backend for one in ways.values()}
+    names = (costs.FULL, costs.BIAS, costs.KERNEL)
+    candidates = {name: costs.rebuild(model, name, 12, 2).eval() for name in names}
+    assert distance(candidates[costs.BIAS](images), model(images)) < 1e-4
+    assert distance(candidates[costs.KERNEL](images), model(images)) < 1e-4
+    backends = {candidate.blocks[0].attention.backend for candidate in candidates.values()}
     assert len(backends) >= 2
     assert "native" in backends
     wide = costs.rebuild(model, costs.BIAS, 12, 2).eval()
     with torch.no_grad():
         for block in wide.blocks:
-            block.attention.span.log_sigma.fill_(7.0)  # a window that is open everywhere is none
-    assert distance(ways[costs.FULL](images), wide(images)) < 1e-3
-    assert distance(ways[costs.FULL](images), model(images)) > 1e-3
+            block.attention.span.log_sigma.fill_(7.0)  # a window open everywhere has no effect
+    assert distance(candidates[costs.FULL](images), wide(images)) < 1e-3
+    assert distance(candidates[costs.FULL](images), model(images)) > 1e-3
 
 
 @needs_kernel
 def test_costs_are_of_training_and_of_inference():
     model = fillin.create("classifier", 1, 10, width=8, heads=2, layers=1, hidden=8, span=0.1)
-    found = costs.measure_learned(model, 16, 2, rounds=2)
-    assert found["shares"] == [one.share for one in model.spans(16, 16)]
-    for way in (costs.FULL, costs.BIAS, costs.KERNEL):
+    measured = costs.measure_learned(model, 16, 2, rounds=2)
+    assert measured["shares"] == [span.share for span in model.spans(16, 16)]
+    for candidate in (costs.FULL, costs.BIAS, costs.KERNEL):
         for part in costs.PARTS:
-            assert found["costs"][way][part]["seconds"] > 0
+            assert measured["costs"][candidate][part]["seconds"] > 0
 
 
-# What is said
+# Findings
 
 
 def test_the_test_is_one_sided():
@@ -179,11 +189,11 @@ def test_the_test_is_one_sided():
 
 
 def test_findings_follow_the_figures():
-    """The same sentences, turned round where the figures are."""
+    """The sentences are negated where the figures are reversed."""
 
-    def said(window: float, row: float, kernel: float) -> str:
+    def summary(window: float, row: float, kernel: float) -> str:
         sigma = [[[0.1, 0.1]], [[0.2, 0.2]]] if window > 0.5 else [[[0.2, 0.2]], [[0.1, 0.1]]]
-        narrow = {"side": 32, "positions": "siren", "share": 0.049, "costs": costing(4.0, 12.0, kernel)}
+        narrow = {"side": 32, "positions": "siren", "share": 0.049, "costs": make_costs(4.0, 12.0, kernel)}
         measured = [
             cell("1-D, sinusoid", 0.6), cell("1-D, siren", row), cell("2-D, siren", 0.7),
             cell(f"2-D, {CUT}", window, sigma=sigma, shares=[0.1, 0.2], pairs=0.12, narrow=[narrow]),
@@ -191,7 +201,7 @@ def test_findings_follow_the_figures():
         ]  # fmt: skip
         return " ".join(summarise("digits", group_cells(measured)["digits"]))
 
-    good, bad = said(0.8, 0.65, 1.0), said(0.4, 0.65, 2.0)
+    good, bad = summary(0.8, 0.65, 1.0), summary(0.4, 0.65, 2.0)
     assert "that no worse than 1-D, holds in the mean: 80.0 %, 70.0 %, 65.0 %" in good
     assert "does **not** hold in the mean: 40.0 %" in bad
     assert f"the most accurate is **2-D, {CUT}**" in good
@@ -214,24 +224,24 @@ def test_hypotheses_need_both_sides():
 
 
 @pytest.mark.slow
-def test_it_ends_in_a_report(tmp_path, monkeypatch):
-    """Two ways, in miniature; the timed one times."""
+def test_the_study_ends_in_a_report(tmp_path, monkeypatch):
+    """Two variants, in miniature; only the one with a window is timed."""
     monkeypatch.setattr(costs, "NARROW_ROUNDS", {8: 1})
     monkeypatch.setattr(costs, "LEARNED_SIDE", 10)
     study = get(NAME)
-    names = [f"digits, {way}" for way in ("2-D, siren", f"2-D, {CUT}")]
-    own = {name: {**study.variants(True)[name], **TINY} for name in names}
-    study = study.replaced(variants=lambda quick: own, quick=StudyScale({}, 1, "tiny."))
+    names = [f"digits, {variant}" for variant in ("2-D, siren", f"2-D, {CUT}")]
+    variants = {name: {**study.variants(True)[name], **TINY} for name in names}
+    study = study.replaced(variants=lambda quick: variants, quick=StudyScale({}, 1, "tiny."))
     run = open_study(study, tmp_path, quick=True)
     run_study(run)
     page = write_report(run, ["fillin", "study", NAME]).read_text()
     results = json.loads((tmp_path / "results.json").read_text())
-    timed = [one for one in results["cells"] if "narrow" in one]
-    assert [(one["variant"], one["seed"]) for one in timed] == [(names[-1], 0)]
+    timed = [cell for cell in results["cells"] if "narrow" in cell]
+    assert [(cell["variant"], cell["seed"]) for cell in timed] == [(names[-1], 0)]
     assert [row["side"] for row in timed[0]["learned"]] == [8, 10]
     assert len(results["findings"]) >= 4
-    for picture in ("accuracy.png", "windows-digits.png", "costs.png"):
-        assert (tmp_path / picture).stat().st_size > 5_000
-        assert f"({picture})" in page
+    for figure in ("accuracy.png", "windows-digits.png", "costs.png"):
+        assert (tmp_path / figure).stat().st_size > 5_000
+        assert f"({figure})" in page
     assert "## Tests: digits" in page
     assert str(tmp_path) not in page

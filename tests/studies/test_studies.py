@@ -1,4 +1,4 @@
-"""Every study, in miniature: its cells train, resume, are shared, and end in a report with pictures."""
+"""Every study, in miniature: its cells train, resume, are shared, and end in a report with figures."""
 
 import json
 import os
@@ -36,24 +36,24 @@ TINY = {
 
 def small(settings: dict) -> dict:
     """The same settings for the smallest model, four steps."""
-    known = list_options(settings.get("model.name", "te-tnp"))
-    own = {k: v for k, v in TINY.items() if not k.startswith("model.") or k.removeprefix("model.") in known}
-    return {**settings, **own}
+    options = list_options(settings.get("model.name", "te-tnp"))
+    sizes = {k: v for k, v in TINY.items() if not k.startswith("model.") or k.removeprefix("model.") in options}
+    return {**settings, **sizes}
 
 
-def miniature(name: str, most: int | None = None) -> Study:
+def miniature(name: str, n_variants: int | None = None) -> Study:
     study = get(name)
-    made = {key: small({**study.recipe, **own}) for key, own in study.variants(True).items()}
-    some = dict(list(made.items())[:most])
+    settings = {key: small({**study.recipe, **variant}) for key, variant in study.variants(True).items()}
+    some = dict(list(settings.items())[:n_variants])
     return study.replaced(
         variants=lambda quick: some, quick=StudyScale({}, 1, "tiny."), searches=False, explore=lambda run: iter(())
     )
 
 
 @pytest.fixture
-def swift(monkeypatch):
-    """Measures on two batches, limits by few settings, inference at two sizes, no learning curve of each cell (runs
-    that draw theirs are tested elsewhere)."""
+def quick_measures(monkeypatch):
+    """Scores on two batches, limits over few settings, inference at two sizes, and no learning curves (drawn in other
+    tests)."""
     monkeypatch.setattr(log, "draw_learning_curve", lambda *arguments, **options: None)
     real = curves.evaluate
     monkeypatch.setattr(curves, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
@@ -65,7 +65,7 @@ def swift(monkeypatch):
     monkeypatch.setattr(images, "QUICK_BATCHES", 1)
 
 
-OWN_FILE = ("positions-and-span",)  # as have `fill` and others that train nothing
+TESTED_ELSEWHERE = ("positions-and-span",)  # as are the studies that train nothing
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ OWN_FILE = ("positions-and-span",)  # as have `fill` and others that train nothi
     [
         pytest.param(name, marks=() if name == "te-scores" else pytest.mark.slow)  # one that trains in `make test`
         for name in STUDIES
-        if not isinstance(get(name), MethodStudy) and name not in OWN_FILE
+        if not isinstance(get(name), MethodStudy) and name not in TESTED_ELSEWHERE
     ],
 )
-def test_every_study_ends_in_a_report(name, tmp_path, swift):
+def test_every_study_ends_in_a_report(name, tmp_path, quick_measures):
     run = open_study(miniature(name), tmp_path, quick=True)
     run_study(run)
     page = write_report(run, ["fillin", "study", name]).read_text()
@@ -84,14 +84,14 @@ def test_every_study_ends_in_a_report(name, tmp_path, swift):
     assert len(results["cells"]) == len(run.cells())
     assert {cell["variant"] for cell in results["cells"]} == set(run.study.variants(True))
     assert results["findings"]
-    pictures = sorted(path.name for path in tmp_path.glob("*.png"))
-    assert pictures
-    assert all(f"({picture})" in page for picture in pictures)
+    figures = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert figures
+    assert all(f"({figure})" in page for figure in figures)
     assert f"fillin study {name}" in page
 
 
-def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, swift):
-    run = open_study(miniature("te-scores", most=3), tmp_path, quick=True)
+def test_an_interrupted_study_resumes(tmp_path, quick_measures):
+    run = open_study(miniature("te-scores", n_variants=3), tmp_path, quick=True)
     seen = []
 
     def stop(cell, share, loss, validation):
@@ -104,14 +104,14 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, swift):
     done = [cell for cell in run.cells() if cell.done]
     assert len(done) == 1
     before = (done[0].folder / "result.json").stat().st_mtime_ns
-    run_study(open_study(miniature("te-scores", most=3), tmp_path, quick=True))
+    run_study(open_study(miniature("te-scores", n_variants=3), tmp_path, quick=True))
     assert all(cell.done for cell in run.cells())
     assert (done[0].folder / "result.json").stat().st_mtime_ns == before
 
 
-def test_a_cell_that_was_interrupted_is_not_measured(tmp_path, swift):
-    """A real Ctrl-C: the run is saved, no result is written, and the next call ends it."""
-    run = open_study(miniature("te-scores", most=1), tmp_path, quick=True)
+def test_a_cell_that_was_interrupted_is_not_measured(tmp_path, quick_measures):
+    """On SIGINT the run is saved without a result, and the next call finishes it."""
+    run = open_study(miniature("te-scores", n_variants=1), tmp_path, quick=True)
     (cell,) = run.cells()
     pressed = []
 
@@ -127,11 +127,11 @@ def test_a_cell_that_was_interrupted_is_not_measured(tmp_path, swift):
     assert cell.result["steps"] == 4
 
 
-def test_a_cell_that_diverges_is_left_out(tmp_path, swift):
+def test_a_cell_that_diverges_is_left_out(tmp_path, quick_measures):
     study = miniature("te-scores")
     broken = {
-        key: {**own, "optimiser.rate": 1e30} if key == "mlp, equal time" else own
-        for key, own in study.variants(True).items()
+        key: {**settings, "optimiser.rate": 1e30} if key == "mlp, equal time" else settings
+        for key, settings in study.variants(True).items()
     }
     run = open_study(study.replaced(variants=lambda quick: broken), tmp_path, quick=True)
     run_study(run)
@@ -140,8 +140,8 @@ def test_a_cell_that_diverges_is_left_out(tmp_path, swift):
     assert "mlp, equal time, seed 0, diverged" in write_report(run, ["x"]).read_text()
 
 
-def test_a_cell_of_another_version_is_not_mixed_in(tmp_path, swift):
-    run = open_study(miniature("te-scores", most=1), tmp_path, quick=True)
+def test_a_cell_of_another_version_is_refused(tmp_path, quick_measures):
+    run = open_study(miniature("te-scores", n_variants=1), tmp_path, quick=True)
     (cell,) = run.cells()
     other = {**cell.recipe, "seed": 9}
     cell.folder.mkdir(parents=True)
@@ -150,8 +150,8 @@ def test_a_cell_of_another_version_is_not_mixed_in(tmp_path, swift):
         run_study(run)
 
 
-def test_a_cell_that_another_process_has_is_left_to_it(tmp_path, swift):
-    run = open_study(miniature("te-scores", most=1), tmp_path, quick=True)
+def test_a_cell_locked_by_another_process_is_skipped(tmp_path, quick_measures):
+    run = open_study(miniature("te-scores", n_variants=1), tmp_path, quick=True)
     (cell,) = run.cells()
     cell.folder.mkdir(parents=True)
     with lock_folder(cell.folder):
@@ -161,8 +161,8 @@ def test_a_cell_that_another_process_has_is_left_to_it(tmp_path, swift):
     assert not run_cell(run, cell)  # nothing left to do
 
 
-def test_seeds_differ_and_variants_share_their_data(tmp_path, swift):
-    study = miniature("te-scores", most=2).replaced(quick=StudyScale({}, 2, "tiny."))
+def test_seeds_differ_and_variants_share_their_data(tmp_path, quick_measures):
+    study = miniature("te-scores", n_variants=2).replaced(quick=StudyScale({}, 2, "tiny."))
     run = open_study(study, tmp_path, quick=True)
     cells = run.cells()
     assert [cell.seed for cell in cells] == [0, 0, 1, 1]
@@ -174,7 +174,7 @@ def test_seeds_differ_and_variants_share_their_data(tmp_path, swift):
 
 
 @pytest.mark.slow
-def test_the_search_over_sizes_keeps_to_its_parameters(tmp_path, swift, monkeypatch):
+def test_the_search_over_sizes_keeps_the_number_of_parameters(tmp_path, quick_measures, monkeypatch):
     monkeypatch.setattr(sizes, "PARAMETERS", 30_000)
     monkeypatch.setattr(sizes, "SEARCH", {"width": (16, 32), "head_dim": (4, 8), "heads": (1, 2)})
     study = get("sizes").replaced(
@@ -182,16 +182,16 @@ def test_the_search_over_sizes_keeps_to_its_parameters(tmp_path, swift, monkeypa
     )
     run = open_study(study, tmp_path, quick=True)
     run_study(run)
-    found = run.explored()
-    assert 1 <= len(found) <= 3  # the same numbers may be proposed twice
-    for cell in found:
+    explored = run.explored()
+    assert 1 <= len(explored) <= 3  # the same numbers may be proposed twice
+    for cell in explored:
         assert 10_000 < cell.result["parameters"] < 60_000
     again = open_study(study, tmp_path, quick=True)
     run_study(again)
-    assert len(again.explored()) == len(found)  # the trials are remembered
+    assert len(again.explored()) == len(explored)  # the trials are stored
 
 
-def test_the_report_on_sizes_tells_the_declared_from_the_searched(tmp_path):
+def test_the_report_on_sizes_separates_declared_and_searched_models(tmp_path):
     def cell(name: str, score: float, **numbers):
         model = {**sizes.BASE, "layers": 5, **numbers}
         folder = tmp_path / name
@@ -200,17 +200,17 @@ def test_the_report_on_sizes_tells_the_declared_from_the_searched(tmp_path):
         return StudyCell(name, 0, {"model": model}, folder)
 
     declared = list(get("sizes").variants(True))
-    assert sizes.name_size({**sizes.BASE, "heads": 1}) == declared.pop(8)  # say it diverged
+    assert sizes.name_size({**sizes.BASE, "heads": 1}) == declared.pop(8)  # as if it had diverged
     cells = [cell(name, 0.01 * number) for number, name in enumerate(declared)]
     cells += [cell(f"1m_heads={h}_layers=9", score, heads=h, layers=9) for h, score in ((2, 0.5), (3, -0.5), (4, 0.05))]
-    found = get("sizes").report(cells, tmp_path)
-    assert [row[1] for row in found.rows] == ["declared"] * 11 + ["searched"] * 3
-    for rows in (found.rows[:11], found.rows[11:]):
+    report = get("sizes").report(cells, tmp_path)
+    assert [row[1] for row in report.rows] == ["declared"] * 11 + ["searched"] * 3
+    for rows in (report.rows[:11], report.rows[11:]):
         assert list(rows) == sorted(rows, key=lambda row: -row[4])
-    assert "11 declared models" in found.findings[0]
-    assert found.findings[0].endswith("(10,000 parameters, 0.000).")
+    assert "11 declared models" in report.findings[0]
+    assert report.findings[0].endswith("(10,000 parameters, 0.000).")
     for part in ("3 searched models", "best is **160 × 2 heads of 16, 9 layers", "worst 160 × 3 heads of 16, 9 layers"):
-        assert part in found.findings[1]
+        assert part in report.findings[1]
     assert "searched" not in "".join(get("sizes").report(cells[:11], tmp_path).findings)
 
 
@@ -241,8 +241,8 @@ def test_the_command_lists_studies_and_names_the_nearest(capsys):
     assert "did you mean 'te-scores'" in capsys.readouterr().err
 
 
-def test_some_variants_alone(tmp_path):
-    """By their names, or how these end; what is no variant is said, with those that are."""
+def test_variants_are_selected_by_name(tmp_path):
+    """Variants are selected by name or ending; for any other name the error lists those that exist."""
     some = select_variants(get("images"), ["digits, np", "convcnp"])
     assert list(some.variants(True)) == ["digits, np", "digits, convcnp"]
     assert len(open_study(some, tmp_path, quick=True).cells()) == 2 * some.quick.seeds
@@ -250,7 +250,7 @@ def test_some_variants_alone(tmp_path):
         select_variants(get("images"), ["np", "cnp"])
 
 
-def test_tables_say_what_is_unknown():
+def test_tables_show_a_dash_for_unknown_values():
     lines = format_table(("a", "b"), [("x", 1234), ("y", 0.12345), ("z", None)])
     assert lines[2:] == ["| x | 1,234 |", "| y | 0.123 |", "| z | – |"]
 

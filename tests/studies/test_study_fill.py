@@ -1,5 +1,4 @@
-"""The study `fill`: data are read as they are, every method is asked the same, and the study resumes and ends in a
-report."""
+"""The study `fill`: data sets, equal queries of every method, resuming, and the report."""
 
 import json
 from dataclasses import replace
@@ -48,7 +47,7 @@ def stand_in(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """Two curves and a field, laid out as --data wants them."""
+    """Two curves and a field, laid out as --data expects."""
     x, y = make_monthly_series()
     (tmp_path / "data" / "curves").mkdir(parents=True)
     lines = [f"{i},{a!r},{b!r}" for i, (a, b) in enumerate(zip(x[:, 0].tolist(), y.tolist(), strict=True))]
@@ -92,7 +91,7 @@ def test_every_method_receives_the_same_queries(monkeypatch, stand_in):
 # Data
 
 
-def test_a_prior_is_a_stream_that_bayes_can_answer():
+def test_a_prior_is_a_stream_with_a_bayes_limit():
     for kind in GAP_KINDS:
         case, data = PriorSeries("rbf").case(kind, 3), PriorSeries("rbf")
         task = data.stream(kind, 3).task(3)
@@ -111,7 +110,7 @@ def test_curves_are_read_from_their_first_two_columns(folder):
     assert len(CurveFile(folder / "curves" / "months.csv").case("blocks", 0).truth) == round(0.3 * 48)
 
 
-def test_fields_keep_land_out(folder):
+def test_land_is_left_out_of_fields(folder):
     values = with_field(folder)
     rows, columns, read = read_field(folder / "fields" / "sea.nc")
     assert np.array_equal(read, values, equal_nan=True)
@@ -122,9 +121,9 @@ def test_fields_keep_land_out(folder):
     assert np.array_equal(case.y, [values[i, j] for i, j in at])
 
 
-def test_what_is_wrong_with_the_data_is_said(tmp_path, folder, capsys):
-    for where, words in ((tmp_path / "nowhere", "no such folder"), (tmp_path, "neither curves")):
-        with pytest.raises(InputError, match=words):
+def test_errors_of_invalid_data(tmp_path, folder, capsys):
+    for where, message in ((tmp_path / "nowhere", "no such folder"), (tmp_path, "neither curves")):
+        with pytest.raises(InputError, match=message):
             find_gap_data(where)
     (folder / "curves" / "bad.csv").write_text("time,value\n1,2\n2,two\n")
     with pytest.raises(InputError, match=r"bad.csv, line 3, column value: 'two'"):
@@ -144,16 +143,16 @@ def test_what_is_wrong_with_the_data_is_said(tmp_path, folder, capsys):
     assert "leave --data out" in capsys.readouterr().err
 
 
-def test_without_a_folder_or_xarray_the_rest_is_done(folder, monkeypatch):
+def test_without_a_folder_or_xarray_the_other_sets_remain(folder, monkeypatch):
     assert set(find_gap_data(None).sets) == {"rbf", "matern-5/2", "periodic"}
     assert "no --data DIR" in find_gap_data(None).left_out[0]
     (folder / "fields").mkdir()
     (folder / "fields" / "a.nc").touch()
     monkeypatch.setattr("fillin_studies.fill.data.find_spec", lambda name: None)
-    found = find_gap_data(folder)
-    assert {"months", "pelt"} <= set(found.sets)
-    assert "a" not in found.sets
-    assert "xarray" in found.left_out[0]
+    data = find_gap_data(folder)
+    assert {"months", "pelt"} <= set(data.sets)
+    assert "a" not in data.sets
+    assert "xarray" in data.left_out[0]
 
 
 # The study
@@ -163,9 +162,9 @@ def small(folder: Path | None = None):
     """One mask, one prior."""
     study = get("fill", folder, 1)
     some = {
-        name: own
-        for name, own in study.variants(True).items()
-        if own["data"] not in ("matern-5/2", "periodic", methods.OWN_PRIOR) and own["method"] != methods.BAYES
+        name: settings
+        for name, settings in study.variants(True).items()
+        if settings["data"] not in ("matern-5/2", "periodic", methods.OWN_PRIOR) and settings["method"] != methods.BAYES
     }
     return study.replaced(variants=lambda quick: some)
 
@@ -183,16 +182,16 @@ def test_the_study_ends_in_a_report(tmp_path, folder, stand_in):
     assert "| field | method | CRPS | MAE | RMSE |" in page
     assert "sea, a field: the CRPS of surface is" in page
     assert str(tmp_path) not in page
-    pictures = {path.name for path in (tmp_path / "out").glob("*.png")}
-    assert pictures == {"crps.png", "examples.png", "field-sea.png"}
-    assert all(f"({name})" in page for name in pictures)
+    figures = {path.name for path in (tmp_path / "out").glob("*.png")}
+    assert figures == {"crps.png", "examples.png", "field-sea.png"}
+    assert all(f"({name})" in page for name in figures)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert len(results["cells"]) == len(run.cells())
-    one = next(cell for cell in results["cells"] if cell["data"] == "pelt")
-    assert {"log_likelihood", "crps", "crps_error", "rmse", "covered", "seconds", "masks"} <= set(one)
+    pelt = next(cell for cell in results["cells"] if cell["data"] == "pelt")
+    assert {"log_likelihood", "crps", "crps_error", "rmse", "covered", "seconds", "masks"} <= set(pelt)
 
 
-def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, stand_in):
+def test_an_interrupted_study_resumes(tmp_path, stand_in):
     run = open_study(small(), tmp_path, quick=True)
     seen = []
 
@@ -211,14 +210,14 @@ def test_a_study_that_is_stopped_goes_on_where_it_was(tmp_path, stand_in):
     assert {name: path.stat().st_mtime_ns for name, path in done.items()} == before
 
 
-def test_cells_of_other_masks_are_not_mixed_in(tmp_path, stand_in):
+def test_cells_of_other_masks_are_refused(tmp_path, stand_in):
     run_study(open_study(small(), tmp_path, quick=True))
     more = get("fill", None, 2)
     with pytest.raises(InputError, match="results of other settings of this study"):
         run_study(open_study(more, tmp_path, quick=True))
 
 
-def test_retrained_weights_are_measured_again_and_nothing_else(tmp_path, stand_in, monkeypatch):
+def test_only_retrained_weights_are_measured_again(tmp_path, stand_in, monkeypatch):
     monkeypatch.setattr(methods, "digest_weights", lambda name: "first")
     monkeypatch.setattr(methods, "names", lambda: ["curve"])
     monkeypatch.setitem(METHODS, "curve", replace(METHODS["curve"], weights="curve"))
@@ -236,11 +235,12 @@ def test_retrained_weights_are_measured_again_and_nothing_else(tmp_path, stand_i
     assert [path.parent.parent.name for path in changed] == ["rbf_end_curve"]
 
 
-def test_the_command_says_nothing_of_this_machine(tmp_path, folder, stand_in, monkeypatch, capsys):
+def test_reports_name_no_path_of_this_machine(tmp_path, folder, stand_in, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (folder / "curves" / "months.csv").unlink()
     study = small(folder)
-    few = {name: own for name, own in study.variants(True).items() if own["data"] == "pelt" and own["kind"] == "end"}
+    variants = study.variants(True).items()
+    few = {name: settings for name, settings in variants if (settings["data"], settings["kind"]) == ("pelt", "end")}
     study = study.replaced(variants=lambda quick: few)
     monkeypatch.setitem(Study.classes, "fill", lambda data, repeats: study)
     assert main(["study", "fill", "--data", str(folder), "--masks", "1", "--workers", "1"]) == 0
@@ -251,7 +251,7 @@ def test_the_command_says_nothing_of_this_machine(tmp_path, folder, stand_in, mo
         assert str(folder) not in text
 
 
-def test_every_pair_of_data_and_method_has_a_folder_of_its_own(tmp_path, folder):
+def test_every_pair_of_data_and_method_has_a_folder(tmp_path, folder):
     cells = open_study(get("fill", folder), tmp_path / "out", quick=False).cells()
     assert len({cell.folder for cell in cells}) == len(cells)
     assert {cell.recipe["masks"] for cell in cells} == {20}

@@ -1,5 +1,4 @@
-"""What the study `fill` measures: masks are what they say, measures are what they are in closed form, and the report
-holds them against the right rivals."""
+"""Scores of the study `fill`: masks, closed forms, pooling, and the comparisons of the report."""
 
 import math
 from dataclasses import replace
@@ -27,7 +26,7 @@ SIZES = (12, 64, 91, 144, 468)
 
 
 def runs(held_out: np.ndarray) -> list[int]:
-    """Lengths of stretches of True."""
+    """Lengths of runs of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], held_out.astype(int), [0]])))
     return list(edges[1::2] - edges[::2])
 
@@ -37,11 +36,11 @@ def runs(held_out: np.ndarray) -> list[int]:
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("number", [0, 1, 7])
-def test_masks_are_what_they_say(n, number):
+def test_masks_hold_out_the_declared_share(n, number):
     for kind in ("random", "blocks"):
-        found = make_mask(kind, n, number)
-        assert found.held_out.sum() == round(0.3 * n)
-        assert (found.observed == ~found.held_out).all()
+        mask = make_mask(kind, n, number)
+        assert mask.held_out.sum() == round(0.3 * n)
+        assert (mask.observed == ~mask.held_out).all()
     low, high = math.ceil(BLOCK_SHARES[0] * n), max(1, math.floor(BLOCK_SHARES[1] * n))
     lengths = runs(make_mask("blocks", n, number).held_out)
     assert all(low <= length <= high for length in lengths)
@@ -55,17 +54,17 @@ def test_masks_are_what_they_say(n, number):
     assert used == n if number == 0 else 0.6 * n - 1 <= used <= n
 
 
-def test_a_field_hides_the_share_it_is_asked_for():
+def test_a_field_holds_out_the_given_share():
     assert make_mask("random", 1000, 0, share=0.4).held_out.sum() == 400
 
 
-def test_masks_differ_by_number_and_by_nothing_else():
+def test_masks_are_a_function_of_their_number():
     for kind in GAP_KINDS:
         assert (make_mask(kind, 91, 3).held_out == make_mask(kind, 91, 3).held_out).all()
         assert len({make_mask(kind, 91, number).held_out.tobytes() for number in range(20)}) > 10
 
 
-def test_block_lengths_add_up_however_unlucky():
+def test_block_lengths_sum_to_the_number_of_held_out_points():
     for seed in range(50):
         lengths = draw_block_lengths(100, 30, np.random.default_rng(seed))
         assert lengths.sum() == 30
@@ -77,62 +76,62 @@ def test_block_lengths_add_up_however_unlucky():
 
 
 def test_measures_against_closed_forms():
-    """Of N(0, 1) where the truth is 0, 1 and 3, in units of the whole series."""
+    """N(0, 1) where the truth is 0, 1 and 3, in units of the whole series."""
     y = np.array([0.0, 1.0, 3.0, 5.0, -4.0])
     case = GapCase(np.arange(5.0)[:, None], y, GapMask(np.arange(5) > 2, np.arange(5) < 3))
-    found = scores.score_prediction(make_normal(np.zeros(3), np.ones(3)), case)
+    scored = scores.score_prediction(make_normal(np.zeros(3), np.ones(3)), case)
     unit, truth = y.std(), y[:3]
     density = np.exp(-(truth**2) / 2) / np.sqrt(2 * np.pi)
     below = np.array([0.5 * (1 + math.erf(t / math.sqrt(2))) for t in truth])
     crps = truth * (2 * below - 1) + 2 * density - 1 / math.sqrt(math.pi)  # Gneiting & Raftery 2007, equation 21
-    assert found["crps"] == pytest.approx(crps.mean() / unit)
-    assert found["log_likelihood"] == pytest.approx(np.log(density * unit).mean())
-    assert found["squared"] == pytest.approx((truth**2).mean() / unit**2)
-    assert found["point"] == pytest.approx(truth.mean() / unit)
-    assert found["covered"] == pytest.approx(2 / 3)
+    assert scored["crps"] == pytest.approx(crps.mean() / unit)
+    assert scored["log_likelihood"] == pytest.approx(np.log(density * unit).mean())
+    assert scored["squared"] == pytest.approx((truth**2).mean() / unit**2)
+    assert scored["point"] == pytest.approx(truth.mean() / unit)
+    assert scored["covered"] == pytest.approx(2 / 3)
 
 
 def test_measures_do_not_depend_on_units():
     x, y = make_monthly_series()
     held_out = make_mask("blocks", len(y), 0)
-    one = scores.score_prediction(METHODS["linear"].predict(*(case := GapCase(x, y, held_out)).query), case)
-    other = scores.score_prediction(
+    scored = scores.score_prediction(METHODS["linear"].predict(*(case := GapCase(x, y, held_out)).query), case)
+    rescaled = scores.score_prediction(
         METHODS["linear"].predict(*(case := GapCase(9 * x, 1e4 * y - 7, held_out)).query), case
     )
-    assert one == pytest.approx(other)
+    assert scored == pytest.approx(rescaled)
 
 
-def test_a_mixture_is_scored_as_one():
+def test_scores_of_a_mixture():
     """Half at −1 and half at 1, both narrow: the truth at 1 has half of the density, and both ends are covered."""
     case = GapCase(
         np.arange(4.0)[:, None], np.array([1.0, -1.0, 1.0, -1.0]), GapMask(np.arange(4) > 1, np.arange(4) < 2)
     )
     prediction = GaussianMixture(np.full((2, 2), 0.5), np.tile([-1.0, 1.0], (2, 1)), np.full((2, 2), 0.01))
-    found = scores.score_prediction(prediction, case)
-    assert found["log_likelihood"] == pytest.approx(math.log(0.5 / 0.01 / math.sqrt(2 * math.pi)))
-    assert found["crps"] == pytest.approx(0.5, abs=0.01)  # E|X − 1| − E|X − X'|/2 = 1 − 1/2
-    assert found["covered"] == 1
+    scored = scores.score_prediction(prediction, case)
+    assert scored["log_likelihood"] == pytest.approx(math.log(0.5 / 0.01 / math.sqrt(2 * math.pi)))
+    assert scored["crps"] == pytest.approx(0.5, abs=0.01)  # E|X − 1| − E|X − X'|/2 = 1 − 1/2
+    assert scored["covered"] == 1
 
 
 def test_pooling_is_over_masks():
-    one = {"crps": 0.1, "squared": 1.0, "covered": 1.0, "seconds": 2.0}
-    other = {"crps": 0.3, "squared": 7.0, "covered": 0.5, "seconds": 4.0}
-    found = scores.pool_masks([one, other])
-    assert found["masks"] == 2
-    assert found["crps"] == pytest.approx(0.2)
-    assert found["crps_error"] == pytest.approx(0.1)
-    assert found["rmse"] == pytest.approx(2.0)
-    assert (found["covered"], found["seconds"]) == (0.75, 3.0)
-    assert scores.pool_masks([one])["crps_error"] == 0
+    first = {"crps": 0.1, "squared": 1.0, "covered": 1.0, "seconds": 2.0}
+    second = {"crps": 0.3, "squared": 7.0, "covered": 0.5, "seconds": 4.0}
+    pooled = scores.pool_masks([first, second])
+    assert pooled["masks"] == 2
+    assert pooled["crps"] == pytest.approx(0.2)
+    assert pooled["crps_error"] == pytest.approx(0.1)
+    assert pooled["rmse"] == pytest.approx(2.0)
+    assert (pooled["covered"], pooled["seconds"]) == (0.75, 3.0)
+    assert scores.pool_masks([first])["crps_error"] == 0
 
 
-def test_a_limit_that_has_not_settled_is_none():
-    settled, moved = ({"log_likelihood": 1.0, "moved": by, "seconds": 1.0} for by in (0.01, 0.2))
-    assert scores.pool_masks([settled, settled])["log_likelihood"] == 1
-    assert "log_likelihood" not in scores.pool_masks([settled, moved])
+def test_a_limit_that_has_not_converged_is_none():
+    converged, moved = ({"log_likelihood": 1.0, "moved": by, "seconds": 1.0} for by in (0.01, 0.2))
+    assert scores.pool_masks([converged, converged])["log_likelihood"] == 1
+    assert "log_likelihood" not in scores.pool_masks([converged, moved])
 
 
-def test_a_line_does_not_beat_exact_bayes():
+def test_linear_interpolation_does_not_exceed_exact_bayes():
     data = PriorSeries("rbf")
     limit = scores.measure(data, "random", scores.BAYES, 3, lambda share: None)
     line = scores.measure(data, "random", "linear", 3, lambda share: None)
@@ -144,11 +143,11 @@ def test_a_line_does_not_beat_exact_bayes():
 
 
 def result(method: str, crps: float, covered: float = 0.95, seconds: float = 1.0, group: str = "curve") -> dict:
-    own = {"data": "a", "kind": "random", "group": group, "method": method, "masks": 1}
-    return {**own, "crps": crps, "covered": covered, "seconds": seconds, "log_likelihood": -crps, "rmse": crps}
+    fields = {"data": "a", "kind": "random", "group": group, "method": method, "masks": 1}
+    return {**fields, "crps": crps, "covered": covered, "seconds": seconds, "log_likelihood": -crps, "rmse": crps}
 
 
-def test_the_best_is_bold_and_bayes_is_no_rival():
+def test_the_best_is_bold_and_bayes_is_not_ranked():
     results = {("a", "random"): {"curve": result("curve", 0.2), "linear": result("linear", 0.1)}}
     columns, rows = tabulate(results, CRPS)
     assert columns == ["", "curve", "linear"]
@@ -160,20 +159,20 @@ def test_the_best_is_bold_and_bayes_is_no_rival():
     assert "**" not in "".join(tabulate(results, OTHER_METRICS[2])[1][0])  # coverage has no best
 
 
-def test_ours_is_held_against_the_best_of_three():
-    of = {name: result(name, crps) for name, crps in zip(BEST_OF_THREE, (0.3, 0.2, 0.4), strict=True)}
+def test_ours_is_compared_with_the_best_of_three():
+    others = {name: result(name, crps) for name, crps in zip(BEST_OF_THREE, (0.3, 0.2, 0.4), strict=True)}
     ours = result("curve", 0.22, covered=0.93, seconds=0.05)
-    [found] = compare_with_three({("a", "random"): {**of, "curve": ours}})
-    assert (found.best, found.best_crps, found.covered) == (BEST_OF_THREE[1], 0.2, 0.93)
-    assert found.ratio == pytest.approx(1.1)
-    assert found.time_ratio == pytest.approx(0.05)
+    [comparison] = compare_with_three({("a", "random"): {**others, "curve": ours}})
+    assert (comparison.best, comparison.best_crps, comparison.covered) == (BEST_OF_THREE[1], 0.2, 0.93)
+    assert comparison.ratio == pytest.approx(1.1)
+    assert comparison.time_ratio == pytest.approx(0.05)
     assert not compare_with_three({("a", "random"): {"curve": ours}})  # nothing to compare with
-    prior = {name: {**one, "group": "prior"} for name, one in {**of, "curve": ours}.items()}
+    prior = {name: {**scored, "group": "prior"} for name, scored in {**others, "curve": ours}.items()}
     assert not compare_with_three({("a", "random"): prior})
 
 
 def test_the_gap_to_bayes_is_that_of_the_same_tasks(monkeypatch):
-    """The exact process knows length, scale and noise; drawn with ranges as narrow, its gap is none."""
+    """The exact process has the true length, scale and noise, so its gap is zero where their ranges are narrow."""
     model = ExactProcess(length=0.5, scale=1.0, noise=0.1)
     monkeypatch.setattr(scores, "load_once", lambda name: model)
     monkeypatch.setattr(
@@ -181,7 +180,7 @@ def test_the_gap_to_bayes_is_that_of_the_same_tasks(monkeypatch):
     )
     monkeypatch.setattr(scores, "_NARROW", (2, 256))
     seen = []
-    found = scores.measure_gap("rbf", 1, seen.append)
-    assert found["gap"] == pytest.approx(0, abs=1e-3)
-    assert found["tasks"] == 2 * scores._BATCH
+    measured = scores.measure_gap("rbf", 1, seen.append)
+    assert measured["gap"] == pytest.approx(0, abs=1e-3)
+    assert measured["tasks"] == 2 * scores._BATCH
     assert seen == [0.5, 1.0]

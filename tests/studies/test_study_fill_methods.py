@@ -1,4 +1,4 @@
-"""Methods of the study `fill`: each is finite and sane, bands of lines hold, and what is not there is left out."""
+"""Methods of the study `fill`: finite predictions, coverage of linear interpolation, and absent packages."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from fillin_studies.fill.interpolation import average_periods_away, find_period
 from fillin_studies.fill.methods import METHODS, FillMethod
 
 
-@pytest.mark.parametrize("name", [name for name, one in METHODS.items() if 1 in one.dims])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if 1 in method.dims])
 @pytest.mark.parametrize("series", ["wave", "constant", "zero", "two"])
-def test_every_method_is_finite_and_sane(name, series, monkeypatch):
+def test_predictions_of_series_are_finite_and_near_the_data(name, series, monkeypatch):
     if METHODS[name].requires:
         pytest.importorskip(METHODS[name].requires)
     monkeypatch.setattr("fillin_studies.fill.methods._ADAM_STEPS", 20)
@@ -23,9 +23,9 @@ def test_every_method_is_finite_and_sane(name, series, monkeypatch):
         x, y = x[[0, 20]], y[[0, 20]]
     else:
         y = {"wave": y, "constant": np.full_like(y, 7.0), "zero": np.zeros_like(y)}[series]
-    known = np.arange(len(y)) % 3 != 1
-    queries = np.concatenate([x[~known], [[x.max() + 1.0]]])
-    prediction = METHODS[name].predict(x[known], y[known], queries)
+    observed = np.arange(len(y)) % 3 != 1
+    queries = np.concatenate([x[~observed], [[x.max() + 1.0]]])
+    prediction = METHODS[name].predict(x[observed], y[observed], queries)
     for part in (prediction.mean, prediction.std, prediction.log_prob(np.full(len(queries), y[0]))):
         assert part.shape == (len(queries),)
         assert np.isfinite(part).all()
@@ -36,8 +36,8 @@ def test_every_method_is_finite_and_sane(name, series, monkeypatch):
         assert prediction.mean == pytest.approx(y[0], abs=1e-3)
 
 
-@pytest.mark.parametrize("name", [name for name, one in METHODS.items() if 2 in one.dims])
-def test_every_method_of_fields_is_finite_and_sane(name):
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if 2 in method.dims])
+def test_predictions_of_fields_are_finite_and_near_the_data(name):
     if METHODS[name].requires:
         pytest.importorskip(METHODS[name].requires)
     if METHODS[name].missing:
@@ -52,35 +52,35 @@ def test_every_method_of_fields_is_finite_and_sane(name):
     assert methods.score_prediction(prediction, case)["squared"] < 1
 
 
-def test_bands_of_lines_grow_and_hold():
-    """A random walk is what they are made for: between known points at a and b its variance is ab/(a + b)."""
+def test_linear_interpolation_has_the_variance_of_a_random_walk():
+    """Between observed points at distances a and b the variance of a random walk is ab/(a + b)."""
     x, covered = np.arange(300.0)[:, None], []
-    known = (np.arange(300) < 100) | (np.arange(300) > 180)
+    observed = (np.arange(300) < 100) | (np.arange(300) > 180)
     for seed in range(20):
         y = np.random.default_rng(seed).normal(size=300).cumsum()
-        prediction = METHODS["linear"].predict(x[known], y[known], x[~known])
+        prediction = METHODS["linear"].predict(x[observed], y[observed], x[~observed])
         a = np.arange(1.0, 82.0)
         assert prediction.std == pytest.approx(np.sqrt(a * (82 - a) / 82), rel=0.2)
-        covered.append(methods.score_prediction(prediction, GapCase(x, y, GapMask(known, ~known)))["covered"])
+        covered.append(methods.score_prediction(prediction, GapCase(x, y, GapMask(observed, ~observed)))["covered"])
     assert 0.88 < np.mean(covered) < 1
 
 
-def test_the_period_is_found_and_used():
+def test_the_period_is_detected_and_used():
     x, y = make_monthly_series()
     keep = make_mask("random", len(y), 0).observed
     assert find_period(x[keep, 0], y[keep]) == pytest.approx(1.0, rel=0.05)
     assert find_period(x[:5, 0], y[:5]) is None
     assert find_period(x[:, 0], np.full(len(x), 3.0)) is None
     row = np.arange(20.0)
-    found, away = average_periods_away(row[:16], row[:16] % 4, row, 4.0)
-    assert np.array_equal(found, row % 4)
+    values, away = average_periods_away(row[:16], row[:16] % 4, row, 4.0)
+    assert np.array_equal(values, row % 4)
     assert away.tolist() == [1.0] * 20
     alone, away = average_periods_away(row[:4], row[:4], np.array([9.0]), 4.0)
     assert (alone[0], away[0]) == (1.0, 2.0)
     assert np.isnan(average_periods_away(row[[0, 1, 3]], row[[0, 1, 3]], np.array([10.0]), 4.0)[0][0])
 
 
-def test_a_method_that_is_not_there_is_left_out_in_words(monkeypatch):
+def test_an_absent_method_is_left_out_with_a_reason(monkeypatch):
     monkeypatch.setitem(METHODS, "ghost", FillMethod(METHODS["linear"].predict, "none", requires="no_such_module"))
     monkeypatch.setitem(METHODS, "spirit", FillMethod(METHODS["linear"].predict, "none", weights="no such weights"))
     assert "no_such_module is not installed" in str(METHODS["ghost"].missing)
@@ -89,18 +89,22 @@ def test_a_method_that_is_not_there_is_left_out_in_words(monkeypatch):
     assert not used & {"ghost", "spirit"}
 
 
-def test_surface_is_asked_as_fill_asks_it(monkeypatch):
-    """A field of more cells than a context takes, with land: the same mean and deviation as `fillin.fill` gives."""
+def test_surface_predicts_as_fill_does(monkeypatch):
+    """A field of more cells than a context takes, with land: mean and std equal those of `fillin.fill`."""
     monkeypatch.setattr(methods, "load_once", lambda name: KernelMean())
     random = np.random.default_rng(0)
     truth = np.add.outer(np.sin(np.arange(18.0)), np.cos(np.arange(36) / 4))
     land = np.zeros(truth.shape, dtype=bool)
-    land[4:8, 10:15] = land[:, 20:22] = land[11] = True  # whole columns and a row, too: the grid is known all the same
+    land[4:8, 10:15] = land[:, 20:22] = land[11] = (
+        True  # whole columns and a row too: the grid is recognised all the same
+    )
     x = np.stack(np.meshgrid(np.arange(18.0), np.arange(36) * 10.0, indexing="ij"), -1)
     held_out = (random.random(truth.shape) < 0.4) & ~land
-    known = ~held_out & ~land
-    prediction = METHODS["surface"].predict(x[known], truth[known], x[held_out])
-    data = xr.DataArray(np.where(known, truth, np.nan), {"lat": np.arange(18.0), "lon": np.arange(36) * 10.0}, name="v")
+    observed = ~held_out & ~land
+    prediction = METHODS["surface"].predict(x[observed], truth[observed], x[held_out])
+    data = xr.DataArray(
+        np.where(observed, truth, np.nan), {"lat": np.arange(18.0), "lon": np.arange(36) * 10.0}, name="v"
+    )
     filled = fillin.fill(data, mask=held_out, model=KernelMean())
     np.testing.assert_allclose(prediction.mean, filled["v_filled"].values[held_out], rtol=1e-6)
     np.testing.assert_allclose(prediction.std, filled["v_std"].values[held_out], rtol=1e-6)

@@ -1,4 +1,4 @@
-"""The study of completed images: who is moved by moving the image, what is asked for, and where images come from."""
+"""The study of image completion: equivariance to shifts, patterns of observed pixels, and sources of images."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from fillin_studies.images import MODELS
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_moving_an_image_changes_nothing_for_who_sees_displacements_alone(name):
+def test_equivariant_models_complete_a_shifted_image_alike(name):
     torch.manual_seed(0)
     options = {"network": "cnn", "depth": 2, "points_per_unit": 2.0} if name == "convcnp" else {}
     model = fillin.create(name, 2, 1, "small", **options).eval()
@@ -22,7 +22,7 @@ def test_moving_an_image_changes_nothing_for_who_sees_displacements_alone(name):
         assert change > 1e-3
 
 
-def test_every_kind_of_question_asks_for_all_pixels_of_images_that_are_held_out():
+def test_every_pattern_predicts_all_pixels_of_held_out_images():
     for pattern in OBSERVED.values():
         task = open_test_images("digits", pattern).task(0)
         assert task.xt.shape[1] == 64
@@ -33,6 +33,6 @@ def test_every_kind_of_question_asks_for_all_pixels_of_images_that_are_held_out(
 def test_the_images_of_a_folder_are_for_the_full_budget(tmp_path):
     (tmp_path / "mnist").mkdir()
     study = get("images", tmp_path)
-    assert {own["data.source"] for own in study.variants(False).values()} == {str(tmp_path / "mnist")}
-    assert {own["data.source"] for own in study.variants(True).values()} == {"digits"}
+    assert {settings["data.source"] for settings in study.variants(False).values()} == {str(tmp_path / "mnist")}
+    assert {settings["data.source"] for settings in study.variants(True).values()} == {"digits"}
     assert "mnist" in study.full.about

@@ -1,4 +1,4 @@
-"""The study `imputes`: only held-out cells count, in deviations, and the study ends in a report."""
+"""The study `imputes`: held-out cells are scored in standard deviations, and the study ends in a report."""
 
 import numpy as np
 import pandas as pd
@@ -16,22 +16,26 @@ def values():
     return np.stack([1e6 + 1e3 * a, a + 0.01 * random.normal(size=400), random.normal(size=400)], 1)
 
 
-def test_the_mean_is_a_deviation_off_and_a_line_is_found(values):
+def test_the_mean_has_an_rmse_of_one_and_ridge_finds_a_line(values):
     assert imputes.score_imputation(values, "mean", 0)["rmse"] == pytest.approx(1, abs=0.1)
-    found = imputes.score_imputation(values, "iterative", 0)["rmse"]
-    assert found == pytest.approx(np.sqrt((1 + 2 * 0.2) / 3), abs=0.1)  # of two columns a fifth have lost their twin
+    rmse = imputes.score_imputation(values, "iterative", 0)["rmse"]
+    assert rmse == pytest.approx(
+        np.sqrt((1 + 2 * 0.2) / 3), abs=0.1
+    )  # a fifth of two columns are without the other one
 
 
-def test_what_is_put_into_known_cells_does_not_count(values, monkeypatch):
-    gone = imputes.draw_mask(values.shape, 3)
+def test_observed_cells_are_not_scored(values, monkeypatch):
+    missing = imputes.draw_mask(values.shape, 3)
 
-    def odd(known, seed):
-        truth = (values - np.nanmean(np.where(gone, np.nan, values), 0)) / np.nanstd(np.where(gone, np.nan, values), 0)
-        assert (np.isnan(known) == gone).all()
-        return np.where(gone, truth + 0.5, 1e9), np.full(known.shape, 0.5 / 1.9)
+    def impute(observed, seed):
+        truth = (values - np.nanmean(np.where(missing, np.nan, values), 0)) / np.nanstd(
+            np.where(missing, np.nan, values), 0
+        )
+        assert (np.isnan(observed) == missing).all()
+        return np.where(missing, truth + 0.5, 1e9), np.full(observed.shape, 0.5 / 1.9)
 
-    monkeypatch.setitem(imputes.METHODS, "odd", odd)
-    scores = imputes.score_imputation(values, "odd", 3)
+    monkeypatch.setitem(imputes.METHODS, "half off", impute)
+    scores = imputes.score_imputation(values, "half off", 3)
     assert scores["rmse"] == pytest.approx(0.5)
     assert scores["mae"] == pytest.approx(0.5)
     assert scores["covered"] == 1
@@ -44,7 +48,7 @@ def test_the_study_ends_in_a_report(tmp_path, monkeypatch):
     x = np.random.default_rng(0).normal(size=40)
     pd.DataFrame({"a": x, "b": 2 * x, "c": -x}).to_csv(folder / "data.csv.gz", header=False, index=False)
     pd.DataFrame({"s": np.arange(40) < 4}).astype(int).to_csv(folder / "test_mask.csv.gz", header=False, index=False)
-    quick = lambda known, seed: TableImputer(members=2, steps=5, random_state=seed).fit(known).fill(known)  # noqa: E731
+    quick = lambda X, seed: TableImputer(members=2, steps=5, random_state=seed).fit(X).fill(X)  # noqa: E731
     monkeypatch.setitem(imputes.METHODS, imputes.OURS, quick)
     monkeypatch.delitem(imputes.METHODS, "iterative, forests")
     monkeypatch.setattr("fillin_studies.tables.data.SHIPPED", ("iris",))

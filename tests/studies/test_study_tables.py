@@ -1,4 +1,4 @@
-"""The study `tables` ends in a report that says where ours is first and where not, and goes on where it was."""
+"""The study `tables`: ranks, findings, resuming, and the report."""
 
 import json
 from dataclasses import replace
@@ -18,43 +18,43 @@ pandas = pytest.importorskip("pandas")
 
 
 def results(group: str, key: str, values: dict[str, dict[str, list[float]]]) -> MethodResults:
-    """From set → method → a value each split."""
+    """Results from set → method → one value per split."""
     return MethodResults(
         group,
         [
             {"group": group, "data": data, "method": method, "split": split, key: value}
-            for data, of in values.items()
-            for method, each in of.items()
-            for split, value in enumerate(each)
+            for data, by_method in values.items()
+            for method, by_split in by_method.items()
+            for split, value in enumerate(by_split)
         ],
     )
 
 
-def test_ranks_are_of_means_and_equals_share():
-    each = results("regression", "rmse", {
+def test_ranks_are_of_means_and_ties_share_a_rank():
+    regression = results("regression", "rmse", {
         "a": {OURS: [1.0, 2.0], "MLP": [3.0, 4.0], "k-NN": [1.0, 2.0]},
         "b": {OURS: [5.0, 5.0], "MLP": [1.0, 1.0], "k-NN": [6.0, 6.0]},
     })  # fmt: skip
-    ranks = each.ranks(RMSE)
+    ranks = regression.ranks(RMSE)
     assert {name: mean.value for name, mean in ranks.items()} == {OURS: 1.75, "MLP": 2.0, "k-NN": 2.25}
     assert ranks["MLP"].error == pytest.approx(1.0)
-    assert each.mean("a", OURS, RMSE) == (1.5, pytest.approx(0.5))
-    more = results("classification", "accuracy", {"a": {OURS: [0.9], "MLP": [0.8]}})
-    assert more.ranks(ACCURACY)[OURS].value == 1
+    assert regression.mean("a", OURS, RMSE) == (1.5, pytest.approx(0.5))
+    classification = results("classification", "accuracy", {"a": {OURS: [0.9], "MLP": [0.8]}})
+    assert classification.ranks(ACCURACY)[OURS].value == 1
 
 
-def test_findings_say_where_ours_is_first_and_where_not():
-    each = results("regression", "rmse", {
+def test_findings_name_the_sets_where_ours_is_first_near_and_behind():
+    regression = results("regression", "rmse", {
         "won": {OURS: [1.0, 1.1], "MLP": [2.0, 2.1]},
         "near": {OURS: [1.0, 1.3], "MLP": [1.1, 1.1]},
         "lost": {OURS: [5.0, 5.2], "MLP": [1.0, 1.1]},
     })  # fmt: skip
-    words = describe_sets(each, RMSE)
-    assert words == "First on won; within a standard error of the first on near; behind on lost (5.100, MLP 1.050)."
+    text = describe_sets(regression, RMSE)
+    assert text == "First on won; within a standard error of the first on near; behind on lost (5.100, MLP 1.050)."
     assert summarise({}) == []
 
 
-def test_a_method_of_another_version_is_measured_again_and_nothing_else(tmp_path, sets_folder, monkeypatch):
+def test_only_a_method_of_another_version_is_measured_again(tmp_path, sets_folder, monkeypatch):
     study = get("tables", sets_folder, 1)
     few = {
         name: settings
@@ -74,12 +74,13 @@ def test_a_method_of_another_version_is_measured_again_and_nothing_else(tmp_path
 def smoke(folder: Path | None):
     """Two tiny sets, one split."""
     study = get("tables", folder, 1)
-    some = {name: own for name, own in study.variants(True).items() if own["data"] in ("line", "iris")}
+    variants = study.variants(True).items()
+    some = {name: settings for name, settings in variants if settings["data"] in ("line", "iris")}
     return study.replaced(variants=lambda quick: some)
 
 
 @pytest.mark.slow
-def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_folder, fast_table_methods, monkeypatch):
+def test_an_interrupted_study_resumes_and_ends_in_a_report(tmp_path, sets_folder, fast_table_methods, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(METHODS, "LightGBM", replace(METHODS["LightGBM"], requires="no_such_module"))
     study = smoke(sets_folder)
@@ -108,13 +109,13 @@ def test_the_study_ends_in_a_report_and_goes_on_where_it_was(tmp_path, sets_fold
         assert part in page, part
     assert str(tmp_path) not in page
     assert (tmp_path / "out" / "ranks.png").stat().st_size > 0
-    found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert len(found["cells"]) == len(run.cells())
-    numbers = {one["method"]: one for one in found["cells"] if one["data"] == "line"}
+    stored = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert len(stored["cells"]) == len(run.cells())
+    numbers = {cell["method"]: cell for cell in stored["cells"] if cell["data"] == "line"}
     assert {"rmse", "log_likelihood", "crps", "covered", "seconds", "settings"} <= set(numbers[OURS])
     assert numbers["Gaussian process"]["rmse"] < numbers["k-NN"]["rmse"]  # a line
     assert numbers[OURS]["version"] == "1.1"
-    assert {path.name for path in tmp_path.iterdir()} == {"data", "out"}  # nobody writes where it was not asked to
+    assert {path.name for path in tmp_path.iterdir()} == {"data", "out"}  # no method writes elsewhere
 
 
 @pytest.mark.slow
@@ -122,9 +123,9 @@ def test_few_labels_are_reported_with_and_without_the_other_rows(tmp_path, fast_
     study = get("tables", None, 1)
     name = f"breast_cancer, {FEW_LABELS} labels"
     some = {
-        key: own
-        for key, own in study.variants(True).items()
-        if own["data"] == name and own["method"] in (OURS, LABELLED_ONLY, "k-NN")
+        key: settings
+        for key, settings in study.variants(True).items()
+        if settings["data"] == name and settings["method"] in (OURS, LABELLED_ONLY, "k-NN")
     }
     run = open_study(study.replaced(variants=lambda quick: some), tmp_path, quick=True)
     run_study(run)
@@ -134,9 +135,9 @@ def test_few_labels_are_reported_with_and_without_the_other_rows(tmp_path, fast_
     assert "UCI data sets are left out: no --data DIR." in page
 
 
-def test_every_cell_has_a_folder_of_its_own(tmp_path, sets_folder):
+def test_every_cell_has_its_folder(tmp_path, sets_folder):
     cells = open_study(get("tables", sets_folder), tmp_path / "out", quick=False).cells()
     assert len({cell.folder for cell in cells}) == len(cells)
-    own = [cell for cell in cells if cell.recipe["data"] == "line" and cell.recipe["method"] == OURS]
-    assert [cell.recipe["split"] for cell in own] == [0, 1]
+    line = [cell for cell in cells if cell.recipe["data"] == "line" and cell.recipe["method"] == OURS]
+    assert [cell.recipe["split"] for cell in line] == [0, 1]
     assert sum(cell.recipe["data"] == "wine" for cell in cells) == 10 * sum(not m.missing for m in METHODS.values())

@@ -1,4 +1,4 @@
-"""The data of the study `tables`: splits, few labels, words and blanks, and what is wrong with a set."""
+"""The data of the study `tables`: splits, few labels, text and missing cells, and errors of invalid sets."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ pytest_plugins = ["support.study_tables"]
 pandas = pytest.importorskip("pandas")
 
 
-def test_splits_are_those_that_are_given(sets_folder):
+def test_splits_are_those_of_the_mask_file(sets_folder):
     data = find_tables(sets_folder).sets["line"]
     assert data.n_splits == 2
     X, y, classes = data.rows
@@ -27,7 +27,7 @@ def test_splits_are_those_that_are_given(sets_folder):
         assert np.array_equal(split_rows.y, y[split_rows.X.index])
 
 
-def test_sets_of_scikit_learn_are_held_out_tenth_after_tenth_with_every_class_on_both_sides():
+def test_sets_of_scikit_learn_have_stratified_folds():
     for name in SHIPPED:
         data = TableDataset(name)
         assert data.n_splits == data.masks.shape[1] == (5 if name == "digits" else 10)
@@ -39,7 +39,7 @@ def test_sets_of_scikit_learn_are_held_out_tenth_after_tenth_with_every_class_on
             assert len(np.unique(split_rows.y)) == len(np.unique(split_rows.y_test)) == split_rows.n_classes
 
 
-def test_with_few_labels_the_others_are_given_without_and_asked_for():
+def test_with_few_labels_the_other_rows_are_unlabelled_queries():
     data = TableDataset("digits", few_labels=FEW_LABELS)
     split_rows = data.split(1)
     assert len(split_rows.X) == 1797
@@ -51,25 +51,25 @@ def test_with_few_labels_the_others_are_given_without_and_asked_for():
     assert data.group == "few labels"
 
 
-def test_words_are_classes_and_blanks_are_blank(tmp_path):
+def test_text_columns_are_classes_and_empty_cells_are_missing(tmp_path):
     rows = [f"{'' if i == 5 else i},{'red' if i % 2 else ''},{'yes' if i % 2 else 'no'}" for i in range(24)]
     data = TableDataset("mixed", write_data_set(tmp_path / "mixed", rows))
     X, y, classes = data.rows
     assert (classes, data.group) == (2, "classification")
     assert y.tolist() == [0, 1] * 12
     assert np.isnan(X.x0[5])
-    for name, one in METHODS.items():
-        if name != OURS and not one.missing:
-            found = one.evaluate(data.split(0), 0)
-            assert 0 <= found["accuracy"] <= 1, name
+    for name, method in METHODS.items():
+        if name != OURS and not method.missing:
+            scores = method.evaluate(data.split(0), 0)
+            assert 0 <= scores["accuracy"] <= 1, name
 
 
-def test_what_is_wrong_with_the_data_is_said(tmp_path, sets_folder, capsys):
+def test_errors_of_invalid_data(tmp_path, sets_folder, capsys):
     with pytest.raises(InputError, match="no such folder"):
         find_tables(tmp_path / "nowhere")
     with pytest.raises(InputError, match="no NAME/data"):
         find_tables(sets_folder / "line")
-    for number, (rows, masks, words) in enumerate(
+    for number, (rows, masks, message) in enumerate(
         [
             (["1,2", "3,"], None, "line 2: the target is missing"),
             (["1", "3"], None, "has one column"),
@@ -78,11 +78,11 @@ def test_what_is_wrong_with_the_data_is_said(tmp_path, sets_folder, capsys):
             (["1,2", "3,4"], ["1", "1"], "column 1: a split needs training rows"),
         ]
     ):
-        place = write_data_set(tmp_path / str(number), rows)
+        folder = write_data_set(tmp_path / str(number), rows)
         if masks:
-            compress(place / "test_mask.csv.gz", masks)
-        with pytest.raises(InputError, match=words):
-            TableDataset("bad", place).split(0)
+            compress(folder / "test_mask.csv.gz", masks)
+        with pytest.raises(InputError, match=message):
+            TableDataset("bad", folder).split(0)
     (sets_folder / "line" / "data.csv.gz").write_bytes(b"no archive")
     assert main(["study", "tables", "--data", str(sets_folder)]) == 2
     assert "cannot be read as CSV" in capsys.readouterr().err

@@ -29,7 +29,7 @@ pandas = pytest.importorskip("pandas")
 
 @pytest.fixture(scope="module")
 def split() -> TableSplit:
-    """A number that is the nearest row's, roughly."""
+    """A target that is close to that of the nearest row."""
     random = np.random.default_rng(0)
     X = pandas.DataFrame(random.normal(size=(70, 2)), columns=["a", "b"])
     y = 3 * X.a.to_numpy() + np.sin(4 * X.b.to_numpy())
@@ -41,85 +41,85 @@ def model(split):
     return fit_model(OURS, split, 0, members=2, steps=8)
 
 
-# What is done to the other rows
+# Changed contexts
 
 
-def test_shuffled_columns_hold_the_same_in_orders_of_their_own(split):
+def test_columns_are_shuffled_independently(split):
     random = np.random.default_rng(0)
     other = experiments.shuffle_context(split, random)
-    for one, two in ((split.X.a, other.X.a), (split.X.b, other.X.b), (split.y, other.y)):
-        assert not np.array_equal(one, two)
-        assert np.array_equal(np.sort(one), np.sort(two))
+    for original, shuffled in ((split.X.a, other.X.a), (split.X.b, other.X.b), (split.y, other.y)):
+        assert not np.array_equal(original, shuffled)
+        assert np.array_equal(np.sort(original), np.sort(shuffled))
     assert abs(np.corrcoef(other.X.a, other.y)[0, 1]) < 0.5 < np.corrcoef(split.X.a, split.y)[0, 1]
     assert other.X_test is split.X_test
-    only = experiments.shuffle_context(split, random, features=False)
-    assert only.X is split.X
-    assert not np.array_equal(only.y, split.y)
+    targets_only = experiments.shuffle_context(split, random, features=False)
+    assert targets_only.X is split.X
+    assert not np.array_equal(targets_only.y, split.y)
 
 
-def test_looking_at_its_own_rows_is_what_it_was_and_at_others_is_not(split, model):
+def test_a_swapped_context_changes_predictions_and_the_same_one_does_not(split, model):
     assert np.allclose(ContextSwapper(model).fit(split.X, split.y).predict(split.X_test), model.predict(split.X_test))
     before = model.predict(split.X_test)
     assert np.abs(ContextSwapper(model).fit(split.X, -split.y).predict(split.X_test) - before).max() > 0.1
-    assert np.array_equal(model.predict(split.X_test), before)  # the model itself sees what it saw
-    found = score_with_context(model, split)
-    assert found["rmse"] == pytest.approx(np.sqrt(np.mean((before - split.y_test) ** 2)))
+    assert np.array_equal(model.predict(split.X_test), before)  # the model keeps its context
+    scores = score_with_context(model, split)
+    assert scores["rmse"] == pytest.approx(np.sqrt(np.mean((before - split.y_test) ** 2)))
 
 
-def test_each_asked_row_sees_rows_of_its_own(split, model):
-    memory = DeletableContext(model, split)
+def test_every_test_row_has_a_context_of_its_own(split, model):
+    context = DeletableContext(model, split)
     keep = np.ones((10, 60), bool)
     scale = model.learner_.scales[0]
-    assert np.allclose(scale.inverse(memory.predict(keep)[0][:, 0]), model.predict(split.X_test), atol=1e-4)
-    assert memory.score(keep) == pytest.approx(score_with_context(model, split)["rmse"], rel=1e-4)
+    assert np.allclose(scale.inverse(context.predict(keep)[0][:, 0]), model.predict(split.X_test), atol=1e-4)
+    assert context.score(keep) == pytest.approx(score_with_context(model, split)["rmse"], rel=1e-4)
     keep[3, 30:] = False
     fewer = ContextSwapper(model).fit(split.X[:30], split.y[:30]).predict(split.X_test)
-    said = scale.inverse(memory.predict(keep)[0][:, 0])
-    assert said[3] == pytest.approx(fewer[3], abs=1e-4)
-    assert np.abs(said - fewer)[[0, 1, 2, 4]].max() > 1e-3
-    assert np.allclose(np.delete(said, 3), np.delete(model.predict(split.X_test), 3), atol=1e-4)
+    predicted = scale.inverse(context.predict(keep)[0][:, 0])
+    assert predicted[3] == pytest.approx(fewer[3], abs=1e-4)
+    assert np.abs(predicted - fewer)[[0, 1, 2, 4]].max() > 1e-3
+    assert np.allclose(np.delete(predicted, 3), np.delete(model.predict(split.X_test), 3), atol=1e-4)
 
 
-class OneRow(DeletableContext):
-    """A memory of which what is said is a sum of some of the rows."""
+class AdditiveContext(DeletableContext):
+    """A context whose prediction is the sum of the effects of the rows that are kept."""
 
-    def __init__(self, worth):
-        self.worth = np.asarray(worth, float)
+    def __init__(self, effects):
+        self.effects = np.asarray(effects, float)
 
     def predict(self, keep):
-        return (keep * self.worth).sum(1)[:, None], np.ones(len(keep))
+        return (keep * self.effects).sum(1)[:, None], np.ones(len(keep))
 
     def score(self, keep):
-        return float((keep * self.worth).sum())
+        return float((keep * self.effects).sum())
 
 
-def test_rows_that_move_nothing_are_deleted_and_those_that_do_are_kept():
-    worth = np.zeros((2, 50))
-    worth[0, 7], worth[1, [3, 4]] = 1.0, 0.5
-    worth[:, 20] = 0.06  # alone it is below the bound
-    worth[:, 21] = 0.06  # but not both
-    far = np.full((2, 50), 2.0)
-    far[0, 7] = far[1, 3] = far[1, 4] = 0.1
-    found = delete_one_by_one(OneRow(worth), far, 0)
-    assert found["kept"] == (2 + 3) / 2
-    assert found["kept_nearer"] == 1.0
-    assert found["kept_far"][0] < 0.2 < 1 < found["deleted_far"][0]
+def test_only_rows_that_change_predictions_are_kept():
+    effects = np.zeros((2, 50))
+    effects[0, 7], effects[1, [3, 4]] = 1.0, 0.5
+    effects[:, 20] = 0.06  # alone it is below the bound
+    effects[:, 21] = 0.06  # but not both
+    distances = np.full((2, 50), 2.0)
+    distances[0, 7] = distances[1, 3] = distances[1, 4] = 0.1
+    result = delete_one_by_one(AdditiveContext(effects), distances, 0)
+    assert result["kept"] == (2 + 3) / 2
+    assert result["kept_nearer"] == 1.0
+    assert result["kept_far"][0] < 0.2 < 1 < result["deleted_far"][0]
 
 
-def test_orders_delete_what_they_say():
-    looks = np.tile(np.arange(1000.0), (2, 1))
-    found = delete_in_order(OneRow(looks), looks, 0)
-    most, random, least = (np.array(found[name]) for name in ORDERS)
-    assert most[0] == random[0] == least[0] == 2 * looks[0].sum()
+def test_rows_are_deleted_in_the_named_order():
+    attention = np.tile(np.arange(1000.0), (2, 1))
+    result = delete_in_order(AdditiveContext(attention), attention, 0)
+    most, random, least = (np.array(result[name]) for name in ORDERS)
+    assert most[0] == random[0] == least[0] == 2 * attention[0].sum()
     assert (most[1:] > random[1:]).all()
     assert (random[1:] > least[1:]).all()
     assert least[-1] == 2 * sum(range(round(1000 * SHARES_LEFT[-1])))
 
 
-# What is looked at
+# Attention
 
 
-def test_attention_sums_to_one_and_is_that_of_the_answer(split, model):
+def test_attention_sums_to_one_and_is_that_of_the_prediction(split, model):
     attention = experiments.attention_weights(model, split)
     assert attention.shape == (10, 60)
     assert np.allclose(attention.sum(1), 1)
@@ -132,50 +132,49 @@ def test_attention_sums_to_one_and_is_that_of_the_answer(split, model):
     assert attention.std(1).min() > 1e-5
 
 
-def test_distances_are_in_deviations_of_columns():
+def test_distances_are_in_standard_deviations_of_columns():
     X = pandas.DataFrame({"x": [0.0, 10.0, 20.0, 30.0], "w": ["a", "a", "b", "b"]})
-    found = experiments.row_distances(TableSplit(X, np.zeros(4), X[:1], np.zeros(1)))
-    deviation = X.x.std(ddof=0)
-    assert found[0] == pytest.approx(
-        [0, 10 / deviation, np.hypot(20 / deviation, 2**0.5), np.hypot(30 / deviation, 2**0.5)]
-    )
+    distances = experiments.row_distances(TableSplit(X, np.zeros(4), X[:1], np.zeros(1)))
+    std = X.x.std(ddof=0)
+    assert distances[0] == pytest.approx([0, 10 / std, np.hypot(20 / std, 2**0.5), np.hypot(30 / std, 2**0.5)])
 
 
-def test_who_looks_at_near_rows_has_a_negative_rank_correlation():
+def test_attention_to_near_rows_has_a_negative_rank_correlation():
     random = np.random.default_rng(0)
-    far = random.random((5, 200))
-    near = experiments.compare_attention(np.exp(-far) / np.exp(-far).sum(1, keepdims=True), far, 0)
+    distances = random.random((5, 200))
+    attention = np.exp(-distances) / np.exp(-distances).sum(1, keepdims=True)
+    near = experiments.compare_attention(attention, distances, 0)
     assert near["rank_correlation"] == pytest.approx(-1)
     assert len(near["nearest"]) == experiments.DISTANCE_BINS
     assert near["nearest"] == sorted(near["nearest"], reverse=True)
     assert np.mean(near["nearest"]) == pytest.approx(1)
-    shuffled_looks = experiments.compare_attention(random.random((5, 200)), far, 0)
-    assert abs(shuffled_looks["rank_correlation"]) < 0.2
+    unrelated = experiments.compare_attention(random.random((5, 200)), distances, 0)
+    assert abs(unrelated["rank_correlation"]) < 0.2
 
 
 # Lookup
 
 
-def test_copies_hold_the_same_and_are_shown_only_where_they_are():
+def test_copies_are_in_the_context_of_their_test_rows_only():
     task = experiments.TASKS["numbers, equal copies"]
-    learnt, shown = task.draw(3)
-    assert len(learnt.X) == 2 * experiments.PAIRS
-    assert np.array_equal(learnt.X[: experiments.PAIRS], learnt.X[experiments.PAIRS :])
-    assert np.array_equal(shown.X[-experiments.TEST_PAIRS :], shown.X_test)
-    assert np.array_equal(shown.y[-experiments.TEST_PAIRS :], shown.y_test)
-    assert not set(learnt.X.x0) & set(learnt.X_test.x0)
+    training, evaluation = task.draw(3)
+    assert len(training.X) == 2 * experiments.PAIRS
+    assert np.array_equal(training.X[: experiments.PAIRS], training.X[experiments.PAIRS :])
+    assert np.array_equal(evaluation.X[-experiments.TEST_PAIRS :], evaluation.X_test)
+    assert np.array_equal(evaluation.y[-experiments.TEST_PAIRS :], evaluation.y_test)
+    assert not set(training.X.x0) & set(training.X_test.x0)
     similar = experiments.TASKS["classes, similar copies"].draw(3)[1]
     apart = (similar.X[-experiments.TEST_PAIRS :].to_numpy() - similar.X_test.to_numpy()).std()
     assert apart == pytest.approx(0.1 * 2**0.5, rel=0.1)
 
 
 @pytest.mark.slow
-def test_a_network_that_looks_knows_the_copy_and_without_it_nothing(monkeypatch):
+def test_a_network_that_attends_to_rows_predicts_the_copy_and_nothing_without_it(monkeypatch):
     monkeypatch.setattr(experiments, "PAIRS", 150)
-    found = experiments.measure_lookup("numbers, equal copies", OURS, 0, {"members": 1, "steps": 100})
-    assert found["seen"] > 0.9
-    assert found["follows"] > 0.95
-    assert max(found["unseen"], found["targets"], found["corrupted"]) < 0.2
+    scores = experiments.measure_lookup("numbers, equal copies", OURS, 0, {"members": 1, "steps": 100})
+    assert scores["seen"] > 0.9
+    assert scores["follows"] > 0.95
+    assert max(scores["unseen"], scores["targets"], scores["corrupted"]) < 0.2
     control = experiments.measure_lookup("numbers, equal copies", "gradient boosting", 0, {})
     assert control["unseen"] < 0.2 < control["refitted"] < 0.9
 
@@ -204,21 +203,21 @@ def test_a_change_matters_where_it_is_worse_beyond_its_standard_error():
     assert not changes([0.9, 0.9], [0.9, 0.91], "classification").matters
 
 
-def test_a_score_breaks_at_the_first_share_that_is_worse():
-    one = {"group": "regression", "deleted": {"at random": [1.0, 1.05, 1.2, 1.0, 1, 1, 1, 1]}}
-    assert smallest_share(one, "at random") == SHARES_LEFT[1]
-    other = {"group": "classification", "deleted": {"at random": [0.9] * 7 + [0.5]}}
-    assert smallest_share(other, "at random") == SHARES_LEFT[-2]
+def test_the_smallest_share_is_the_last_that_is_no_worse():
+    regression = {"group": "regression", "deleted": {"at random": [1.0, 1.05, 1.2, 1.0, 1, 1, 1, 1]}}
+    assert smallest_share(regression, "at random") == SHARES_LEFT[1]
+    classification = {"group": "classification", "deleted": {"at random": [0.9] * 7 + [0.5]}}
+    assert smallest_share(classification, "at random") == SHARES_LEFT[-2]
     assert summarise([]) == []
 
 
 @pytest.mark.slow
-def test_the_study_ends_in_a_report_that_says_where_rows_matter(tmp_path, monkeypatch):
+def test_the_report_states_where_rows_matter(tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "PAIRS", 30)
     study = get("uses-rows", None, 1)
-    wanted = ("lookup, numbers, equal copies", "lookup, classes, similar copies, MLP", "iris", "diabetes")
-    some = {name: own for name, own in study.variants(True).items() if name.startswith(wanted)}
-    assert {own["model"] for own in some.values()} == {OURS, "MLP", "gradient boosting"}
+    prefixes = ("lookup, numbers, equal copies", "lookup, classes, similar copies, MLP", "iris", "diabetes")
+    some = {name: settings for name, settings in study.variants(True).items() if name.startswith(prefixes)}
+    assert {settings["model"] for settings in some.values()} == {OURS, "MLP", "gradient boosting"}
     small = replace(study.quick, settings={"members": 1, "steps": 4})
     study = study.replaced(variants=lambda quick: some, quick=small)
     monkeypatch.setattr(TableDataset, "split", smaller(TableDataset.split))
@@ -234,8 +233,8 @@ def test_the_study_ends_in_a_report_that_says_where_rows_matter(tmp_path, monkey
         assert part in page, part
     assert "makes" in page
     assert {path.stem for path in tmp_path.glob("*.png")} == {"lookup", "corruption", "deletion", "kept", "attention"}
-    found = json.loads((tmp_path / "results.json").read_text())["cells"]
-    assert {"right", "corrupted", "targets", "attention", "deleted", "kept"} <= set(found[-1])
+    cells = json.loads((tmp_path / "results.json").read_text())["cells"]
+    assert {"right", "corrupted", "targets", "attention", "deleted", "kept"} <= set(cells[-1])
 
 
 def smaller(make_split):
@@ -249,11 +248,12 @@ def smaller(make_split):
     return few
 
 
-def test_npt_is_asked_once_and_of_small_tables():
+def test_npt_runs_once_and_on_small_tables_only():
     study = get("uses-rows")
-    npt = [own for own in study.variants(False).values() if own["model"] == "npt" and own["part"] == "sets"]
-    assert {own["data"] for own in npt} == {"diabetes", "wine", "iris"}
-    assert {own["split"] for own in npt} == {0}
-    ours = [own["split"] for own in study.variants(False).values() if own["model"] == OURS and "split" in own]
+    full, quick = study.variants(False).values(), study.variants(True).values()
+    npt = [settings for settings in full if settings["model"] == "npt" and settings["part"] == "sets"]
+    assert {settings["data"] for settings in npt} == {"diabetes", "wine", "iris"}
+    assert {settings["split"] for settings in npt} == {0}
+    ours = [settings["split"] for settings in full if settings["model"] == OURS and "split" in settings]
     assert sorted(set(ours)) == [0, 1, 2]
-    assert not any(own["model"] == "npt" for own in study.variants(True).values())
+    assert not any(settings["model"] == "npt" for settings in quick)

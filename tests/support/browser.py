@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.play_server import TIMEOUT
+from support.helpers import TIMEOUT
 
 SCREENSHOTS = os.environ.get("PLAY_SCREENSHOTS")
 CANVAS_URL = "(id) => document.getElementById(id).toDataURL()"

@@ -26,10 +26,10 @@ def command(folder, capsys):
     """Return `command(path, *arguments)`, which runs `fillin fill` and returns its stdout and stderr."""
 
     def run(path: Path, *arguments: str, code: int = 0) -> tuple[str, str]:
-        picture = [] if "--picture" in arguments or "--report" in arguments else ["--no-figure"]
-        remaining = [argument for argument in arguments if argument != "--picture"]
+        figure = [] if "--figure" in arguments or "--report" in arguments else ["--no-figure"]
+        remaining = [argument for argument in arguments if argument != "--figure"]
         with_model = [] if "--model" in arguments else ["--model", str(folder)]
-        exit_code = main(["fill", str(path), *with_model, *picture, *remaining])
+        exit_code = main(["fill", str(path), *with_model, *figure, *remaining])
         captured = capsys.readouterr()
         assert exit_code == code, captured.out + captured.err
         assert "Traceback" not in captured.err

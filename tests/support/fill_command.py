@@ -39,13 +39,11 @@ def small_filler(tmp_path_factory) -> Path:
 def fill(tmp_path, small_filler, capsys):
     """Return `fill(content, *arguments)`, which writes the content to a file and fills it."""
 
-    def run(content: str | bytes, *arguments: str, name: str = "data.csv", picture: bool = False) -> CommandResult:
+    def run(content: str | bytes, *arguments: str, name: str = "data.csv", figure: bool = False) -> CommandResult:
         path = tmp_path / name
         raw = content if isinstance(content, bytes) else content.encode()
         path.write_bytes(raw)
-        code = main(
-            ["fill", str(path), "--model", str(small_filler), *([] if picture else ["--no-figure"]), *arguments]
-        )
+        code = main(["fill", str(path), "--model", str(small_filler), *([] if figure else ["--no-figure"]), *arguments])
         captured = capsys.readouterr()
         assert path.read_bytes() == raw, "the input was touched"
         return CommandResult(code, captured.out, captured.err, path.with_name(f"{path.stem}.filled{path.suffix}"))

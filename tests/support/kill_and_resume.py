@@ -4,11 +4,14 @@
 
 Imports take seconds, so they are done once and children are forked. This is safe because the parent has only one
 thread: torch uses one, and those of a run (data, TensorBoard) start in the child.
+
+On a busy machine the parent may wake up after the child has finished. The attempt is then repeated in an empty folder.
 """
 
 import json
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -24,6 +27,7 @@ from fillin.cli import main
 from fillin.train import fit, loop  # noqa: F401
 
 torch.set_num_threads(1)
+ATTEMPTS = 20
 
 
 def fork_child(call) -> int:
@@ -43,6 +47,11 @@ def fork_child(call) -> int:
 def wait_for_exit(pid: int) -> int:
     """Wait for a child, and return its exit code or minus the signal that ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def is_running(pid: int) -> bool:
+    """Whether the child has not ended. Its exit code is left to `wait_for_exit`."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
 
 def train(recipe: dict | None, folder: Path) -> None:
@@ -68,19 +77,25 @@ def train_with_kills(recipe: dict, folder: Path, span: float, times: int) -> lis
 
     Returns the step of the last checkpoint at each kill.
     """
-    rng, steps = random.Random(0), []
-    for number in range(times):
-        before = last_step(folder)
-        pid = fork_child(lambda: train(recipe, folder))
-        while number % 3 and last_step(folder) <= before:
-            assert os.waitpid(pid, os.WNOHANG) == (0, 0), f"it was done, or failed, before kill {number}"
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, span))
-        os.kill(pid, signal.SIGKILL)
-        assert wait_for_exit(pid) == -signal.SIGKILL, f"it was done, or failed, before kill {number}"
-        steps.append(last_step(folder))
-    train_uninterrupted(recipe, folder)
-    return steps
+    for attempt in range(ATTEMPTS):
+        rng, steps = random.Random(attempt), []
+        for number in range(times):
+            before = last_step(folder)
+            pid = fork_child(lambda: train(recipe, folder))
+            while number % 3 and last_step(folder) <= before and is_running(pid):
+                time.sleep(0.001)
+            time.sleep(rng.uniform(0.0, span / (1 + attempt)))
+            os.kill(pid, signal.SIGKILL)
+            code = wait_for_exit(pid)
+            assert code in (0, -signal.SIGKILL), f"training failed before kill {number}"
+            if code == 0:  # it finished before the kill
+                break
+            steps.append(last_step(folder))
+        else:
+            train_uninterrupted(recipe, folder)
+            return steps
+        shutil.rmtree(folder)
+    raise AssertionError(f"training finished before the last kill in each of {ATTEMPTS} attempts")
 
 
 def train_with_interrupt(recipe: dict, folder: Path) -> dict:
@@ -92,13 +107,18 @@ def train_with_interrupt(recipe: dict, folder: Path) -> dict:
         os.dup2(os.open(stderr_path, os.O_CREAT | os.O_WRONLY), 2)
         return main(["train", str(recipe_path), "--out", str(folder)])
 
-    pid, log = fork_child(call), folder / "log.csv"
-    while not log.exists() or len(log.read_text().splitlines()) < 4:
-        time.sleep(0.002)
-    os.kill(pid, signal.SIGINT)
-    code, lines = wait_for_exit(pid), len(log.read_text().splitlines()) - 1
-    train_uninterrupted(recipe, folder)
-    return {"code": code, "lines": lines, "stderr": stderr_path.read_text()}
+    log = folder / "log.csv"
+    for _ in range(ATTEMPTS):
+        pid = fork_child(call)
+        while is_running(pid) and not (log.exists() and len(log.read_text().splitlines()) >= 4):
+            time.sleep(0.002)
+        os.kill(pid, signal.SIGINT)
+        code, lines = wait_for_exit(pid), len(log.read_text().splitlines()) - 1
+        if code != 0:
+            train_uninterrupted(recipe, folder)
+            return {"code": code, "lines": lines, "stderr": stderr_path.read_text()}
+        shutil.rmtree(folder)  # it finished before the signal
+    raise AssertionError(f"training finished before the signal in each of {ATTEMPTS} attempts")
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from fillin.play import listen
 from fillin.play.app import create_server
 from fillin.play.job_queue import JobQueue, JobQueues
 from fillin.play.limits import Limits
+from support.helpers import TIMEOUT
 
-TIMEOUT = 600.0  # seconds that a test waits for anything: no test depends on the speed of the machine
 GENEROUS = Limits(
     header_seconds=3600, body_seconds=3600, keep_alive_seconds=3600, interactive_seconds=3600, background_seconds=3600
 )

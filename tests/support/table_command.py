@@ -22,12 +22,12 @@ def fill_table(tmp_path, capsys, monkeypatch, quick_tables):
     """
     monkeypatch.chdir(tmp_path)
 
-    def run(content: str | bytes | pd.DataFrame, *arguments: str, picture: bool = False):
+    def run(content: str | bytes | pd.DataFrame, *arguments: str, figure: bool = False):
         content_bytes = content.to_csv(index=False) if isinstance(content, pd.DataFrame) else content
         content_bytes = content_bytes.encode() if isinstance(content_bytes, str) else content_bytes
         path, out = tmp_path / "data.csv", tmp_path / "data.filled.csv"
         path.write_bytes(content_bytes)
-        code = main(["fill", "data.csv", *([] if picture else ["--no-figure"]), *arguments])
+        code = main(["fill", "data.csv", *([] if figure else ["--no-figure"]), *arguments])
         printed = capsys.readouterr()
         assert path.read_bytes() == content_bytes, "the input was touched"
         return code, printed.out + printed.err, out.read_bytes() if out.exists() else None

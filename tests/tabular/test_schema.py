@@ -1,4 +1,4 @@
-"""From frames and arrays to numbers and back: kinds, levels, what was not seen, and nothing lost on the way."""
+"""Schemas of frames and arrays: kinds, levels, unseen values, and exact decoding."""
 
 import json
 import pickle
@@ -92,7 +92,7 @@ def test_levels_go_from_common_to_rare_then_by_text():
     assert Column("a", "number").n_codes == Column("a", "date").n_codes == 0
 
 
-def test_what_was_not_seen_is_a_value_of_its_own():
+def test_unseen_levels_have_a_code_of_their_own():
     schema = Schema.infer(pandas.DataFrame({"a": ["x", "y", "x"], "b": [True, False, True]}))
     later = pandas.DataFrame({"b": ["true", "perhaps", None], "a": ["new", None, "y"]}, dtype=object)
     same(schema.encode(later), [[2, 1], [NAN, 2], [1, NAN]])
@@ -101,7 +101,7 @@ def test_what_was_not_seen_is_a_value_of_its_own():
     assert schema["b"].decode(np.array([[0.0, 1.0]])).dtype == bool
 
 
-def test_kinds_override_what_a_column_seems_to_be():
+def test_declared_kinds_override_inferred_ones():
     data = pandas.DataFrame({"n": [3, 1, 3], "t": ["1", "2", "1"], "z": [0, 1, 1], "m": [1, "a", "a"]})
     schema = Schema.infer(data, {"n": "class", "t": "class", "z": "boolean", "m": "class"})
     assert [(c.kind, c.levels) for c in schema.columns] == [
@@ -120,7 +120,7 @@ def test_categories_are_classes_whatever_they_are_made_of():
     assert Schema.infer(enum)["a"] == schema["a"]
 
 
-def test_a_class_is_known_again_in_another_type():
+def test_a_class_is_recognised_in_another_type():
     """Codes that were text among letters come as numbers where no letter is among them."""
     text = Schema.infer(pandas.DataFrame({"a": ["1", "2", "x", "1"]}))
     same(text.encode(pandas.DataFrame({"a": [2, 1, 9]})), [[1], [0], [3]])
@@ -131,7 +131,7 @@ def test_a_class_is_known_again_in_another_type():
     same(large.encode(pandas.DataFrame({"a": [2**60, 2**60 + 1]})), [[1], [0]])  # not one number in float64
 
 
-def test_numbers_dates_and_truths_may_come_as_text_later():
+def test_numbers_dates_and_booleans_may_be_text_in_later_tables():
     schema = Schema.infer(pandas.DataFrame({"a": [1.5], "d": [datetime(2000, 1, 1)], "b": [True], "c": [0.5]}))
     later = pandas.DataFrame({"a": ["2", "NA"], "d": ["1970-01-01", "?"], "b": ["No", "n/a"], "c": [True, False]})
     same(schema.encode(later), [[2, 0, 0, 1], [NAN, NAN, NAN, 0]])
@@ -148,7 +148,7 @@ def test_columns_are_found_by_name_and_those_of_arrays_by_position(frame):
     same(Schema.infer(np.array(expected)).encode(frame({"x1": [3.0, 4.0], "x0": [1.0, 2.0]})), expected)
 
 
-def test_an_extra_column_that_cannot_be_read_is_no_matter():
+def test_an_extra_column_that_cannot_be_read_is_ignored():
     schema = Schema.infer(pandas.DataFrame({"a": [1.0]}))
     same(schema.encode(pandas.DataFrame({"a": [2.0], "b": [np.inf], "c": [[1]], "d": [1j]})), [[2]])
 
@@ -202,7 +202,7 @@ def test_a_missing_word_among_words_is_a_word():
         ([True, "no"], (False, True)),
     ],
 )
-def test_truths_in_words_come_back_as_those_words(words, levels):
+def test_booleans_in_words_are_decoded_to_those_words(words, levels):
     data = pandas.DataFrame({"a": words}, dtype=object)
     column = Schema.infer(data)["a"]
     assert (column.kind, column.levels) == ("boolean", levels)
@@ -220,7 +220,7 @@ def test_dates_with_a_time_zone_are_encoded_in_utc():
 
 @given(some.datetimes(datetime(1800, 1, 1), datetime(2140, 1, 1)))
 @settings(max_examples=100)
-def test_dates_come_back_to_the_microsecond(moment):
+def test_dates_are_decoded_to_the_microsecond(moment):
     schema, values = encoded(pandas.DataFrame({"a": [moment]}, dtype=object))
     assert schema["a"].decode(values[:, 0]).tolist() == [moment]
 
@@ -236,7 +236,7 @@ CELL = some.text(max_size=3) | some.none() | some.integers() | some.floats(allow
 
 @given(some.lists(CELL, min_size=1, max_size=20))
 @settings(max_examples=100)
-def test_any_cells_are_classes_that_come_back(cells):
+def test_any_values_can_be_classes(cells):
     array = np.empty((len(cells), 1), dtype=object)
     array[:, 0] = cells
     schema, values = encoded(array, {"x0": "class"})
@@ -269,7 +269,7 @@ def test_schemas_go_through_json_and_pickle():
     assert pickle.loads(pickle.dumps(schema)) == schema
 
 
-def test_the_data_is_never_touched_nor_shared():
+def test_the_data_are_neither_changed_nor_shared():
     values = np.array([[1.0, NAN]])
     encoded(values)[1][:] = 0
     same(values, [[1.0, NAN]])

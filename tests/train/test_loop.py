@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.helpers import SMALL, count_prefetch_threads, recipe_arguments, tiny_options
+from support.helpers import SMALL, TIMEOUT, count_prefetch_threads, recipe_arguments, tiny_options
 
 from fillin.errors import FillinError
 from fillin.models import names as models
@@ -186,7 +186,7 @@ def test_two_processes_train_like_one(tmp_path):
         tmp_path / "two",
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment)
     assert process.returncode == 0, process.stderr
     single, parallel = fit("te-tnp", tmp_path / "one", overrides=overrides).lines, read_log(tmp_path / "two")
     assert [line.step for line in parallel] == [1, 2, 3, 4, 5, 6]

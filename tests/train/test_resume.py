@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
-from support.helpers import SMALL
+from support.helpers import SMALL, TIMEOUT
 
 import fillin
 from fillin.errors import FillinError
@@ -58,7 +58,7 @@ def killed_run(request, tmp_path_factory) -> tuple[Path, dict]:
     recipe = json.dumps({**SMALL, "budget": {"steps": 20 * request.param}, "keep": keep})
     command = [sys.executable, str(Path(__file__).parents[1] / "support" / "kill_and_resume.py"), str(folder), recipe]
     command.append(str(request.param))
-    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    process = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
     assert process.returncode == 0, process.stderr
     return folder, json.loads(process.stdout)
 

@@ -36,7 +36,7 @@ class TableRegressor(RegressorMixin, TablePredictor):
     scale : {"standard", "quantile"}, default="standard"
         Transform of numeric outputs; "quantile" suits heavy tails.
     features : float, default=0.0
-        λ of Kossen et al. (2021), between 0 and 1: the weight of predicting masked cells of X, annealed to 0 during
+        Weight of predicting masked cells of X, between 0 and 1 (λ of Kossen et al. 2021), annealed to 0 during
         training. It lets rows without y contribute.
     transductive : bool, default=False
         Let rows that are predicted together attend to one another.

@@ -67,11 +67,11 @@ class ClassScores:
 
 @dataclass(frozen=True)
 class InContextScores:
-    """Scores of the model (`found`), with `shown` images in each support set, and accuracies of the baselines."""
+    """Scores of the model, with `support_images` in each support set, and accuracies of the baselines."""
 
     tasks: int
-    shown: int
-    found: ClassScores
+    support_images: int
+    model: ClassScores
     shuffled: float
     centroid_pixels: float
     centroid_embedding: float
@@ -164,18 +164,19 @@ class InContextEvaluation(Evaluation):
         """Draw the confusion matrix, or some few-shot tasks, whose classes have no names."""
         if isinstance(self.stream, FewShot):
             return [_draw_tasks(folder / "tasks.png", self.model.eval(), self.stream)]
-        return [draw_confusion(folder / "confusion.png", scores.found)]
+        return [draw_confusion(folder / "confusion.png", scores.model)]
 
     def tables(self, name: str, scores: InContextScores) -> list[ResultTable]:
         labels = ("shuffled support labels", "nearest centroid, pixels", "nearest centroid, embedding")
         baselines = zip(labels, (scores.shuffled, scores.centroid_pixels, scores.centroid_embedding), strict=True)
-        title = f"{name}: {scores.found.images:,} images in {scores.tasks:,} sets, {scores.shown:,} support images each"
+        counts = f"{scores.model.images:,} images in {scores.tasks:,} sets"
         rows = [(label, format_percent(accuracy, 2), "", "") for label, accuracy in baselines]
         caption = (
             "± one standard error; likelihood in nats. Shuffled: the model with permuted support labels. Nearest "
             "centroid: the class whose support images have the nearest mean."
         )
-        return [ResultTable(title, ("", *_COLUMNS), [("model", *scores.found.cells), *rows], caption)]
+        title = f"{name}: {counts}, {scores.support_images:,} support images each"
+        return [ResultTable(title, ("", *_COLUMNS), [("model", *scores.model.cells), *rows], caption)]
 
 
 def open_classifier(

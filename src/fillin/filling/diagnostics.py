@@ -114,8 +114,10 @@ def find_number_like(table: TypedTable, skip: Collection[str]) -> InputError | N
     for column in table.columns.values():
         for row, cell in enumerate(column.cells() if column.kind == CLASS and column.name not in skip else ()):
             if not column.missing[row] and _NUMBER_LIKE.match(cell.strip()):
-                message = "{cell!r} cannot be read as a number; write it as 1234.5, without %, units and thousands "
-                return table.error_at(row, column.name, message + "separators", cell=cell.strip())
+                message = (
+                    "{cell!r} cannot be read as a number; write it as 1234.5, without %, units and thousands separators"
+                )
+                return table.error_at(row, column.name, message, cell=cell.strip())
     return None
 
 

@@ -22,6 +22,7 @@ import torch
 from fillin.errors import InputError
 from fillin.io import write_text
 from fillin.models import load
+from fillin.runtime import threads as use_threads
 from fillin.train import checkpoint
 from fillin.train.log import LogLine, read_log
 from fillin.train.recipe import Recipe, build_model, dump_recipe, find_recipe, make_stream, read_recipe, start_from
@@ -171,15 +172,12 @@ def _train(fabric, run: Run, compiled: bool, threads: int | None, watch: Callabl
     from fillin.train.log import draw_learning_curve
     from fillin.train.loop import Loop
 
-    before = torch.get_num_threads()
+    n_threads = threads or torch.get_num_threads()
     fabric.launch()
-    torch.set_num_threads(threads or before)
     folder = Path(fabric.broadcast(str(run.folder)))  # the first process chose it
     # a checkpoint must agree with these settings
     fixed = dump_recipe({**read_recipe(run.recipe), "optimiser": {}, "schedule": {}, "budget": {}, "keep": {}})
-    try:
+    with use_threads(n_threads):
         Loop(fabric, run.recipe, folder, hashlib.sha256(fixed.encode()).hexdigest()[:16], compiled, watch)()
         if fabric.is_global_zero:
             draw_learning_curve(run.lines, run.folder / "learning.png", title=run.recipe["model"]["name"])
-    finally:
-        torch.set_num_threads(before)

@@ -301,10 +301,12 @@ def _zarr_options(path: Path) -> dict[str, Any]:
 def _check_readable(path: Path, folder: bool = False) -> None:
     """Raise an error with the reason why a file or a folder cannot be read."""
     if not path.exists():
-        raise InputError(f"there is no {'folder' if folder else 'file'} {path}; check its name and folder")
-    if folder != path.is_dir():
-        problem = "is a file, not a Zarr folder; check its name" if folder else "is a folder; name a file in it"
-        raise InputError(f"{path} {problem}")
+        kind = "folder" if folder else "file"
+        raise InputError(f"there is no {kind} {path}; check its name and folder")
+    if folder and not path.is_dir():
+        raise InputError(f"{path} is a file, not a Zarr folder; check its name")
+    if path.is_dir() and not folder:
+        raise InputError(f"{path} is a folder; name a file in it")
     if not os.access(path, os.R_OK):
         raise InputError(f"cannot read {path}: Permission denied; check its permissions")
 

@@ -218,5 +218,5 @@ def _write_png(outputs: Outputs, name: str, pixels: np.ndarray) -> None:
     """Write an image of eight bits a channel, grey or in colour."""
     from PIL import Image
 
-    picture = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
-    outputs.write(outputs.extra[name] if name else outputs.data, lambda path: picture.save(path, format="PNG"))
+    image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
+    outputs.write(outputs.extra[name] if name else outputs.data, lambda path: image.save(path, format="PNG"))

@@ -41,53 +41,53 @@ def read_file(
     path: Path, keep: float | None, pattern: str | None, hide: str | None, mask: str | None, scale: int, seed: int
 ) -> PartialImage:
     """Read an image file; at most one of `keep`, `pattern`, `hide` and `mask` selects the observed pixels."""
-    picture = read_image(path)
-    transparent, notes = _read_transparency(path, picture.shape[:2])
+    pixels = read_image(path)
+    transparent, notes = _read_transparency(path, pixels.shape[:2])
     options = {"keep": keep, "observed": pattern, "hide": hide, "mask": mask}
     given = [name for name, value in options.items() if value is not None]
     if len(given) > 1:
         raise InputError(f"--{given[0]} and --{given[1]} both choose the observed pixels; leave one out")
     if mask is not None:
         white = read_image(Path(mask)).mean(2) > 127
-        if white.shape != picture.shape[:2]:
-            (h, w), (rows, columns) = picture.shape[:2], white.shape
+        if white.shape != pixels.shape[:2]:
+            (h, w), (rows, columns) = pixels.shape[:2], white.shape
             raise InputError(f"--mask {mask} is {columns} × {rows}, the image {w} × {h}; they must have the same size")
-        return observe_mask(picture, white & ~transparent, False, notes, f"--mask {mask}")
+        return observe_mask(pixels, white & ~transparent, False, notes, f"--mask {mask}")
     if not given:
         if not transparent.any() and scale == 1:
             raise InputError(
                 f"{path}: nothing is missing: no pixel is fully transparent. Choose the observed pixels with --keep "
                 "0.1, --hide bottom, --observed 'grid 4' or --mask m.png, or enlarge the image with --scale 4"
             )
-        return observe_mask(picture, ~transparent, False, notes, str(path))
+        return observe_mask(pixels, ~transparent, False, notes, str(path))
     chosen = _choose_pattern(keep, pattern, hide)
     if chosen.name == "coarse" and transparent.any():
         raise InputError(f"{path} has transparent pixels, and 'coarse' needs all pixels; use another pattern")
-    return observe_pattern(picture, chosen, seed, transparent, notes, str(path))
+    return observe_pattern(pixels, chosen, seed, transparent, notes, str(path))
 
 
 def observe_pattern(
-    picture: UInt8[ndarray, "h w c"], pattern: Pattern, seed: int, missing: Bool[ndarray, "h w"],
+    pixels: UInt8[ndarray, "h w c"], pattern: Pattern, seed: int, missing: Bool[ndarray, "h w"],
     notes: tuple[str, ...] = (), source: str = "the image",
 ) -> PartialImage:  # fmt: skip
     """Observe the points of a pattern, except `missing` pixels."""
     generator = torch.Generator().manual_seed(seed)
     if pattern.name == "coarse":
-        location, colour = pattern(to_colours(picture)[None], generator)
-        h, w = picture.shape[:2]
+        location, colour = pattern(to_colours(pixels)[None], generator)
+        h, w = pixels.shape[:2]
         x = (location[0].double().numpy() * max(h, w) / 2 + np.array([h, w]) - 1) / 2
-        return PartialImage(picture / 255, x, colour[0].double().numpy() + 0.5, None, True, notes)
-    observed = pattern.mask((1, *picture.shape[:2]), generator)[0].numpy()
-    return observe_mask(picture, observed & ~missing, not missing.any(), notes, source)
+        return PartialImage(pixels / 255, x, colour[0].double().numpy() + 0.5, None, True, notes)
+    observed = pattern.mask((1, *pixels.shape[:2]), generator)[0].numpy()
+    return observe_mask(pixels, observed & ~missing, not missing.any(), notes, source)
 
 
 def observe_mask(
-    picture: UInt8[ndarray, "h w c"], mask: Bool[ndarray, "h w"], held_out: bool, notes: tuple[str, ...], source: str
+    pixels: UInt8[ndarray, "h w c"], mask: Bool[ndarray, "h w"], held_out: bool, notes: tuple[str, ...], source: str
 ) -> PartialImage:
     """Observe the pixels of a mask."""
     if not mask.any():
         raise InputError(f"{source}: no pixel is observed, so there is nothing to complete from; white is observed")
-    return PartialImage(picture / 255, np.argwhere(mask).astype(float), picture[mask] / 255, mask, held_out, notes)
+    return PartialImage(pixels / 255, np.argwhere(mask).astype(float), pixels[mask] / 255, mask, held_out, notes)
 
 
 def read_array(image: Any, observed: Any) -> PartialImage:
@@ -134,10 +134,10 @@ def _read_transparency(path: Path, shape: tuple[int, int]) -> tuple[Bool[ndarray
     """Return which pixels are fully transparent, and a note on those that are partly so."""
     from PIL import Image
 
-    with warnings.catch_warnings(action="ignore"), Image.open(path, formats=("PNG", "JPEG")) as picture:
-        if "A" not in picture.getbands() and "transparency" not in picture.info:
+    with warnings.catch_warnings(action="ignore"), Image.open(path, formats=("PNG", "JPEG")) as image:
+        if "A" not in image.getbands() and "transparency" not in image.info:
             return np.zeros(shape, bool), ()
-        alpha = np.asarray(picture.convert("RGBA").getchannel("A"))
+        alpha = np.asarray(image.convert("RGBA").getchannel("A"))
     partly = int(((alpha > 0) & (alpha < 255)).sum())
     notes = (f"{partly:,} pixels are partly transparent: laid on white and observed",) if partly else ()
     return alpha == 0, notes

@@ -102,9 +102,9 @@ def infer_roles(
         if table.from_text:
             remedy = "if there are more, separate the cells by a comma, a semicolon, a tab or |"
         raise InputError(
-            f"{table.name} has only one column, '{''.join(table.columns)}', and a series needs a location and a value; "
-            + remedy
-        )
+            "{table} has only one column, '{column}', and a series needs a location and a value; {remedy}",
+            table=table.name, column="".join(table.columns), remedy=remedy,
+        )  # fmt: skip
     if kind is not None:
         choose("kind of table", kind, TABLE_KINDS)
     for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else []), *covariates):
