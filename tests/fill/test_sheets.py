@@ -174,3 +174,39 @@ def test_bad_covariates_are_errors(options, message, frame, model):
     data["word"] = "x"
     with pytest.raises(FillinError, match=message):
         fillin.fill(data, model=model, **options)
+
+
+def test_long_gaps_and_uncertain_values_stay_missing(frame, model):
+    data, _ = frame
+    data.loc[5, "a"] = np.nan
+    filled = fillin.fill(data, max_gap=4, model=model)
+    assert np.flatnonzero(filled["a_filled"].isna()).tolist() == list(range(40, 70))
+    assert np.isfinite(filled["a_std"][5])
+    everything = fillin.fill(data, model=model)
+    limit = float(everything["a_std"][40:70].median())
+    certain = fillin.fill(data, max_std=limit, model=model)
+    assert (certain["a_filled"].isna() == (everything["a_std"] > limit)).all()
+
+
+def test_a_gap_beyond_the_end_is_counted_from_the_last_observation(frame, model):
+    data, level = frame
+    data["a"] = np.where(np.arange(N) < 110, level, np.nan)
+    filled = fillin.fill(data, max_gap=3, model=model)
+    assert np.flatnonzero(filled["a_filled"].isna()).tolist() == list(range(113, N))
+
+
+def test_the_command_reports_what_stays_missing(tmp_path, frame, model, capsys):
+    from fillin.cli import main
+
+    data, _ = frame
+    data["day"] = pd.date_range("2024-01-01", periods=N, freq="h")
+    data.to_csv(tmp_path / "log.csv", index=False)
+    weights = str(fillin.save(model, tmp_path / "model"))
+    assert main(["fill", str(tmp_path / "log.csv"), "--model", weights, "--max-gap", "5h"]) == 0
+    assert "30 of 30 missing values stay missing: only gaps up to 5h are filled" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [{"max_gap": "long"}, {"max_gap": -1}, {"max_std": 0.0}])
+def test_bad_limits_are_errors(options, frame, model):
+    with pytest.raises(FillinError, match=next(iter(options))):
+        fillin.fill(frame[0], model=model, **options)

@@ -27,6 +27,7 @@ EXAMPLES = """\
   fillin fill shares.csv --bounds 0:1            intervals stay in 0 … 1; positive values: --bounds 0:
   fillin fill lab.csv --y-err sigma              errors of the observed values, as standard deviations
   fillin fill wind.csv --x angle --period 360    a periodic coordinate
+  fillin fill log.csv --max-gap 6h               longer gaps stay missing; --max-std 0.5: values too uncertain
   fillin fill noaa.csv --na -999.99              a value that means missing
   fillin fill people.csv                         no column orders the rows: filled from similar rows
   fillin fill people.csv --as table --y age --y job    declares that, and the columns to fill
@@ -86,6 +87,8 @@ _OPTIONS = {
         "--y-err COLUMN": "column with standard deviations of the errors of y",
         "--period P": "period of x: 360, 24h for times; for a field lon=360",
         "--level SHARE": "coverage of the intervals (default: 0.95)",
+        "--max-gap LENGTH": "series: leave longer gaps missing: 3h, 2d; for numbers 0.5",
+        "--max-std STD": "series: leave values missing whose std is larger",
     },
     "model": {
         "--model NAME|FOLDER": "default: curve, surface or radial, by the number of dimensions",
@@ -96,7 +99,7 @@ _REPEATABLE = ("--y", "--class", "--number", "--by", "--covariate", "--na", "--b
 _ARGUMENTS = {  # where Python calls it otherwise
     "--class": "classes", "--number": "numbers", "--as": "kind", "--keep-always-missing": "fill_always_missing",
 }  # fmt: skip
-_TYPES = {"--halo": int, "--level": float, "--seed": int}
+_TYPES = {"--halo": int, "--level": float, "--seed": int, "--max-std": float}
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -205,7 +208,9 @@ def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], ex
             progress("fill", n_steps, delay=1.0) as tick,
             plan.parallel(arguments.threads or torch.get_num_threads(), tick),
         ):
-            prediction = plan.write(outputs, plan.run(model, tick))
+            prediction = plan.run(model, tick)
+            remarks = plan.explain_result(prediction)
+            prediction = plan.write(outputs, prediction)
             scores = plan.holdout(model, prediction, tick) if scored else []
         draws = {"figure", "report"} & set(outputs.extra)
         figure: Any = plan.figure(prediction) if draws else None  # the data are safe now
@@ -218,6 +223,8 @@ def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], ex
 
             html = render_report(plan, figure, scores, arguments.command_line)
             outputs.write(outputs.extra["report"], lambda path: path.write_text(html, encoding="utf-8"))
+        for remark in remarks:
+            print(remark)
         if plan.prints_scores and scores:
             print(plan.explain_holdout(scores))
     print("wrote " + " ".join(str(path) for path in outputs.paths))

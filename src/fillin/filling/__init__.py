@@ -27,6 +27,8 @@ def fill(
     y_err: str | None = None,
     alone: bool = False,
     covariate: str | Sequence[str] | None = None,
+    max_gap: str | float | None = None,
+    max_std: float | None = None,
     period: "str | float | Mapping[str | int, float] | None" = None,
     level: float = 0.95,
     kind: str | None = None,
@@ -76,6 +78,11 @@ def fill(
         Series: fill each column, and each group, from its own observed values only.
     covariate : str or sequence of str, optional
         Series: columns that inform but are not filled. By default all other columns of numbers inform.
+    max_gap : str or float, optional
+        Series: longest gap that is filled, such as "6h" or 0.5, from the observation before it to the one after it, or
+        beyond the ends from the nearest one. Longer gaps stay missing.
+    max_std : float, optional
+        Series: largest standard deviation of a value that is filled. Others stay missing.
     period : float, str or dict of str to float, optional
         Series: period of a periodic x. Fields: the period of each periodic dimension, such as {"lon": 360}.
     level : float, default 0.95

@@ -164,6 +164,10 @@ class FillPlan(ABC):
     def explain_holdout(self, scores: Sequence[Any]) -> str:
         """Return a paragraph on how the scores were made."""
 
+    def explain_result(self, prediction: ColumnPredictions) -> list[str]:
+        """Return remarks on the result, such as values that stay missing."""
+        return []
+
     @abstractmethod
     def assumptions(self) -> list[str]:
         """Return the assumptions behind the prediction, as sentences of the report."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 
 from fillin.errors import InputError
@@ -45,6 +45,11 @@ class NumericPrediction:
             return cls(np.empty(0, dtype=int), *(np.empty(0) for _ in range(6)))
         names = [field.name for field in fields(cls) if field.name != "samples"]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
+    def select(self, kept: Bool[ndarray, "n"]) -> "NumericPrediction":
+        """Return the prediction of some of the rows."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return NumericPrediction(**{name: None if part is None else part[kept] for name, part in parts.items()})
 
     @property
     def interval(self) -> tuple[Any, Any, Any, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, argument
+from fillin.errors import InputError, Message, argument
 from fillin.filling.diagnostics import Note, list_names
 from fillin.filling.plan import (
     FillOptions,
@@ -57,6 +57,8 @@ class SeriesOptions(FillOptions):
     date_format: str | None = None
     alone: bool = False
     covariate: str | Sequence[str] | None = None
+    max_gap: str | float | None = None
+    max_std: float | None = None
     model: "str | Process | None" = None
 
 
@@ -99,6 +101,14 @@ class Series:
 
         return predict
 
+    def gaps(self) -> Float[ndarray, "m"]:
+        """Return the distance between the observations on both sides of each location to fill; beyond the first or last
+        observation the distance from it."""
+        x = np.sort(self.x)
+        after = np.searchsorted(x, self.at)
+        low, high = x[np.maximum(after - 1, 0)], x[np.minimum(after, len(x) - 1)]
+        return np.where(after == 0, x[0] - self.at, np.where(after == len(x), self.at - x[-1], high - low))
+
     def fill(self, model: "Process", level: float, tick: Tick) -> NumericPrediction:
         """Predict the values at `at`, with the interval of coverage `level`."""
         order = np.argsort(self.at, kind="stable")  # neighbours are predicted together
@@ -125,6 +135,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     new: NewRows
     bounds: "dict[str, Bounds]"
     period: float
+    max_gap: float
     series: list[Series]
 
     @classmethod
@@ -155,8 +166,14 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
             new = make_new_rows(roles, options)
         bounds = bounds_by_column([column.name for column in roles.y], options.bounds)
         period = 0.0 if options.period is None else _parse_period(options.period, roles)
+        max_gap = np.inf if options.max_gap is None else _parse_length(options.max_gap, roles, argument("max_gap"), "a length")
+        if options.max_std is not None and not 0 < options.max_std < np.inf:
+            raise InputError(
+                "{max_std} must be a positive number, in the units of the values, got {value}",
+                max_std=argument("max_std"), value=options.max_std,
+            )  # fmt: skip
         _check_values(roles, bounds)
-        return cls(source, options, roles, new, bounds, period, _split_series(roles, new, bounds, period))
+        return cls(source, options, roles, new, bounds, period, max_gap, _split_series(roles, new, bounds, period))
 
     @property
     def summary(self) -> str:
@@ -205,10 +222,32 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
             for sheet in self.sheets:
                 for column, predictions in sheet.fill(model, self.options.level, progress).items():
                     parts.setdefault(column, []).extend(predictions)
-            return {column: NumericPrediction.concatenate(predictions) for column, predictions in parts.items()}
-        for series in self.series:
-            parts.setdefault(series.column, []).append(series.fill(model, self.options.level, progress))
-        return {column: NumericPrediction.concatenate(predictions) for column, predictions in parts.items()}
+        else:
+            for series in self.series:
+                parts.setdefault(series.column, []).append(series.fill(model, self.options.level, progress))
+        joined = {column: NumericPrediction.concatenate(predictions) for column, predictions in parts.items()}
+        return {column: self._drop_uncertain(column, prediction) for column, prediction in joined.items()}
+
+    def _drop_uncertain(self, column: str, prediction: NumericPrediction) -> NumericPrediction:
+        """Leave out values in gaps longer than `max_gap`, or with a standard deviation above `max_std`."""
+        kept = np.ones(len(prediction.rows), dtype=bool)
+        if self.options.max_std is not None:
+            kept &= prediction.std <= self.options.max_std
+        if self.max_gap < np.inf:
+            gap = np.zeros(self.roles.table.n_rows + len(self.new.x))
+            for series in self.series:
+                if series.column == column:
+                    gap[series.rows] = series.gaps()
+            kept &= gap[prediction.rows] <= self.max_gap
+        return prediction if kept.all() else prediction.select(kept)
+
+    def explain_result(self, prediction: ColumnPredictions) -> list[str]:
+        left = self.n_missing - sum(len(part.rows) for part in prediction.values())
+        limits = [f"gaps up to {self.options.max_gap}"] if self.max_gap < np.inf else []
+        limits += [] if self.options.max_std is None else [f"standard deviations up to {self.options.max_std:g}"]
+        if not limits:
+            return []
+        return [f"{left:,} of {self.n_missing:,} missing values stay missing: only {' and '.join(limits)} are filled"]
 
     @property
     def added_columns(self) -> list[str]:
@@ -312,15 +351,20 @@ def _parse_period(period: Any, roles: SeriesRoles) -> float:
             "{period} of a series must be one number, the period of its x column, such as 360, got {value}",
             period=argument("period"), value=", ".join(f"{name}={length}" for name, length in period.items()),
         )  # fmt: skip
+    return _parse_length(period, roles, argument("period"), "a period")
+
+
+def _parse_length(length: Any, roles: SeriesRoles, name: Message, noun: str) -> float:
+    """Return a length of x in the units of its column (seconds of times)."""
     if roles.x.clock is not None:
-        return parse_duration(str(period), argument("period")) / SECOND
+        return parse_duration(str(length), name) / SECOND
     try:
-        length = float(period)
+        number = float(length)
     except ValueError:
-        length = 0.0
-    if not 0 < length < float("inf"):
+        number = 0.0
+    if not 0 < number < float("inf"):
         raise InputError(
-            "{period}: {value!r} is not a period of '{x}', such as 360",
-            period=argument("period"), value=period, x=roles.x.name,
+            "{name}: {value!r} is not {noun} of '{x}', such as 360",
+            name=name, value=length, noun=noun, x=roles.x.name,
         )  # fmt: skip
-    return length
+    return number
