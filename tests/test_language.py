@@ -28,7 +28,7 @@ def methods_of(name: str) -> list[str]:
     return [
         f"fillin.{name}.{method}"
         for method, function in vars(value).items()
-        if not method.startswith("_") and callable(getattr(function, "__func__", function)) and name != "Task"
+        if not method.startswith("_") and callable(getattr(function, "__func__", function))
     ]
 
 

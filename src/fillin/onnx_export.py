@@ -30,6 +30,7 @@ from fillin.models.convnp import ConvProcess
 from fillin.models.filler import Filler
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP
+from fillin.models.sheet import Sheet
 from fillin.runtime import require
 
 TOLERANCE = 1e-4  # largest relative difference from the model at which a file is written
@@ -135,6 +136,8 @@ def find_obstacle(model: Process) -> str | None:
     """Return the reason why this kind of model cannot be exported, or None."""
     if isinstance(model, ConvProcess):
         return "the size of its grid depends on the locations of the points; export a te-tnp"
+    if isinstance(model, Sheet):
+        return "its closed-form guides solve systems of equations, which ONNX cannot; export filler"
     if isinstance(model, NPT):
         return "it sorts the columns of its context, which the graph does not support; export a te-tnp"
     if isinstance(model, CMANP) and model.equivariant:

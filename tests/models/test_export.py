@@ -27,7 +27,7 @@ GROUPS = {  # one process per group
     "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler", "surface"],
 }
 DOCS = Path(__file__).parents[2] / "docs" / "export.md"
-REFUSED = ["convcnp", "convnp", "te-cmanp", "npt"]
+REFUSED = ["convcnp", "convnp", "te-cmanp", "npt", "sheet"]
 SIZES = [
     (1, 0, 4),
     (3, 1, 2),

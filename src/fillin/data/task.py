@@ -34,11 +34,33 @@ class Batch:
         return tuple(getattr(self, name) for name in self.__dataclass_fields__)
 
     def rows(self: AnyBatch, index) -> AnyBatch:
-        """Select elements of the batch: `task.rows(slice(0, 4))`."""
+        """Select elements of the batch.
+
+        Parameters
+        ----------
+        index : int, slice or Tensor
+            Elements along the first axis, such as `slice(0, 4)`.
+
+        Returns
+        -------
+        Batch
+            A batch of the same type.
+        """
         return self._map(lambda part: part[index])
 
     def to(self: AnyBatch, device) -> AnyBatch:
-        """Copy the batch to a device."""
+        """Copy the batch to a device.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            The device, such as "cuda".
+
+        Returns
+        -------
+        Batch
+            A batch of the same type.
+        """
         return self._map(lambda part: part.to(device))
 
     def _map(self: AnyBatch, change: Callable[[Tensor], Tensor]) -> AnyBatch:
