@@ -107,6 +107,7 @@ def standardised(sheet: SheetBatch):
 
 def test_interpolation_is_that_of_numpy_between_observations():
     sheet = random_sheet(b=1, n=40)
+    sheet.observed[..., 0] |= ~sheet.observed.any(-1)  # every row is in the context
     y, step = standardised(sheet), torch.ones(1, 1, 1).double()
     (neighbours,) = find_neighbours(sheet.x, sheet.observed, [1], step)
     near = neighbours.interpolate(y)
@@ -125,12 +126,12 @@ def test_interpolation_is_that_of_numpy_between_observations():
 def test_regression_predicts_observed_cells_from_the_other_blocks(monkeypatch):
     monkeypatch.setattr(guides, "RIDGES", (1.0,))
     sheet = random_sheet(b=1, n=30)
-    y = standardised(sheet)
-    everywhere = regress(y, y, sheet.observed)
-    block = slice(6, 12)  # the second of five
+    y, folds = standardised(sheet), (torch.arange(30) // 6)[None]
+    everywhere = regress(y, y, sheet.observed, folds)
+    block = slice(6, 12)
     observed = sheet.observed.clone()
     observed[0, block, 0] = False
-    left_out = regress(y, y, observed)
+    left_out = regress(y, y, observed, folds)
     seen = sheet.observed[0, block, 0]
     assert torch.allclose(everywhere[0, block, 0][seen], left_out[0, block, 0][seen], atol=1e-9)
     assert distance(everywhere[..., 0], left_out[..., 0]) > 1e-3
@@ -138,11 +139,22 @@ def test_regression_predicts_observed_cells_from_the_other_blocks(monkeypatch):
 
 def test_regression_in_parts_is_the_same(monkeypatch):
     sheet = random_sheet(d=5)
-    y = standardised(sheet)
+    y, folds = standardised(sheet), (torch.arange(14) // 3)[None].expand(2, -1)
     beside = y[:, None].expand(-1, 5, -1, -1) / 2
-    whole = regress(y, y, sheet.observed, y, beside)
+    whole = regress(y, y, sheet.observed, folds, y, beside)
     monkeypatch.setattr(guides, "_MAX_ENTRIES", 1)
-    assert torch.allclose(regress(y, y, sheet.observed, y, beside), whole)
+    assert torch.allclose(regress(y, y, sheet.observed, folds, y, beside), whole)
+
+
+def test_rows_without_observations_have_no_effect_on_others():
+    model, sheet = tiny("sheet"), random_sheet()
+    added = torch.rand(2, 9, 1).double() * 1.4 - 0.2
+    cells = torch.zeros(2, 9, 3, dtype=torch.bool)
+    both = SheetBatch(
+        torch.cat([added, sheet.x], 1), torch.cat([cells * torch.nan, sheet.values], 1),
+        torch.cat([cells, sheet.observed], 1), torch.cat([~cells, sheet.queried], 1),
+    )  # fmt: skip
+    assert distance(predict(model, both)[:, :, 9:], predict(model, sheet)) < 1e-9
 
 
 def test_guides_find_a_copy_and_distrust_noise():

@@ -40,10 +40,15 @@ def compute_guides(
 
     The regressions run twice: missing cells of other columns are interpolated at first, then predicted by both.
     """
-    order = x[..., 0].argsort(dim=1, stable=True)
-    back = order.argsort(1)
+    context = observed.any(-1)
+    # rows of the context first, in order, so that the others have no effect on it
+    order = torch.where(context, x[..., 0], torch.inf).argsort(dim=1, stable=True)
+    back, count = order.argsort(1), context.sum(1)
     x, y, observed = (take_rows(part, order) for part in (x, torch.where(observed, y, 0), observed))
-    gaps = [gap for gap in GAPS if gap == 1 or 4 * gap <= x.shape[1]]
+    number = torch.arange(x.shape[1], device=x.device)
+    folds = torch.where(number < count[:, None], number * FOLDS // count[:, None].clamp_min(1), FOLDS)
+    largest = int(count.max())  # beyond it all gaps are alike: nothing is left to interpolate from
+    gaps = [gap for i, gap in enumerate(GAPS) if i == 0 or GAPS[i - 1] < largest]
     neighbours = find_neighbours(x, observed, gaps, step)
     weights = _interpolate_scales(neighbours, observed)
     alone = [near.interpolate(y) for near in neighbours]
@@ -51,13 +56,13 @@ def compute_guides(
     completed = torch.where(observed, y, along)
     rounds = 2 if y.shape[-1] > 1 else 1
     for _ in range(rounds):
-        across = regress(completed, y, observed)
+        across = regress(completed, y, observed, folds)
         fits = []
         for near, own in zip(neighbours, alone, strict=True):
             # a gap of a missing cell has its own ends; so have the observations of the other columns beside it
             ends = near if near is neighbours[0] else near.select(observed, neighbours[0])
             own = torch.where(observed, own, along)
-            fits.append(regress(completed, y, observed, own, ends.interpolate_all(completed)))
+            fits.append(regress(completed, y, observed, folds, own, ends.interpolate_all(completed)))
         both = _mix(fits, weights)
         completed = torch.where(observed, y, both)
     errors = [
@@ -144,21 +149,28 @@ def _interpolate_scales(neighbours: list[Neighbours], observed: Tensor) -> Float
 def find_neighbours(
     x: Float[Tensor, "b n dx"], observed: Bool[Tensor, "b n d"], gaps: list[int], step: Float[Tensor, "b 1 1"]
 ) -> list[Neighbours]:
-    """Find the observations, at least `gap` rows away, that each cell is interpolated from: linearly between the
-    nearest ones before and after, from the first or last one beyond them; in several dimensions with weights
-    1/distance² from the nearest ones. Rows are in the order of x."""
+    """Find the observations, at least `gap` rows of the context away, that each cell is interpolated from: linearly
+    between the nearest ones before and after, from the first or last one beyond them; in several dimensions with
+    weights 1/distance² from the nearest ones. The rows of the context come first, in the order of x."""
     if x.shape[-1] != 1:
         return [_find_nearest(x, observed, gap, step) for gap in gaps]
     b, n, d = observed.shape
+    number = torch.arange(n, device=x.device)
+    context = observed.any(-1)
+    count = context.sum(1, keepdim=True)
+    ordered = torch.where(number < count, x[..., 0], torch.inf)
+    place = torch.searchsorted(ordered.contiguous(), x[..., 0].contiguous(), right=True).clamp_max(count)
+    # positions in the context just before and just after each row
+    before_row, after_row = (torch.where(context, number + shift, place + min(shift, 0)) for shift in (-1, 1))
+    index = number[None, :, None].expand(b, n, d)
+    last = torch.where(observed, index, -1).cummax(1).values
+    following = torch.where(observed, index, n).flip(1).cummin(1).values.flip(1)
     x = x.expand(-1, -1, d)
-    number = torch.arange(n, device=x.device)[None, :, None].expand(b, n, d)
-    last = torch.where(observed, number, -1).cummax(1).values
-    following = torch.where(observed, number, n).flip(1).cummin(1).values.flip(1)
     found = []
     for gap in gaps:
-        size = min(gap, n)
-        before = torch.cat([last.new_full((b, size, d), -1), last[:, : n - size]], 1)
-        after = torch.cat([following[:, size:], following.new_full((b, size, d), n)], 1)
+        low, high = (row[..., None].expand(-1, -1, d) for row in (before_row - (gap - 1), after_row + (gap - 1)))
+        before = torch.where(low >= 0, last.gather(1, low.clamp_min(0)), -1)
+        after = torch.where(high < n, following.gather(1, high.clamp_max(n - 1)), n)
         has_before, has_after = before >= 0, after < n
         left, right = before.clamp_min(0), after.clamp_max(n - 1)
         x_left, x_right = x.gather(1, left), x.gather(1, right)
@@ -194,18 +206,18 @@ def regress(
     completed: Float[Tensor, "b n d"],
     y: Float[Tensor, "b n d"],
     observed: Bool[Tensor, "b n d"],
+    folds: Int64[Tensor, "b n"],
     own: Float[Tensor, "b n d"] | None = None,
     beside: Float[Tensor, "b d n d"] | None = None,
 ) -> Float[Tensor, "b n d"]:
     """Predict each column by ridge regression on the other columns, `completed`. With `own`, an interpolation of the
     column, also on that, and on the differences of the other columns from their interpolations `beside`.
 
-    Rows are divided into successive blocks, and observed cells are predicted from the rows of the other blocks:
-    neighbours are alike, and leaving out one row alone would flatter. The penalty is chosen by these errors, per
-    column.
+    Rows are divided into `folds`, successive blocks, and observed cells are predicted from the other folds: neighbours
+    are alike, and leaving out one row alone would flatter. The penalty is chosen by these errors, per column.
     """
     d = y.shape[-1]
-    at_once = max(1, _MAX_ENTRIES // max(1, completed.numel()))
+    at_once = max(1, _MAX_ENTRIES // max(1, FOLDS * completed.numel()))
     # in double precision: nearly collinear columns, and residuals of a thousandth of a standard deviation
     parts = []
     for columns in torch.arange(d, device=y.device).split(at_once):
@@ -216,29 +228,28 @@ def regress(
             design += [(features - beside[:, columns].double()) * other, own.double().mT[:, columns, :, None]]
         design += [torch.ones_like(design[0][..., :1])]
         target, seen = y.double()[..., columns].mT, observed[..., columns].mT
-        parts.append(_regress(torch.cat(design, -1), target, seen))
+        parts.append(_regress(torch.cat(design, -1), target, seen, folds))
     return torch.cat(parts, 1).mT.to(y.dtype)
 
 
 def _regress(
-    design: Float[Tensor, "b c n p"], y: Float[Tensor, "b c n"], observed: Bool[Tensor, "b c n"]
+    design: Float[Tensor, "b c n p"],
+    y: Float[Tensor, "b c n"],
+    observed: Bool[Tensor, "b c n"],
+    folds: Int64[Tensor, "b n"],
 ) -> Float[Tensor, "b c n"]:
-    n, p = design.shape[2:]
-    blocks = [slice(n * i // FOLDS, n * (i + 1) // FOLDS) for i in range(FOLDS)]
-    weighted = design * observed[..., None]
-    grams = [weighted[:, :, block].mT @ design[:, :, block] for block in blocks]
-    moments = [weighted[:, :, block].mT @ y[:, :, block, None] for block in blocks]
-    gram, moment = torch.stack(grams).sum(0), torch.stack(moments).sum(0)
+    _, _, n, p = design.shape
+    members = observed[:, :, None] & (folds[:, None] == torch.arange(FOLDS, device=y.device)[:, None])[:, None]
+    weighted = design[:, :, None] * members[..., None]  # [b c f n p]
+    grams, moments = weighted.mT @ design[:, :, None], weighted.mT @ y[:, :, None, :, None]
+    gram, moment = grams.sum(2, keepdim=True), moments.sum(2, keepdim=True)
+    grams, moments = torch.cat([gram - grams, gram], 2), torch.cat([moment - moments, moment], 2)  # the last: all rows
     penalty = torch.ones(p, dtype=y.dtype, device=y.device)
     penalty[-1] = _INTERCEPT_PENALTY
     ridges = torch.tensor(RIDGES, dtype=y.dtype, device=y.device)[:, None, None] * torch.diag(penalty)
-
-    def fit(gram: Tensor, moment: Tensor, block: slice) -> Float[Tensor, "b c r m"]:
-        slopes = torch.linalg.solve(gram[:, :, None] + ridges, moment[:, :, None])[..., 0]
-        return slopes @ design[:, :, block].mT
-
-    parts = [fit(gram - g, moment - m, block) for g, m, block in zip(grams, moments, blocks, strict=True)]
-    left_out = torch.cat(parts, 3)
-    predicted = torch.where(observed[:, :, None], left_out, fit(gram, moment, slice(None)))
-    error = torch.where(observed[:, :, None], left_out - y[:, :, None], 0).square().sum(-1)
+    slopes = torch.linalg.solve(grams[:, :, :, None] + ridges, moments[:, :, :, None])[..., 0]  # [b c f+1 r p]
+    fits = (slopes.flatten(2, 3) @ design.mT).unflatten(2, (FOLDS + 1, -1))  # [b c f+1 r n]
+    fold = torch.where(observed, folds[:, None], FOLDS)[:, :, None, None]
+    predicted = fits.gather(2, fold.expand(-1, -1, -1, len(RIDGES), -1))[:, :, 0]  # [b c r n]
+    error = torch.where(observed[:, :, None], predicted - y[:, :, None], 0).square().sum(-1)
     return predicted.gather(2, error.argmin(2)[..., None, None].expand(-1, -1, 1, n))[:, :, 0]

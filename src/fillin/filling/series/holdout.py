@@ -1,5 +1,6 @@
 """Observed values of series for hold-out scores: points at random, or blocks of neighbours."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,8 @@ class SeriesHoldout(HoldoutData):
 
     series: Series
     y: Float[ndarray, "n"]
-    sheet: SeriesSheet
-    column: int
+    sheet: SeriesSheet | None = None
+    column: int = 0
 
     def choose(self, pattern: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
         order = np.argsort(self.series.x, kind="stable")
@@ -41,26 +42,28 @@ class SeriesHoldout(HoldoutData):
         rest = _select(series, ~held_out)
         order = np.argsort(rest.x, kind="stable")
         linear = np.interp(series.x[held_out], rest.x[order], rest.y[order], period=series.period or None)
-        if isinstance(model, Sheet):
-            return self._predict_from_sheet(held_out, model, tick), linear
+        if isinstance(model, Sheet) and self.sheet is not None:
+            return self._predict_from_sheet(self.sheet, held_out, model, tick), linear
         return rest.predictor(model)(series.x[held_out], tick), linear
 
-    def _predict_from_sheet(self, held_out: Bool[ndarray, "n"], model: Sheet, tick: Tick) -> "GaussianMixture":
+    def _predict_from_sheet(
+        self, sheet: SeriesSheet, held_out: Bool[ndarray, "n"], model: Sheet, tick: Tick
+    ) -> "GaussianMixture":
         """Predict the held-out values from all others of the sheet, in the order of the series."""
-        observed = np.flatnonzero(~np.isnan(self.sheet.y[:, self.column]))
+        observed = np.flatnonzero(~np.isnan(sheet.y[:, self.column]))
         # the rows of a sheet are ordered by location; equal locations keep the order of the table
         rows = np.empty_like(observed)
         rows[np.argsort(self.series.x, kind="stable")] = observed
-        hidden = np.zeros(len(self.sheet.x), dtype=bool)
+        hidden = np.zeros(len(sheet.x), dtype=bool)
         hidden[rows[held_out]] = True
-        queried = np.zeros(self.sheet.y.shape, dtype=bool)
+        queried = np.zeros(sheet.y.shape, dtype=bool)
         queried[:, self.column] = hidden
-        mixture = self.sheet.hidden(self.column, hidden).predict(model, queried, tick)[self.column]
+        mixture = sheet.hidden(self.column, hidden).predict(model, queried, tick)[self.column]
         assert mixture is not None
         return mixture[np.argsort(np.argsort(rows[held_out]))]
 
 
-def holdout_series(series: list[Series], sheets: list[SeriesSheet]) -> list[SeriesHoldout]:
+def holdout_series(series: list[Series], sheets: Sequence[SeriesSheet] = ()) -> list[SeriesHoldout]:
     """Return the longest series that have enough observed values; of long ones a stretch in the middle."""
     columns = {name: (sheet, j) for sheet in sheets for j, name in enumerate(sheet.names)}
     longest = sorted((s for s in series if len(s.y) >= MIN_OBSERVED), key=lambda s: -len(s.y))
@@ -68,6 +71,9 @@ def holdout_series(series: list[Series], sheets: list[SeriesSheet]) -> list[Seri
     for s in longest[:_MAX_SERIES]:
         start = max(0, (len(s.x) - _MAX_POINTS) // 2)
         stretch = _select(s, np.argsort(s.x, kind="stable")[start : start + _MAX_POINTS])
+        if (s.column, s.group) not in columns:
+            stretches.append(SeriesHoldout(stretch, stretch.y))
+            continue
         sheet, column = columns[s.column, s.group]
         observed = np.flatnonzero(~np.isnan(sheet.y[:, column]))
         part = observed[start : start + _MAX_POINTS]

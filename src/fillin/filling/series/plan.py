@@ -166,7 +166,11 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
             new = make_new_rows(roles, options)
         bounds = bounds_by_column([column.name for column in roles.y], options.bounds)
         period = 0.0 if options.period is None else _parse_period(options.period, roles)
-        max_gap = np.inf if options.max_gap is None else _parse_length(options.max_gap, roles, argument("max_gap"), "a length")
+        max_gap = (
+            np.inf
+            if options.max_gap is None
+            else _parse_length(options.max_gap, roles, argument("max_gap"), "a length")
+        )
         if options.max_std is not None and not 0 < options.max_std < np.inf:
             raise InputError(
                 "{max_std} must be a positive number, in the units of the values, got {value}",
