@@ -301,3 +301,15 @@ def test_leave_one_out_equals_conditioning_on_the_other_rows(gaussian):
         gain = covariance[i, rest] @ np.linalg.inv(covariance[np.ix_(rest, rest)])
         np.testing.assert_allclose(residual[i], y[i] - gain @ y[rest], atol=1e-10)
         assert float(std[i]) == pytest.approx((covariance[i, i] - gain @ covariance[rest, i]) ** 0.5, rel=1e-10)
+
+
+def test_trimmed_moments_leave_out_far_components_of_little_weight():
+    weights = np.array([[0.95, 0.05], [0.6, 0.4]])
+    means, stds = np.array([[1.0, 500.0], [1.0, 500.0]]), np.ones((2, 2))
+    mixture = GaussianMixture(weights, means, stds)
+    trimmed = mixture.trimmed()
+    assert np.allclose(trimmed.mean, [1.0, 200.6])
+    assert np.allclose(trimmed.std[0], 1.0)
+    assert np.allclose(trimmed.cdf(np.full(2, 3.0)), mixture.cdf(np.full(2, 3.0)))
+    near = GaussianMixture(weights, np.array([[1.0, 2.0], [1.0, 2.0]]), stds)
+    assert np.allclose(near.trimmed().mean, near.mean)

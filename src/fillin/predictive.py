@@ -16,6 +16,8 @@ MAX_MAGNITUDE = 1e300  # beyond it a value overflows float64 arithmetic
 HALF_WIDTH_95 = 1.96  # of a central 95 % interval of a normal distribution, in standard deviations
 MAX_CLASSES = 100  # of a column of a table; rarer ones share one code
 _RARE_WEIGHT = 0.01  # components below it do not count towards mean and standard deviation
+_SMALL_WEIGHT, _FAR_STDS = 0.1, 4.0  # below and beyond which `trimmed` leaves a component out
+_QUARTILES_APART = 1.349  # of a normal distribution, in standard deviations
 _SEARCH_STDS = 40  # a quantile lies within so many standard deviations of a component
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
@@ -138,6 +140,15 @@ class GaussianMixture:
     def widened(self, factor: Any) -> "GaussianMixture":
         """The same means with standard deviations that are `factor` times as large."""
         return replace(self, stds=self.stds * factor)
+
+    def trimmed(self) -> "GaussianMixture":
+        """The same distribution, with moments that leave out components of little weight far from the others: with a
+        mean or a standard deviation beyond four times the standard deviation that the quartiles show."""
+        lower, middle, upper = self.quantiles(np.array([0.25, 0.5, 0.75]))[..., None]
+        limit = _FAR_STDS * (upper - lower) / _QUARTILES_APART
+        far = (np.abs(self.means - middle) > limit) | (self.stds > limit)
+        kept = np.where((self.weights < _SMALL_WEIGHT) & far, 0, self._moment_weights)
+        return replace(self, moment_weights=kept / kept.sum(-1, keepdims=True))
 
     def __getitem__(self, rows: Any) -> "GaussianMixture":
         moment_weights = None if self.moment_weights is None else self.moment_weights[rows]

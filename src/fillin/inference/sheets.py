@@ -113,7 +113,8 @@ def _in_row_order(parts: list[tuple[ndarray, GaussianMixture]]) -> GaussianMixtu
     if not parts:
         return None
     rows = np.concatenate([rows for rows, _ in parts])
-    return GaussianMixture.concatenate([mixture for _, mixture in parts])[np.argsort(rows, kind="stable")]
+    joined = GaussianMixture.concatenate([mixture for _, mixture in parts])[np.argsort(rows, kind="stable")]
+    return joined.trimmed()  # a hundredth of the weight on the mean of a column outweighs the error of a smooth one
 
 
 @dataclass(frozen=True)
