@@ -210,3 +210,14 @@ def test_the_command_reports_what_stays_missing(tmp_path, frame, model, capsys):
 def test_bad_limits_are_errors(options, frame, model):
     with pytest.raises(FillinError, match=next(iter(options))):
         fillin.fill(frame[0], model=model, **options)
+
+
+def test_the_report_names_the_sources_of_each_column(frame, model, tmp_path):
+    data, _ = frame
+    weights = str(fillin.save(model, tmp_path / "model"))
+    plan = make_plan(data, {"model": weights})
+    (line,) = [line for line in plan.assumptions() if line.startswith("a: ")]
+    assert "most informative: b (" in line
+    alone, joint = (float(part.split(" ")[0]) for part in (line.split("about ")[1], line.split("and ")[1]))
+    assert joint < 0.2 * alone
+    assert not any(line.startswith("a: ") for line in make_plan(data, {"model": weights, "alone": True}).assumptions())

@@ -18,11 +18,12 @@ from fillin.heads import to_predictive
 from fillin.inference.context import level_and_size
 from fillin.models.base import Points
 from fillin.models.filler import Normalization
-from fillin.models.guides import Guides, compute_guides
+from fillin.models.guides import Guides, compute_guides, measure_influence
 from fillin.models.sheet import Sheet, median_step
 from fillin.predictive import GaussianMixture
 from fillin.runtime import Tick
 
+MAX_SOURCES = 3  # columns that are named as sources of another
 MAX_COLUMNS = 12  # that are predicted together
 MAX_ROWS = 384  # of a window
 BLOCK_ROWS = 96
@@ -32,11 +33,22 @@ _DISTANT_ROWS = 80  # of the rest of the record
 _MAX_CELLS = 12_000  # of the windows that are predicted at once
 
 
+@dataclass(frozen=True)
+class ColumnSources:
+    """What a column is predicted from: the columns with the largest shares, and the errors of the closed-form guides
+    where it is queried, in its standard deviations, by itself and with the other columns."""
+
+    column: int
+    shares: dict[int, float]
+    alone: float
+    joint: float
+
+
 @dataclass
 class SheetContext:
     """Cells y [n d] with NaN where missing, at one-dimensional locations x [n], with standard errors (0: unknown)."""
 
-    model: Sheet
+    model: Sheet | None  # not needed for `sources`
     x: Float[ndarray, "n"]
     y: Float[ndarray, "n d"]
     error: Float[ndarray, "n d"] | None = None
@@ -60,6 +72,7 @@ class SheetContext:
     def _predict_group(
         self, columns: Int[ndarray, "c"], queried: Bool[ndarray, "n c"], noise: bool, tick: Tick
     ) -> list[GaussianMixture | None]:
+        assert self.model is not None
         x, y, order = self.x[self.order], self.y[self.order][:, columns], self.order
         level, size = level_and_size(y)
         observed = ~np.isnan(y)
@@ -92,6 +105,31 @@ class SheetContext:
                         parts[j].append((order[inside], mixtures[number, place, j].rescaled(level[j], size[j])))
                         tick(len(inside))
         return [_in_row_order(part) for part in parts]
+
+    @torch.inference_mode()
+    def sources(self, queried: Bool[ndarray, "n d"]) -> list[ColumnSources]:
+        """Describe what each column with queries is predicted from."""
+        found = []
+        for columns, targets in group_columns(self.y):
+            y = self.y[self.order][:, columns]
+            std = np.nanstd(y, 0)
+            z = to_tensor((y - np.nanmean(y, 0)) / np.where(std > 0, std, 1))
+            observed = ~torch.isnan(z)
+            u = to_tensor(self.x[self.order])[None, :, None]
+            u = (u - u.min()) / (u.max() - u.min()).clamp_min(1e-12)
+            seen = observed.any(-1)[None]
+            guides = compute_guides(u, z[None].nan_to_num(), observed[None], median_step(u, seen))
+            completed = torch.where(observed, z.nan_to_num(), guides.values[0, ..., -1])
+            influence = measure_influence(z.nan_to_num(), completed, observed) if len(columns) > 1 else None
+            for j, column in enumerate(columns):
+                cells = torch.from_numpy(queried[self.order][:, column])
+                if column not in targets or not cells.any():
+                    continue
+                shares = {} if influence is None else dict(zip(columns.tolist(), influence[j].tolist(), strict=True))
+                largest = sorted((k for k in shares if k != column), key=lambda k: -shares[k])[:MAX_SOURCES]
+                alone, joint = (float(guides.errors[0, cells, j, k].square().mean().sqrt()) for k in (0, -1))
+                found.append(ColumnSources(int(column), {k: shares[k] for k in largest}, alone, joint))
+        return sorted(found, key=lambda source: source.column)
 
     @staticmethod
     def _compute_guides(record: Points) -> Guides:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from fillin.warp import Bounds
 
 SHEET = "sheet"  # the weights that fill several columns together
+MAX_SOURCE_LINES = 24  # of the report
 MAX_QUERIES_HELD = 32_768  # locations whose mixtures are in memory at a time
 
 
@@ -286,10 +287,21 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
 
         return holdout_series(self.series, self.sheets)
 
-    def _describe_sources(self) -> str:
+    @property
+    def _is_joint(self) -> bool:
+        """Whether the model fills sheets."""
+        from fillin.inference.context import load_filler
+        from fillin.models.sheet import Sheet
+
+        return isinstance(load_filler(self.model_name), Sheet)
+
+    def _describe_sources(self) -> list[str]:
         names = [column.name for column in [*self.roles.y, *self.roles.informing]]
         groups = f", of all groups ({' and '.join(self.roles.by)})" if self.roles.by else ""
-        return f"Values are predicted from all observed values of {list_names(names)}{groups}, at all locations."
+        if self.options.alone or len(names) * len(self.roles.groups) == 1:
+            return ["Each column and group is predicted from its own observed values only."]
+        lines = [line for sheet in self.sheets for line in sheet.describe_sources()][:MAX_SOURCE_LINES]
+        return [f"Values are predicted from all observed values of {list_names(names)}{groups}.", *lines]
 
     def assumptions(self) -> list[str]:
         roles = self.roles
@@ -297,7 +309,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
         sources = f"Each column is filled from itself alone{groups}."
         lines = [
             f"'{roles.x.name}' is the location of each row; distances in it matter.",
-            self._describe_sources() if self.model_name == SHEET else sources,
+            *(self._describe_sources() if self._is_joint else [sources]),
             *describe_model(self.model_name, self.options.level, "smooth, rough, seasonal, trending and noisy curves"),
         ]
         if self.period:

@@ -63,6 +63,24 @@ class SeriesSheet:
             for mixture, warp in zip(found, warps, strict=True)
         ]
 
+    def describe_sources(self) -> list[str]:
+        """Return a sentence for each filled column: from which others it is predicted, and what they gain."""
+        from fillin.inference.sheets import SheetContext
+
+        def name(j: int) -> str:
+            column, group = self.names[j]
+            return f"{column} of {group}" if group else column
+
+        lines = []
+        for source in SheetContext(None, self.x, self.y).sources(self.queried):
+            shares = ", ".join(f"{name(j)} ({share:.0%})" for j, share in source.shares.items())
+            lines.append(
+                f"{name(source.column)}: in its gaps the error is about {source.alone:.2f} of its standard deviation "
+                f"by interpolation, and {source.joint:.2f} with the other columns"
+                + (f"; most informative: {shares}." if shares else ".")
+            )
+        return lines
+
     def fill(self, model: "Sheet", level: float, tick: Tick) -> dict[str, list[NumericPrediction]]:
         """Predict the missing values of each column, with the interval of coverage `level`."""
         parts: dict[str, list[NumericPrediction]] = {}
