@@ -32,7 +32,8 @@ class SheetsStudy(MethodStudy):
     question = (
         "Where series go together, a gap of one can be predicted from the others; where they do not, from its own "
         "neighbours. Does one pretrained model do both, as well as the better of the methods that do one of them? "
-        "Errors are in standard deviations of each column; ± is the standard error over seeds of the pattern."
+        "Errors are in standard deviations of each column; ± is the standard error over seeds of the pattern, 0 where "
+        "there is one."
     )
     repeats = 1, 5  # seeds
     model = SHEET

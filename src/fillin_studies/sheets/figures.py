@@ -13,6 +13,7 @@ from fillin_studies.sheets.methods import JOINT, METHODS, predict_jointly
 from fillin_studies.sheets.results import RMSE, Boards, find_baselines, has
 
 _EXAMPLES = ("blocks", "column")
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _MARGIN = 0.75  # of the gap, drawn on each side of it
 
 
@@ -38,6 +39,10 @@ def draw_ratios(boards: Boards, path: Path) -> bool:
                 )  # fmt: skip
             panel.set(yscale="log", xlim=(-0.5, len(best) - 0.5), title=pattern, ylabel="RMSE / best baseline")
             panel.set_xticks(range(len(best)), list(best))
+            low, high = panel.get_ylim()
+            panel.set_yticks([tick for tick in _TICKS if low <= tick <= high], minor=False)
+            panel.yaxis.set_major_formatter("{x:g}")
+            panel.yaxis.set_minor_formatter("")
         axes[0][0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return True
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fillin_studies.report import Metric, capitalise, format_table
+from fillin_studies.report import Metric, capitalise, format_table, with_minus
 from fillin_studies.sheets.data import ADDED, SEVERAL, SINGLE
 from fillin_studies.sheets.methods import ALONE, JOINT, LINEAR, METHODS, WITH_ADDED_COLUMNS
 from fillin_studies.tables import MeanError, MethodResults
@@ -177,7 +177,7 @@ def tabulate_changes(changes: Sequence[Change]) -> list[str]:
     rows = []
     for key in keys:
         cells = [values.get((*key, method)) for method in WITH_ADDED_COLUMNS]
-        rows.append([", ".join(key), *(f"{c.value:+.1f} ± {c.error:.1f}" if c else "–" for c in cells)])
+        rows.append([", ".join(key), *(with_minus(f"{c.value:+z.1f} ± {c.error:.1f}") if c else "–" for c in cells)])
     text = "Change of the RMSE on the other columns in percent, when a column of noise or a copy of a column is added."
     return [text, "", *format_table(("", *WITH_ADDED_COLUMNS), rows)]
 
@@ -205,9 +205,10 @@ def summarise(boards: Boards) -> list[str]:
         changes = [c for c in find_changes(boards) if c.added == added and c.method == JOINT]
         if changes:
             worst = max(changes, key=lambda c: abs(c.percent.value))
+            largest = with_minus(f"{worst.percent.value:+z.1f} ± {worst.percent.error:.1f}")
             findings.append(
-                f"{capitalise(title)} changes the RMSE of {JOINT} by at most {worst.percent.value:+.1f} ± "
-                f"{worst.percent.error:.1f} % ({worst.data}, {worst.pattern}), and by more than 2 % in "
+                f"{capitalise(title)} changes the RMSE of {JOINT} by at most {largest} % ({worst.data}, "
+                f"{worst.pattern}), and by more than 2 % in "
                 f"{sum(abs(c.percent.value) > 2 for c in changes)} of {len(changes)}."
             )
     return findings
