@@ -56,14 +56,15 @@ bench: setup     ## measure time and memory of every model, every score and a le
 
 STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes
 
-DATA ?=  # a folder with curves/*.csv and fields/*.nc, for the study `fill`
+DATA ?=  # a folder with curves/*.csv, fields/*.nc and sheets/*.csv.gz, for the studies `fill` and `sheets`
 TABLES ?=  # a folder with NAME/data.csv.gz and NAME/test_mask.csv.gz, for the studies of tables
 
-studies: setup   ## make the reports of docs/results (an hour and a half; DATA=DIR for real curves and fields)
+studies: setup   ## make the reports of docs/results (an hour and a half; DATA=DIR for real curves, fields and sheets)
 	for study in $(STUDIES); do $(BIN)/fillin study $$study || exit 1; \
 	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
-	$(BIN)/fillin study fill --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
-	mkdir -p docs/results/fill; cp out/fill/*.png out/fill/results.json out/fill/report.md docs/results/fill
+	for study in fill sheets; do \
+	  $(BIN)/fillin study $$study --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA))) || exit 1; \
+	  mkdir -p docs/results/$$study; cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study; done
 	for study in tables imputes; do \
 	  $(BIN)/fillin study $$study --budget full $(if $(strip $(TABLES)),--data $(strip $(TABLES))) || exit 1; \
 	  mkdir -p docs/results/$$study; cp $$(find out/$$study -maxdepth 1 -name '*.png') out/$$study/results.json out/$$study/report.md docs/results/$$study; done

@@ -9,17 +9,19 @@ from fillin_studies.base import RecipeSettings, Study
 from fillin_studies.run import open_study, run_study
 
 STUDIES = (
-    "te-scores", "sizes", "conv-or-transformer", "attention-helps", "dimensions", "fill", "tables", "imputes",
+    "te-scores", "sizes", "conv-or-transformer", "attention-helps", "dimensions", "fill", "sheets", "tables", "imputes",
     "uses-rows", "images", "positions-and-span",
 )  # fmt: skip
 
 __all__ = ["STUDIES", "Study", "get", "open_study", "run_study", "select_variants"]
 
 
-def get(name: str, data: Path | None = None, repeats: int | None = None) -> Study:
-    """Return the study of that name, with the data of a folder; `repeats` replaces its number of masks or seeds."""
+def get(name: str, data: Path | None = None, repeats: int | None = None, model: str | None = None) -> Study:
+    """Return the study of that name, with the data of a folder; `repeats` replaces its number of masks or seeds, and
+    `model` the weights that ship."""
     import_module(f"fillin_studies.{choose('study', name, STUDIES).replace('-', '_')}")
-    return Study.classes[name](data, repeats)
+    study = Study.classes[name](data, repeats)
+    return study if model is None else study.with_model(model)
 
 
 def select_variants(study: Study, words: Sequence[str]) -> Study:

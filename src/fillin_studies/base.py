@@ -136,6 +136,10 @@ class Study(ABC):
         """Propose further cells, one after another."""
         return iter(())
 
+    def with_model(self, model: str) -> "Study":
+        """Return the study with a model, weights or a run folder, in the place of the weights that ship."""
+        raise InputError(f"the study {self.name} compares no model of a folder; leave --model out")
+
     def scale(self, quick: bool) -> StudyScale:
         return self.quick if quick else self.full
 

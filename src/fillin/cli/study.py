@@ -1,6 +1,7 @@
 """`fillin study`: the comparisons of the literature, each a command."""
 
 import argparse
+import re
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ EXAMPLES = """\
   fillin study sizes --out /shared/sizes      start it on several machines: they share the work
   fillin study sizes --storage sqlite:///trials.db --workers 1
   fillin study fill --data DIR --masks 3      pretrained weights against fitted methods, on curves and fields in DIR
+  fillin study sheets --data DIR              several series over common steps, jointly and one by one
   fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
   fillin study imputes --data DIR             missing cells of tables, against the imputers of scikit-learn
   fillin study uses-rows --data DIR           use of other rows: lookup, corruption, deletion
@@ -34,15 +36,19 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data",
         metavar="DIR",
-        help="folder with curves/*.csv, fields/*.nc for `fill`; NAME/data.csv.gz for `tables`, `imputes`, `uses-rows`, "
-        "and NAME/test_mask.csv.gz, the splits of `tables` and `uses-rows`; mnist, fashion_mnist and cifar10 for "
-        "`images` and `positions-and-span`",
+        help="folder with curves/*.csv, fields/*.nc for `fill`; sheets/*.csv.gz for `sheets`; NAME/data.csv.gz for "
+        "`tables`, `imputes`, `uses-rows`, and NAME/test_mask.csv.gz, the splits of `tables` and `uses-rows`; mnist, "
+        "fashion_mnist and cifar10 for `images` and `positions-and-span`",
     )
     command.add_argument(
         "--masks", type=positive, metavar="N",
         help="masks of each kind of gap in `fill` (3, full: 20) and of `imputes` (1, full: 3); splits of `tables` (2, "
-        "full: 10) and `uses-rows` (1, full: 3); seeds of `images` (2) and `positions-and-span` (3, full: 5)",
+        "full: 10) and `uses-rows` (1, full: 3); seeds of `sheets` (1, full: 5), `images` (2) and "
+        "`positions-and-span` (3, full: 5)",
     )  # fmt: skip
+    command.add_argument(
+        "--model", metavar="MODEL", help="weights or run folder that `sheets` measures (default: the weights that ship)"
+    )
     command.add_argument(
         "--only", action="append", metavar="VARIANT", help="only variants whose name ends with VARIANT (repeatable)"
     )
@@ -56,7 +62,7 @@ def run(arguments: argparse.Namespace) -> None:
     from fillin_studies.report import write_report
 
     data = None if arguments.data is None else Path(arguments.data)
-    study = get(arguments.name, data, arguments.masks)
+    study = get(arguments.name, data, arguments.masks, arguments.model)
     study = select_variants(study, arguments.only) if arguments.only else study
     folder = Path(arguments.out or Path("out") / study.name)
     study_run = open_study(study, folder, arguments.budget == "quick", arguments.storage)
@@ -71,6 +77,8 @@ def _anonymous_command(arguments: argparse.Namespace) -> list[str]:
     words = list(arguments.command_line)
     for folder, name in ((arguments.data, "DIR"), (arguments.out, "OUT")):
         words = [word.replace(folder, name) for word in words] if folder else words
+    if arguments.model and Path(arguments.model).is_dir():
+        words = [re.sub(f"(^|=){re.escape(arguments.model)}$", r"\1MODEL", word) for word in words]
     return words
 
 
@@ -97,7 +105,7 @@ def _workers(arguments: argparse.Namespace, folder: Path):
     workers = arguments.workers or torch.get_num_threads()
     command = [sys.executable, "-m", "fillin", "study", arguments.name, "--budget", arguments.budget]
     command += ["--out", str(folder), "--workers", "1"]
-    for option in ("storage", "data", "masks"):
+    for option in ("storage", "data", "masks", "model"):
         value = getattr(arguments, option)
         command += [] if value is None else [f"--{option}", str(value)]
     command += [word for variant in arguments.only or () for word in ("--only", variant)]

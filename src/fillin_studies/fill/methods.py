@@ -160,7 +160,9 @@ class FillMethod:
 
 @lru_cache
 def digest_weights(name: str) -> str:
-    return hashlib.sha256((locate(name) / "best" / "model.safetensors").read_bytes()).hexdigest()[:12]
+    folder = locate(name)
+    folder = folder / "best" if (folder / "best").exists() else folder  # a run, or a saved model
+    return hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()[:12]
 
 
 @lru_cache
