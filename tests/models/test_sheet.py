@@ -11,7 +11,7 @@ from fillin.data.task import SheetBatch
 from fillin.inference import sheets
 from fillin.inference.sheets import SheetContext, group_columns, make_windows
 from fillin.models import guides
-from fillin.models.guides import compute_guides, find_neighbours, regress
+from fillin.models.guides import compute_guides, find_available, find_neighbours, regress
 from fillin.objectives import queried_cells
 
 
@@ -127,11 +127,12 @@ def test_regression_predicts_observed_cells_from_the_other_blocks(monkeypatch):
     monkeypatch.setattr(guides, "RIDGES", (1.0,))
     sheet = random_sheet(b=1, n=30)
     y, folds = standardised(sheet), (torch.arange(30) // 6)[None]
-    everywhere = regress(y, y, sheet.observed, folds)
+    available = find_available(sheet.observed)
+    everywhere = regress(y, y, sheet.observed, available, folds)
     block = slice(6, 12)
     observed = sheet.observed.clone()
     observed[0, block, 0] = False
-    left_out = regress(y, y, observed, folds)
+    left_out = regress(y, y, observed, available, folds)
     seen = sheet.observed[0, block, 0]
     assert torch.allclose(everywhere[0, block, 0][seen], left_out[0, block, 0][seen], atol=1e-9)
     assert distance(everywhere[..., 0], left_out[..., 0]) > 1e-3
@@ -141,9 +142,10 @@ def test_regression_in_parts_is_the_same(monkeypatch):
     sheet = random_sheet(d=5)
     y, folds = standardised(sheet), (torch.arange(14) // 3)[None].expand(2, -1)
     beside = y[:, None].expand(-1, 5, -1, -1) / 2
-    whole = regress(y, y, sheet.observed, folds, y, beside)
+    available = find_available(sheet.observed)
+    whole = regress(y, y, sheet.observed, available, folds, y, beside)
     monkeypatch.setattr(guides, "_MAX_ENTRIES", 1)
-    assert torch.allclose(regress(y, y, sheet.observed, folds, y, beside), whole)
+    assert torch.allclose(regress(y, y, sheet.observed, available, folds, y, beside), whole)
 
 
 def test_rows_without_observations_have_no_effect_on_others():
@@ -172,6 +174,16 @@ def test_guides_find_a_copy_and_distrust_noise():
     assert both < 0.03
     assert (found.errors[0, 60:110, 0, 0] > 5 * found.errors[0, 60:110, 0, 2]).all()
     assert found.errors[0, :, 2, 2].min() > 0.8  # nothing predicts noise
+
+
+def test_a_copy_that_lacks_the_same_cells_changes_nothing():
+    sheet = random_sheet(b=1, n=60)
+    y, step = standardised(sheet), torch.full((1, 1, 1), 1 / 59).double()
+    alone = compute_guides(sheet.x, y, sheet.observed, step).values[..., 0, :]
+    twice = [torch.cat([part, part[..., :1]], -1) for part in (y, sheet.observed)]
+    assert (
+        distance(compute_guides(sheet.x, *twice, step).values[..., 0, :], alone) < 0.05
+    )  # ridge sees the copy elsewhere
 
 
 @pytest.mark.parametrize("fill", [0, 1, 2])

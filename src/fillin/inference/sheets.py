@@ -97,6 +97,7 @@ class SheetContext:
             part = Guides(guides.values[0][index], guides.errors[0][index], guides.distances[0][index])
             prediction = self.model.fill(sheet, part)
             mixtures = to_predictive(prediction if noise else prediction.noise_free)
+            assert isinstance(mixtures, GaussianMixture)
             for number, window in enumerate(batch):
                 for j in range(len(columns)):
                     inside = window.block[asked[window.block, j]]

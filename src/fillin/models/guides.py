@@ -17,6 +17,7 @@ NEIGHBOURS = 6  # observations that an interpolation in several dimensions avera
 MIN_ERROR = 1e-3  # of a guide, in standard deviations of the column
 _MAX_ENTRIES = 1 << 22  # of the design matrices of the columns that are predicted at once
 _INTERCEPT_PENALTY = 1e-3
+_MIN_AVAILABLE = 1 / 3  # share of the missing cells of a column in whose rows another must be observed to predict it
 _FEW = 3  # observations below which a column has no errors to learn from
 N_GUIDES = 3
 
@@ -53,18 +54,21 @@ def compute_guides(
     weights = _interpolate_scales(neighbours, observed)
     alone = [near.interpolate(y) for near in neighbours]
     along = alone[0]
-    completed = torch.where(observed, y, along)
-    rounds = 2 if y.shape[-1] > 1 else 1
-    for _ in range(rounds):
-        across = regress(completed, y, observed, folds)
-        fits = []
+    available = find_available(observed)
+
+    def regress_both(completed: Tensor) -> tuple[Tensor, list[Tensor]]:
+        across, fits = regress(completed, y, observed, available, folds), []
         for near, own in zip(neighbours, alone, strict=True):
             # a gap of a missing cell has its own ends; so have the observations of the other columns beside it
             ends = near if near is neighbours[0] else near.select(observed, neighbours[0])
-            own = torch.where(observed, own, along)
-            fits.append(regress(completed, y, observed, folds, own, ends.interpolate_all(completed)))
-        both = _mix(fits, weights)
-        completed = torch.where(observed, y, both)
+            own, beside = torch.where(observed, own, along), ends.interpolate_all(completed)
+            fits.append(regress(completed, y, observed, available, folds, own, beside))
+        return across, fits
+
+    across, fits = regress_both(torch.where(observed, y, along))
+    if y.shape[-1] > 1:
+        across, fits = regress_both(torch.where(observed, y, _mix(fits, weights)))
+    both = _mix(fits, weights)
     errors = [
         _mix([_error(own, y, observed).expand_as(y) for own in alone], weights),
         _error(across, y, observed).expand_as(y),
@@ -78,6 +82,17 @@ def compute_guides(
 
 def take_rows(part: Float[Tensor, "b n *c"] | Bool[Tensor, "b n *c"], rows: Int64[Tensor, "b m"]) -> Tensor:
     return part.gather(1, rows.view(*rows.shape, *[1] * (part.ndim - 2)).expand(-1, -1, *part.shape[2:]))
+
+
+def find_available(observed: Bool[Tensor, "b n d"]) -> Bool[Tensor, "b d d"]:
+    """Return which columns (last axis) may predict another: not itself, and not those that are mostly missing in the
+    rows of the context where it is missing. A copy that lacks the same cells fits perfectly, and predicts nothing."""
+    d = observed.shape[-1]
+    missing = (~observed & observed.any(-1, keepdim=True)).to(torch.float32)
+    count = missing.sum(1)[..., None]
+    seen = missing.mT @ observed.to(torch.float32)
+    other = ~torch.eye(d, dtype=torch.bool, device=observed.device)
+    return other & ((count == 0) | (seen >= _MIN_AVAILABLE * count))
 
 
 def _error(guide: Float[Tensor, "b n d"], y: Tensor, observed: Tensor) -> Float[Tensor, "b 1 d"]:
@@ -222,12 +237,14 @@ def regress(
     completed: Float[Tensor, "b n d"],
     y: Float[Tensor, "b n d"],
     observed: Bool[Tensor, "b n d"],
+    available: Bool[Tensor, "b d d"],
     folds: Int64[Tensor, "b n"],
     own: Float[Tensor, "b n d"] | None = None,
     beside: Float[Tensor, "b d n d"] | None = None,
 ) -> Float[Tensor, "b n d"]:
-    """Predict each column by ridge regression on the other columns, `completed`. With `own`, an interpolation of the
-    column, also on that, and on the differences of the other columns from their interpolations `beside`.
+    """Predict each column by ridge regression on the `available` other columns, `completed`. With `own`, an
+    interpolation of the column, also on that, and on the differences of the other columns from their interpolations
+    `beside`.
 
     Rows are divided into `folds`, successive blocks, and observed cells are predicted from the other folds: neighbours
     are alike, and leaving out one row alone would flatter. The penalty is chosen by these errors, per column.
@@ -237,7 +254,7 @@ def regress(
     # in double precision: nearly collinear columns, and residuals of a thousandth of a standard deviation
     parts = []
     for columns in torch.arange(d, device=y.device).split(at_once):
-        other = (torch.arange(d, device=y.device) != columns[:, None])[None, :, None]  # [1 c 1 d]
+        other = available[:, columns, None]  # [b c 1 d]
         features = completed.double()[:, None]
         design = [features * other]
         if own is not None and beside is not None:

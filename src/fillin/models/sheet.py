@@ -87,12 +87,20 @@ class AnchoredHead(nn.Module):
         logits, mean, width = raw.unbind(-3)  # [b n d 2 k 2]
         mean = anchors[..., None, :, None] + scales[..., None, :, None] * mean
         std = scales[..., None, :, None] * (self.floor + softplus(width))
-        mixtures = []
-        for part in range(2):
-            weights = TorchCategorical(logits=logits[..., part, :, :].flatten(-2), validate_args=False)
-            normal = Normal(mean[..., part, :, :].flatten(-2), std[..., part, :, :].flatten(-2), validate_args=False)
-            mixtures.append((weights, normal))
-        return ObservedMixture(*mixtures[0], MixtureSameFamily(*mixtures[1], validate_args=False))
+        observed, latent = zip(*(part.flatten(-2).unbind(-2) for part in (logits, mean, std)), strict=True)
+        return _make_mixture(observed, latent)
+
+
+def _make_mixture(observed: tuple[Tensor, ...], latent: tuple[Tensor, ...]) -> ObservedMixture:
+    """Return the mixtures of observations and of the latent function from their logits, means and stds."""
+
+    def split(logits: Tensor, mean: Tensor, std: Tensor) -> tuple[TorchCategorical, Normal]:
+        return TorchCategorical(logits=logits, validate_args=False), Normal(mean, std, validate_args=False)
+
+    weights, normal = split(*latent)
+    noise_free = MixtureSameFamily(weights, normal, validate_args=False)
+    weights, normal = split(*observed)
+    return ObservedMixture(weights, normal, noise_free)
 
 
 @dataclass(frozen=True)
@@ -206,14 +214,12 @@ class Sheet(TransformerProcess):
 
 def select(mixture: ObservedMixture, rows: slice) -> ObservedMixture:
     """Return the mixture of some rows."""
-    parts = []
-    for m in (mixture, mixture.noise_free):
-        normal = m.component_distribution
-        parts.append((
-            TorchCategorical(logits=m.mixture_distribution.logits[:, rows], validate_args=False),
-            Normal(normal.mean[:, rows], normal.stddev[:, rows], validate_args=False),
-        ))  # fmt: skip
-    return ObservedMixture(*parts[0], MixtureSameFamily(*parts[1], validate_args=False))
+    observed, latent = (
+        (part.mixture_distribution.logits[:, rows], part.component_distribution.mean[:, rows],
+         part.component_distribution.stddev[:, rows])
+        for part in (mixture, mixture.noise_free)
+    )  # fmt: skip
+    return _make_mixture(observed, latent)
 
 
 def compress(y: Tensor) -> Tensor:
