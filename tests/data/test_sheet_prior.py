@@ -1,8 +1,11 @@
 """The prior of sheets: reproducible, of order one, with every kind of missing cells."""
 
+import math
+
 import pytest
 import torch
 
+from fillin.data.gaussian_sheets import GaussianSheets
 from fillin.data.sheet_prior import SheetPrior, draw_columns, draw_missing
 from fillin.data.task import make_generator
 from fillin.errors import InputError
@@ -55,3 +58,21 @@ def test_cells_are_missing_in_every_way():
 def test_bad_options_are_named(options):
     with pytest.raises(InputError, match=next(iter(options))):
         SheetPrior(**options)
+
+
+def test_exact_inference_gains_from_other_columns():
+    stream = GaussianSheets(batch=32)
+    alone, joint = stream.limits(0)
+    assert joint.mean() > alone.mean() + 0.05
+    assert torch.equal(stream.task(1).values, stream.task(1).values)
+    one = GaussianSheets(columns=1, latent=1)
+    assert torch.allclose(*one.limits(0))
+
+
+def test_the_limit_of_independent_noise_is_its_entropy():
+    """With columns of noise alone, the limit is the density of the noise, and other columns gain nothing."""
+    stream = GaussianSheets(noise=(50.0, 50.0), batch=64)
+    alone, joint = stream.limits(0)
+    expected = -0.5 * (1 + math.log(2 * math.pi * 2500))
+    assert abs(float(joint.mean()) - expected) < 0.05
+    assert torch.allclose(alone, joint, atol=0.02)

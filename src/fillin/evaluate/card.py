@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 
 from fillin import pretrained
+from fillin.data.gaussian_sheets import GaussianSheets
+from fillin.data.task import SheetBatch
 from fillin.errors import FillinError, InputError
 from fillin.evaluate.curves import ConditionScores, open_curves
 from fillin.evaluate.image_completion import CompletionEvaluation, open_completion
@@ -19,7 +21,9 @@ from fillin.evaluate.scores import format_percent, format_score
 from fillin.io import write_text
 from fillin.measure import describe_machine
 from fillin.models import load, save
+from fillin.models.sheet import Sheet
 from fillin.train import Run, dump_recipe, open_run
+from fillin.train.loop import HELD_OUT
 from fillin.train.recipe import make_stream
 
 _SOURCES = {  # of images, with their owners and licences
@@ -69,7 +73,12 @@ def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
     """Score likelihoods beside the Bayes limit."""
     rows, data = open_curves(run.folder, contexts=(), batches=batches, limit_samples=limit).score(), run.recipe["data"]
     head = "| setting | log-likelihood | limit | gap | joint | joint limit | coverage of 50 / 80 / 95 % intervals |"
-    if data["name"] == "curves":
+    table = [head, "|---|---:|---:|---:|---:|---:|---:|", *map(_format_row, rows)]
+    if data["name"] == "sheets":
+        (low, high), (_, most) = data["rows"], data["columns"]
+        prior = f"the prior of sheets (`fillin.data.sheet_prior`), {low} to {high} rows, up to {most} columns"
+        table += ["", *_compare_sheets(run.model(), batches)]
+    elif data["name"] == "curves":
         prior = f"`{data['function']}` under the protocol `{data['protocol']}`"
     else:
         low, high = data["points"]
@@ -78,8 +87,39 @@ def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
         f"synthetic draws of {prior}, generated during training",
         f"`fillin evaluate {name} --batches {batches} --limit {limit}`, {rows[0].scores.tasks:,} tasks per setting, "
         "nats per target, ± one standard error",
-        [head, "|---|---:|---:|---:|---:|---:|---:|", *map(_format_row, rows)],
+        table,
     )
+
+
+@torch.no_grad()
+def _compare_sheets(model: Sheet, batches: int) -> list[str]:
+    """Return a table of sheets of Gaussian processes: the model beside exact inference, each column alone and jointly.
+
+    The limits know the hyperparameters."""
+    lines = [
+        "Sheets of 48 rows (`fillin.data.gaussian_sheets`): exact inference knows the hyperparameters.", "",
+        "| columns | each alone | exact, alone | jointly | exact, jointly | coverage of 95 % intervals |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]  # fmt: skip
+    for columns in (2, 3, 6):
+        stream, rows = GaussianSheets(columns=columns, seed=HELD_OUT), []
+        for step in range(max(1, batches // 8)):
+            sheet = stream.task(step)
+            joint = model.fill(sheet)
+            fields = (sheet.values, sheet.observed, sheet.queried)
+            parts = [SheetBatch(sheet.x, *(part[..., j : j + 1] for part in fields)) for j in range(columns)]
+            alone = torch.cat([model.fill(part).log_prob(part.values) for part in parts], -1)
+            count = sheet.queried.sum((1, 2))
+            log_prob = torch.stack([alone, joint.log_prob(sheet.values)])
+            scores = torch.where(sheet.queried, log_prob, 0).sum((2, 3)) / count
+            cdf = joint.cdf(sheet.values)
+            inside = ((cdf > 0.025) & (cdf < 0.975) & sheet.queried).sum((1, 2)) / count
+            limits = stream.limits(step)
+            rows.append(torch.stack([scores[0], limits[0], scores[1], limits[1], inside]))
+        means = torch.cat(rows, 1).mean(1).tolist()
+        cells = [*map(format_score, means[:4]), format_percent(means[4], 0)]
+        lines.append(f"| {columns} | " + " | ".join(cells) + " |")
+    return lines
 
 
 def score_images(run: Run, name: str, evaluation: CompletionEvaluation) -> CardScores:

@@ -153,7 +153,10 @@ def open_curves(
         if function or protocol:
             raise InputError(f"{path} is a run and has its data; drop function and protocol, or use {path}/best")
         data = {key: value for key, value in recipe.items() if key not in ("name", "batch")}
-    elif recipe.get("name", "broad") == "broad":  # has no closed-form limit: it is evaluated on curves, which have one
+    elif recipe.get("name", "broad") in (
+        "broad",
+        "sheets",
+    ):  # has no closed-form limit: it is evaluated on curves, which have one
         data = {"function": function or "rbf", "protocol": protocol or "tnp", "dim_x": model.dim_x or 1}
         if recipe.get("dim_x", 1) > 1:  # the few points and short lengths of a protocol for curves would show nothing
             data |= {"dim_x": min(recipe["dim_x"], 3), "context": (3, 200), "points": None, "length": (0.4, 2.0)}
