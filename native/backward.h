@@ -172,6 +172,8 @@ void backward_item(const FillinProblem &p, const FillinGradients &to, const Plan
     bool alone = item.parts == 1;
     float *data = alone ? item.of(rows) : parted.data() + plan.slot(item) * p.keys * packed.width;
     int64_t stride = alone ? rows.row : packed.width;
+    if (space.tiles.keys < p.keys)  // masked keys are in no tile
+      for (int j = 0; j < p.keys; j++) memset(data + j * stride, 0, packed.width * sizeof(float));
     unpack_columns(packed.columns, packed.width, index, data, stride);
   };
   hand_back(dk, to.d_k, shares.d_k);
@@ -224,7 +226,10 @@ inline void gather_shares(const FillinProblem &p, const FillinGradients &to, con
       Item item{i / plan.parts / p.heads, i / plan.parts % p.heads, i % plan.parts, plan.parts};
       const float *part = from.data() + plan.slot(item) * p.keys * width;
       for (int j = 0; j < p.keys; j++)
-        for (int c = 0; c < width; c++) item.of(rows)[j * rows.row + c] += part[(size_t)j * width + c];
+        for (int c = 0; c < width; c++) {
+          float &to = item.of(rows)[j * rows.row + c];
+          to = (item.part ? to : 0.f) + part[(size_t)j * width + c];
+        }
     }
   };
   add_parts(shares.d_k, to.d_k, p.width);

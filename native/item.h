@@ -73,7 +73,7 @@ inline Packed pack(const FillinRows &matrix, const Item &item, int width, const 
   packed.full = full.get(index.size() * packed.whole + L);
   const float *data = item.of(matrix);
   if (by_column || width > packed.whole) pack_columns(data, matrix.row, width, index, packed.columns);
-  if (packed.whole) pack_rows(data, matrix.row, packed.whole, packed.whole, index, packed.full);
+  if (packed.whole) pack_rows(data, matrix.row, packed.whole, index, packed.full);
   return packed;
 }
 
@@ -140,7 +140,10 @@ struct Work {
       for (int i = 0; i < block.count; i++) {
         int32_t query = block.index[i] = order ? order[n * BLOCK + i] : n * BLOCK + i;
         for (int d = 0; d < D; d++) block.x[i][d] = xq[(size_t)query * D + d];
-        if (!window.open) frame.add(box, block.x[i]);
+        if (window.open) continue;
+        float u[D];
+        frame.add(box, block.x[i], u);
+        for (int d = 0; d < D; d++) block.u[d][i] = u[d];
       }
       if (const int next = (n + 1) * BLOCK; order && n + 1 < last)
         for (const FillinRows *rows : read)
@@ -180,15 +183,16 @@ struct Work {
 
   // Find the rows of one tile with a pair inside a plain window.
   void find(const Block<D> &block, int tile) const {
-    window.find_plain(block, space.tiles.x.data() + (size_t)tile * D * L, space.tiles.index.data() + (size_t)tile * L,
-                      space.rows);
+    window.find_plain(block, space.tiles.levels[0][tile], space.tiles.x.data() + (size_t)tile * D * L,
+                      space.tiles.index.data() + (size_t)tile * L, space.rows);
   }
 
   // Find the pairs of one tile inside the window, and compute their scores s.
   void score(const Block<D> &block, int tile, const float *q, const float *g, const Packed &keys, bool wild) const {
     Rows &r = space.rows;
     const float *x = space.tiles.x.data() + (size_t)tile * D * L;
-    window.enter(block, x, space.tiles.index.data() + (size_t)tile * L, pairs, r);
+    const Box<D> *around = window.open ? nullptr : &space.tiles.levels[0][tile];
+    window.enter(block, around, x, space.tiles.index.data() + (size_t)tile * L, pairs, r);
     if (!r.rows) return;
     dot(q, p.width, keys.columns_of(tile), nullptr, r, r.s);
     for (int f = 0; f < p.forms; f++) forms[f].add(block, x, wild, r, r.form[f]);

@@ -122,6 +122,18 @@ inline bool any(ints mask) {
   return found != 0;
 }
 
+// Bit l is set where lane l of `mask` is.
+inline uint32_t bits_of(ints mask) {
+#if defined(__AVX512F__)
+  if constexpr (L == 16) return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask);
+#elif defined(__AVX2__)
+  if constexpr (L == 8) return (uint32_t)_mm256_movemask_ps((__m256)mask);
+#endif
+  uint32_t found = 0;
+  for (int l = 0; l < L; l++) found |= mask[l] ? 1u << l : 0;
+  return found;
+}
+
 // Store `value` where distance < limit, and `other` elsewhere; return whether any lane is inside. NaN is outside.
 inline bool store_inside(float *p, vec distance, float limit, vec value, float other) {
 #if defined(__AVX512F__)
@@ -167,13 +179,18 @@ inline vec exponential(vec x) {
   return x > -60.f ? e : vec{};
 }
 
-// e^(−z · 2^doublings) for 0 ≤ z ≤ 0.6 within 4e-8 · 2^doublings, in fewer operations than `exponential`.
-inline vec bounded_exponential(vec z, int doublings) {
+// e^(−z) for 0 ≤ z ≤ 0.6 within 4e-8, in fewer operations than `exponential`.
+inline vec bounded_exponential(vec z) {
   vec p = z * -6.18801e-3f + 4.029387e-2f;  // minimax of the relative error with p(0) = 1
   p = p * z + -1.6625396e-1f;
   p = p * z + 4.999447e-1f;
   p = p * z + -9.9999754e-1f;
-  p = p * z + 1.f;
+  return p * z + 1.f;
+}
+
+// e^(−z · 2^doublings).
+inline vec bounded_exponential(vec z, int doublings) {
+  vec p = bounded_exponential(z);
   for (int i = 0; i < doublings; i++) p *= p;
   return p;
 }

@@ -19,7 +19,7 @@ struct Order {
 
   // Size of the first half of `count` points: a multiple of the size of a block of queries or of a tile of keys.
   static int middle(int count) {
-    int unit = count > 32 ? 32 : count > 16 ? 16 : count > 8 ? 8 : 4;
+    int unit = count > 64 ? 64 : count > 32 ? 32 : count > 16 ? 16 : count > 8 ? 8 : 4;
     return std::max(unit, count / 2 / unit * unit);
   }
 

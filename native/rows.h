@@ -97,7 +97,40 @@ inline void dot(const float *a, const int width, const float *columns, const flo
 inline void mix(const float *p, const float *full, const float *columns, const Rows &r, Accumulated &out) {
   const int rows = r.rows, whole = out.whole, rest = out.width - out.whole;
   float *sums = out.sums, *lanes = out.lanes;
-  for (int c0 = 0; c0 < whole; c0 += L) {
+  int c0 = 0;
+  if constexpr (L < 16)  // few registers: four rows by two vectors of columns share what they read
+    for (; c0 + 2 * L <= whole; c0 += 2 * L) {
+      int i = 0;
+      for (; i + 4 <= rows; i += 4) {
+        float *to[4];
+        vec low[4], high[4];
+#pragma GCC unroll 4
+        for (int n = 0; n < 4; n++) {
+          to[n] = sums + (size_t)r.query[i + n] * whole + c0;
+          low[n] = load(to[n]), high[n] = load(to[n] + L);
+        }
+        const float *weight = opaque(p + i * L);
+#pragma GCC unroll 8
+        for (int l = 0; l < L; l++) {
+          const vec a = load(full + (size_t)l * whole + c0), b = load(full + (size_t)l * whole + c0 + L);
+#pragma GCC unroll 4
+          for (int n = 0; n < 4; n++) low[n] += weight[n * L + l] * a, high[n] += weight[n * L + l] * b;
+        }
+#pragma GCC unroll 4
+        for (int n = 0; n < 4; n++) store(to[n], low[n]), store(to[n] + L, high[n]);
+      }
+      for (; i < rows; i++) {
+        float *to = sums + (size_t)r.query[i] * whole + c0;
+        vec low[2] = {load(to)}, high[2] = {load(to + L)};
+#pragma GCC unroll 8
+        for (int l = 0; l < L; l++) {
+          low[l % 2] += p[i * L + l] * load(full + (size_t)l * whole + c0);
+          high[l % 2] += p[i * L + l] * load(full + (size_t)l * whole + c0 + L);
+        }
+        store(to, low[0] + low[1]), store(to + L, high[0] + high[1]);
+      }
+    }
+  for (; c0 < whole; c0 += L) {
     vec row[L];
 #pragma GCC unroll 16
     for (int l = 0; l < L; l++) row[l] = load(full + (size_t)l * whole + c0);
@@ -126,8 +159,23 @@ inline void spread(const float *p, const float *a, const int width, const Rows &
     vec column[L];
 #pragma GCC unroll 16
     for (int c = 0; c < L; c++) column[c] = load(columns + (c0 + c) * L);
-    for (int i = 0; i < rows; i++) {
-      vec weight = load(p + i * L);
+    int i = 0;
+    for (; i + 4 <= rows; i += 4) {  // a short sum first: each column is one chain of additions
+      vec weight[4];
+      const float *row[4];
+#pragma GCC unroll 4
+      for (int n = 0; n < 4; n++)
+        weight[n] = load(p + (i + n) * L), row[n] = opaque(a + (size_t)r.query[i + n] * width + c0);
+#pragma GCC unroll 16
+      for (int c = 0; c < L; c++) {
+        vec part = row[0][c] * weight[0];
+#pragma GCC unroll 4
+        for (int n = 1; n < 4; n++) part += row[n][c] * weight[n];
+        column[c] += part;
+      }
+    }
+    for (; i < rows; i++) {
+      const vec weight = load(p + i * L);
       const float *row = opaque(a + (size_t)r.query[i] * width + c0);
 #pragma GCC unroll 16
       for (int c = 0; c < L; c++) column[c] += row[c] * weight;

@@ -14,7 +14,7 @@
 // The files:
 //   order.h     points are sorted once, so that neighbours in space are close in memory (leaves of a kd-tree);
 //   tiles.h     keys are packed into tiles of L (the lanes of a vector), each with a bounding box, in a
-//               hierarchy of boxes; a block of 32 queries finds the tiles within its reach in this tree;
+//               hierarchy of boxes; a block of 64 queries finds the tiles within its reach in this tree;
 //   rows.h      a row is one query and one tile; products of all rows of a tile: scores, averages and gradients;
 //   window.h    Δ, r², the pairs inside, G and W of a row;
 //   plain.h     the most frequent window: from the score to the weight without leaving the registers;

@@ -11,7 +11,7 @@
 
 namespace fillin {
 
-constexpr int BLOCK = 32;  // queries that share a search and a pass over tiles
+constexpr int BLOCK = 64;  // queries that share a search and a pass over tiles
 constexpr int FAN = 8;     // boxes under one box
 
 inline int up(int count, int unit) { return (count + unit - 1) / unit; }
@@ -73,13 +73,14 @@ struct Frame {
   float limit;  // r² of the edge, with a margin for rounding; ∞ without a threshold
   bool box_shaped;
 
-  void add(Box<D> &box, const float *x) const {
+  // Enlarge `box` by the point x, of which `u` are the coordinates.
+  void add(Box<D> &box, const float *x, float *u) const {
     for (int d = 0; d < D; d++) {
       double at = 0;
       for (int c = 0; c <= d; c++) at += inverse[d][c] * ((double)x[c] - origin[c]);
-      float below = (float)at, above = (float)at;
-      box.low[d] = below < box.low[d] ? below : box.low[d];
-      box.high[d] = above > box.high[d] ? above : box.high[d];
+      u[d] = (float)at;
+      box.low[d] = u[d] < box.low[d] ? u[d] : box.low[d];
+      box.high[d] = u[d] > box.high[d] ? u[d] : box.high[d];
       if (!(at == at)) box.low[d] = -INFINITY, box.high[d] = INFINITY;
     }
   }
@@ -116,11 +117,12 @@ struct Tiles {
 
   void enclose(const float *xk, const Frame<D> &frame) {
     levels.assign(1, std::vector<Box<D>>(count));
+    float u[D];
     for (int t = 0; t < count; t++) {
       Box<D> &box = levels[0][t];
       box.clear();
       for (int l = 0; l < L; l++)
-        if (int32_t key = index[(size_t)t * L + l]; key >= 0) frame.add(box, xk + (size_t)key * D);
+        if (int32_t key = index[(size_t)t * L + l]; key >= 0) frame.add(box, xk + (size_t)key * D, u);
       frame.widen(box);
     }
     while (levels.back().size() > FAN) {
@@ -153,13 +155,10 @@ inline void prefetch_rows(const float *data, int64_t stride, int width, const in
     for (int c = 0; index[i] >= 0 && c < width; c += 16) __builtin_prefetch(data + index[i] * stride + c);
 }
 
-// rows[tile][l][0 … padded): the row of each key, zeros after its width and in lanes without a key.
-inline void pack_rows(const float *data, int64_t stride, int width, int padded, const std::vector<int32_t> &index,
-                      float *rows) {
-  for (size_t i = 0; i < index.size(); i++, rows += padded) {
-    if (index[i] >= 0) memcpy(rows, data + index[i] * stride, width * sizeof(float));
-    else memset(rows, 0, width * sizeof(float));
-    memset(rows + width, 0, (padded - width) * sizeof(float));
+// rows[tile][l][0 … width): the row of each key, zeros in lanes without a key. The width fills whole vectors.
+inline void pack_rows(const float *data, int64_t stride, int width, const std::vector<int32_t> &index, float *rows) {
+  for (size_t i = 0; i < index.size(); i++, rows += width) {
+    for (int c = 0; c < width; c += L) store(rows + c, index[i] < 0 ? vec{} : load(data + index[i] * stride + c));
   }
 }
 

@@ -7,12 +7,13 @@ namespace fillin {
 
 constexpr float SLIVER = 1e-12f;  // G − t where it rounds to 0: a key at the edge that is alone still has weight
 
-// One block of queries: their indices and locations.
+// One block of queries: their indices, locations, and coordinates of the window, A·(x − origin).
 template <int D>
 struct Block {
   int count;
   int32_t index[BLOCK];
   float x[BLOCK][D];
+  alignas(64) float u[D][BLOCK] = {};
 };
 
 // The exponent of row i, where the window multiplies `scores` or not.
@@ -25,6 +26,13 @@ inline vec exponent(const Rows &r, int i, bool scores) {
 struct PairMask {
   const uint8_t *data;
   int64_t row;
+
+  // Whether the keys of a tile follow one another, so that their bytes are read at once.
+  static bool adjacent(ints index) {
+    ints step;
+    for (int l = 0; l < L; l++) step[l] = l;
+    return index[0] >= 0 && !any(index - step != index[0]);
+  }
 
   // Lanes of query i that may be attended, for the keys `index` of a tile.
   ints allowed(int32_t i, const int32_t *index, bool adjacent) const {
@@ -86,17 +94,35 @@ struct Window {
     }
   }
 
-  // Find the rows of this tile with a pair inside, with base, gauss and weight where they are needed.
-  void enter(const Block<D> &block, const float *x, const int32_t *index, const PairMask &pairs, Rows &r) const {
+  // Find the rows of this tile with a pair inside, with base, gauss and weight where they are needed. `around` is the
+  // box of the tile.
+  void enter(const Block<D> &block, const Box<D> *around, const float *x, const int32_t *index, const PairMask &pairs,
+             Rows &r) const {
     if (open) return admit(block, index, pairs, r);
     if (box || full || causal || pairs.data) find(block, x, index, pairs, r);
-    else find_plain(block, x, index, r);
+    else find_plain(block, *around, x, index, r);
     if (scores || continuous) weigh(block, x, r);
+  }
+
+  // The queries of a block that may reach a point of the box, a vector of queries at a time; bit i for query i.
+  static uint64_t within_reach(const Block<D> &block, const Box<D> &around, float limit) {
+    uint64_t near = 0;
+#pragma GCC unroll 8
+    for (int i = 0; i < BLOCK; i += L) {
+      vec distance = {};
+#pragma GCC unroll 4
+      for (int d = 0; d < D; d++) {
+        const vec u = load(block.u[d] + i), gap = larger(larger(around.low[d] - u, u - around.high[d]), vec{});
+        distance += gap * gap;
+      }
+      near |= (uint64_t)bits_of(~(distance > limit)) << i;  // set for NaN, which is tested pair by pair
+    }
+    return near & (~(uint64_t)0 >> (64 - block.count));
   }
 
   // base = −½ r² inside: an axis-aligned ball without masks over pairs and without causal order. A row is written first
   // and counted only if it has a pair inside, without a branch.
-  void find_plain(const Block<D> &block, const float *x, const int32_t *index, Rows &r) const {
+  void find_plain(const Block<D> &block, const Box<D> &around, const float *x, const int32_t *index, Rows &r) const {
     int n = 0;
     ints at;
     memcpy(&at, index, sizeof at);
@@ -104,7 +130,8 @@ struct Window {
     float diagonal[D];
     for (int d = 0; d < D; d++) place[d] = at >= 0 ? load(x + d * L) : all(NAN), diagonal[d] = a[d][d];
     const float limit_ = limit;
-    for (int i = 0; i < block.count; i++) {
+    for (uint64_t near = within_reach(block, around, limit * 1.00001f); near; near &= near - 1) {
+      const int i = __builtin_ctzll(near);
       vec distance = {};
 #pragma GCC unroll 4
       for (int d = 0; d < D; d++) {
@@ -123,7 +150,7 @@ struct Window {
     ints at, real;
     memcpy(&at, index, sizeof at);
     real = at >= 0;
-    const bool adjacent = index[0] >= 0 && index[L - 1] == index[0] + L - 1;
+    const bool adjacent = PairMask::adjacent(at);
     const int count = block.count;
     if (!causal && !pairs.data) {
       const vec base = real ? vec{} : all(NEVER);
@@ -149,7 +176,7 @@ struct Window {
     ints at, real;
     memcpy(&at, index, sizeof at);
     real = at >= 0;
-    const bool adjacent = index[0] >= 0 && index[L - 1] == index[0] + L - 1;
+    const bool adjacent = PairMask::adjacent(at);
     const float limit_ = limit;
     for (int i = 0; i < block.count; i++) {
       ints inside = real;

@@ -25,6 +25,7 @@ from fillin.attention import (
     fixed_block_mask,
 )
 from fillin.attention.attend import record_weights
+from fillin.attention.dispatch import CROSSOVER, CROSSOVERS, Crossover, find_crossover
 from fillin.attention.problem import AttentionProblem
 from fillin.attention.score_registry import make_score
 
@@ -275,3 +276,14 @@ def test_fixed_blocks_mask_keys_of_other_blocks():
     mask = fixed_block_mask(x, x, 1.0)
     assert mask.shape == (1, 1, 4, 4)
     assert mask[0, 0].int().tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize("maker", [*CROSSOVERS, "HygonGenuine", None])
+def test_the_maker_of_the_processor_sets_the_crossover(maker, tmp_path):
+    """Nothing is timed, so that equal machines compute equal bytes. An unknown maker gets the higher thresholds."""
+    described = tmp_path / "cpuinfo"
+    if maker:
+        described.write_text(f"processor\t: 0\nvendor_id\t: {maker}\nmodel name\t: a CPU\n")
+    highest = Crossover(*(max(c[i] for c in CROSSOVERS.values()) for i in range(2)))
+    assert find_crossover(described) == CROSSOVERS.get(maker, highest)
+    assert CROSSOVER in (*CROSSOVERS.values(), highest)

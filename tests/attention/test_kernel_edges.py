@@ -108,7 +108,7 @@ def test_huge_and_tiny_windows(init, dim_x):
 
 @pytest.mark.parametrize("count", range(1, 35))
 def test_every_number_of_points_and_width(count):
-    """Tiles of 4, 8 or 16 keys and blocks of 32 queries that are partly filled, and all widths of heads."""
+    """Tiles of 4, 8 or 16 keys and blocks of 64 queries that are partly filled, and all widths of heads."""
     for n, m, d, e in ((count, 64, count, 3), (33, count, 3, count), (count + 64, count + 32, 8, 8)):
         assert largest_error(random_problem(1, 1, n, m, 2, d, e, span=random_span(heads=1))) < 1e-5
 

@@ -111,6 +111,15 @@ def test_masks_over_pairs_of_every_shape(shape, windowed):
     assert largest_error(random_problem(m=70, span=span, mask=torch.rand(shape) > 0.3)) < 1e-5
 
 
+def test_a_mask_over_pairs_is_read_in_the_order_of_the_points():
+    """Points 5 and 9 change places: a tile from key 0 to 15 does not hold the keys in between in their order."""
+    x = torch.arange(64.0)
+    x[5], x[9] = 9.0, 5.0
+    p = random_problem(1, 2, 64, 64, 1, span=random_span(1, init=20.0), mask=torch.rand(64, 64) > 0.5)
+    x = x.view(1, 64, 1)
+    assert largest_error(replace(p, xq=x, xk=x.clone())) < 1e-5
+
+
 def test_a_mask_over_pairs_may_have_any_strides():
     mask = torch.rand(2, 70, 40) > 0.3
     assert largest_error(random_problem(m=70, mask=mask.mT[:, None])) < 1e-5

@@ -1,8 +1,12 @@
 """The choice of a back end. Every threshold of `backend="auto"` is here."""
 
 import math
+import re
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -19,18 +23,40 @@ from fillin.errors import InputError, choose
 # units of a score may be four times as many. Above it, chunks are recomputed.
 MAX_STORED_LOGITS = 1 << 21
 
-# Logits from which on the native kernel is fastest (`fillin bench span crossover`, docs/results/span.md). A window that
-# drops most pairs pays at once. Without one the kernel visits all pairs, and pays where its table of F(Δ) is small
-# beside them: early in one dimension, late in more, and never for a score that is cheap on every pair.
+# Logits from which on the native kernel is fastest with a window that drops most pairs: it pays at once.
 MIN_NATIVE_LOGITS_WITH_WINDOW = 1 << 14
-MIN_NATIVE_LOGITS_1D = 1 << 20
-MIN_NATIVE_LOGITS_2D = 1 << 24
+
+
+class Crossover(NamedTuple):
+    """Logits from which on the native kernel is fastest without a window. It then visits all pairs, and pays where its
+    table of F(Δ) is small beside them: early in one dimension, late in more, and never for a score that is cheap on
+    every pair."""
+
+    one_dimension: int
+    more_dimensions: int
+
+
+# By the maker of the processor, as `fillin bench span crossover --threads 1` measured it on one of each; the higher of
+# both elsewhere. A table, and not measured at the first call, so that equal machines compute equal bytes.
+CROSSOVERS = {"GenuineIntel": Crossover(1 << 16, 1 << 22), "AuthenticAMD": Crossover(1 << 16, 1 << 24)}
 
 # The kernel packs all keys before it scores the first query. Without a window that pays from this many queries on, with
 # 8 and with 16 lanes (`fillin bench span crossover`); fewer, as in sampling target by target, take the plain path.
 MIN_QUERIES_FOR_PACKING = 8
 
 MIN_PAIRS_PER_NODE = 4  # from which on a table is faster than the score on every pair
+
+
+def find_crossover(cpu: Path = Path("/proc/cpuinfo")) -> Crossover:
+    """Return the crossover of the processor that a file of Linux describes: that of this machine."""
+    with suppress(OSError):
+        vendor = re.search(r"^vendor_id\s*:\s*(\S+)", cpu.read_text(encoding="utf-8"), re.MULTILINE)
+        if vendor and vendor[1] in CROSSOVERS:
+            return CROSSOVERS[vendor[1]]
+    return Crossover(*map(max, *CROSSOVERS.values()))
+
+
+CROSSOVER = find_crossover()
 
 
 def check_backend(name: str, problem: AttentionProblem, want: Collection[str]) -> None:
@@ -88,10 +114,10 @@ def _min_native_logits(p: AttentionProblem) -> float:
     traits = [term.traits for term in p.score.terms if term.traits.displacement]
     if p.xq is not None and p.xk is not None and any(t.gridded for t in traits):
         on_grid = p.shared_locations and find_grid_step(p.xq, p.xk) is not None
-        return MIN_NATIVE_LOGITS_1D if on_grid else math.inf
+        return CROSSOVER.one_dimension if on_grid else math.inf
     if p.xq is None or p.xq.shape[-1] == 1 or all(t.radial for t in traits):
-        return MIN_NATIVE_LOGITS_1D
-    return MIN_NATIVE_LOGITS_2D if all(t.costly for t in traits) else math.inf
+        return CROSSOVER.one_dimension
+    return CROSSOVER.more_dimensions if all(t.costly for t in traits) else math.inf
 
 
 def tabulate_terms(p: AttentionProblem) -> AttentionProblem:

@@ -165,6 +165,11 @@ def run_attention(
     return _Attention.apply(*arguments[1:], *arguments[0])  # type: ignore[return-value]
 
 
+def _is_full(inverse: Tensor) -> bool:
+    """Return whether A has an entry below the diagonal. These are a few numbers, which Python reads fastest."""
+    return any(any(row[:d]) for matrix in inverse.tolist() for d, row in enumerate(matrix))
+
+
 def _fill_problem(
     inputs: DifferentiableInputs, fixed: FixedInputs, s: KernelSettings, out: Tensor, lse: Tensor
 ) -> FillinProblem:
@@ -173,7 +178,7 @@ def _fill_problem(
     for tensor in inputs[:-1]:  # the kernel receives addresses without a dtype
         if tensor is not None and tensor.dtype != torch.float32:
             raise InputTypeError(f"attend: the native kernel takes float32, got {tensor.dtype}; convert all tensors")
-    full = inverse is not None and bool(inverse.tril(-1).any())
+    full = inverse is not None and _is_full(inverse)
     strides = (0, 0, 0) if pairs is None else pairs.stride()[:3]
     closed = [
         FillinForm(kind, log_scale.shape[1], log_scale.data_ptr(), _pointer(amplitude))
@@ -226,7 +231,7 @@ def _run_backward(
     rows = (_rows(t) for t in (to.q, to.k, to.v, to.g))
     scales, amplitudes = ([_pointer(form[i]) for form in to.forms] for i in (0, 1))
     structure = FillinGradients(
-        _rows(d_out), d_lse.data_ptr(), *rows, *map(_pointer, (to.inverse, to.bias, to.features, to.xq, to.xk)),
+        _rows(d_out), _pointer(d_lse), *rows, *map(_pointer, (to.inverse, to.bias, to.features, to.xq, to.xk)),
         (c_void_p * MAX_FORMS)(*scales), (c_void_p * MAX_FORMS)(*amplitudes),
     )  # fmt: skip
     problem = _fill_problem(dense, FixedInputs(*_restore(fixed)), KernelSettings.restore(settings), *results)
@@ -238,8 +243,7 @@ def _empty_gradients(inputs: Sequence[Tensor], needs_grad: Sequence[bool]) -> li
     def empty(i: int, t: Tensor, needed: bool) -> Tensor:
         if not needed or (t.ndim == 1 and not t.numel()):
             return t.new_empty(0)
-        # zeros: the kernel never visits masked keys
-        return _heads_last(t.new_zeros, *t.shape) if i in _BY_HEAD else t.new_zeros(t.shape)
+        return _heads_last(t.new_empty, *t.shape) if i in _BY_HEAD else t.new_zeros(t.shape)
 
     return [empty(i, *pair) for i, pair in enumerate(zip(inputs, needs_grad, strict=True))]
 
@@ -252,11 +256,14 @@ class _Attention(torch.autograd.Function):
         out, lse = _run_forward(inputs, fixed, settings)
         ctx.save_for_backward(*inputs, *fixed, out, lse)
         ctx.settings, ctx.count = settings, len(inputs)
+        ctx.set_materialize_grads(False)
         return out, lse
 
     @staticmethod
     def backward(ctx, d_out, d_lse):  # pyright: ignore[reportIncompatibleMethodOverride]
         saved, n = ctx.saved_tensors, ctx.count
+        d_out = torch.zeros_like(saved[-2]) if d_out is None else d_out
+        d_lse = _MISSING if d_lse is None else d_lse
         # with create_graph, the operation: it refuses to be differentiated again
         run = torch.ops.fillin.attend_backward if torch.is_grad_enabled() else _run_backward
         grads = run([d_out, d_lse], saved[:n], saved[n:-2], ctx.settings, saved[-2:], ctx.needs_input_grad[2:])
