@@ -35,7 +35,7 @@ _MAX_CELLS = 12_000  # of the windows that are predicted at once
 
 @dataclass(frozen=True)
 class ColumnSources:
-    """What a column is predicted from: the columns with the largest shares, and the errors of the closed-form guides
+    """Sources of a column: the columns with the largest shares, and the errors of the closed-form guides
     where it is queried, in its standard deviations, by itself and with the other columns."""
 
     column: int
