@@ -107,6 +107,7 @@ results: setup   ## measure the tables of docs/results (on an idle machine)
 	$(BIN)/fillin bench models --peers --json docs/results/peers.json
 	$(BIN)/fillin bench scores --threads 1 --json docs/results/scores-1-thread.json
 	$(BIN)/fillin bench scores --threads 2 --json docs/results/scores-2-threads.json
+	$(BIN)/fillin bench speed --json docs/results/speed.json
 	$(BIN)/fillin bench span --threads 2 --json docs/results/span.json --out docs/results
 	$(BIN)/python -m fillin_studies.bench.results_pages docs/results
 

@@ -110,6 +110,24 @@ def peak_memory(run: Workload) -> int | None:
     return None if before is None or after is None else 1024 * max(0, int(after[1]) - int(before[1]))
 
 
+def measure_other_load(run: Callable[[], Any]) -> tuple[Any, float | None]:
+    """Return the result of `run`, and the mean number of cores that others kept busy meanwhile: other processes, and
+    other machines on the same processor. None where the system does not count it."""
+    start, before = perf_counter(), _busy_seconds_of_others()
+    result = run()
+    after = _busy_seconds_of_others()
+    return result, None if before is None or after is None else max(0.0, after - before) / (perf_counter() - start)
+
+
+def _busy_seconds_of_others() -> float | None:
+    try:
+        counts = [int(count) for count in Path("/proc/stat").read_text().split()[1:9]]
+        busy = (sum(counts) - counts[3] - counts[4]) / os.sysconf("SC_CLK_TCK")  # without idle and waiting for files
+    except (OSError, ValueError, AttributeError):
+        return None
+    return busy - sum(os.times()[:4])
+
+
 def describe_machine() -> dict[str, Any]:
     """Describe the hardware and the versions that a figure was measured with."""
     cpu = platform.processor() or platform.machine()

@@ -136,11 +136,17 @@ def _scores(arguments: argparse.Namespace) -> None:
 
 
 def _speed(arguments: argparse.Namespace) -> None:
+    from fillin.measure import measure_other_load
     from fillin_studies.bench.speed import THREADS, count_ticks, list_cases, measure_speed
 
     arguments.threads = max(THREADS)
-    total, budget = count_ticks(list_cases()), {"rounds": arguments.repeats}
-    _report(arguments, "speed", lambda tick: measure_speed(arguments.repeats, arguments.seed, tick), total, budget)
+    budget: dict[str, Any] = {"rounds": arguments.repeats}
+
+    def measure(tick: Callable[[], None]) -> list[dict[str, Any]]:
+        rows, budget["other_load"] = measure_other_load(lambda: measure_speed(arguments.repeats, arguments.seed, tick))
+        return rows
+
+    _report(arguments, "speed", measure, count_ticks(list_cases()), budget)
 
 
 def _train(arguments: argparse.Namespace) -> None:

@@ -43,6 +43,20 @@ Machine: {machine}; the kernel of {lanes} lanes.
 ![Time and memory against the number of points](span.png)
 
 """
+_SPEED = """\
+# Speed of what users wait for
+
+`{command}`
+
+Made by `make results`; `speed.json` beside this page holds the raw figures, the machine, the budget and the seed
+({seed}). Times are minima over {rounds} interleaved rounds. Meanwhile others kept {other_load} cores busy: above 0.1,
+figures for as many threads as there are cores are not reliable. The plain path is attention by `backend="reference"`,
+which stores every pair. Lanes are the floats in a vector of the kernel's build: 16 with AVX-512, 8 with AVX2; PyTorch
+uses AVX-512 beside both where the processor has it. Only ratios carry over to another machine.
+
+Machine: {machine}.
+
+"""
 
 
 def make_core_page(folder: Path) -> str:
@@ -61,6 +75,15 @@ def make_span_page(folder: Path) -> str:
     content = _load(folder, "span")
     tables = (table.to_markdown() for table in make_tables(content))
     return _SPAN.format_map(content | content["budget"]) + "\n".join(tables)
+
+
+def make_speed_page(folder: Path) -> str:
+    """Make speed.md from speed.json."""
+    content = _load(folder, "speed")
+    tables = (table.to_markdown() for table in make_tables(content))
+    rounds, load = (content["budget"][key] for key in ("rounds", "other_load"))
+    shown = {"rounds": rounds, "other_load": "an unknown number of" if load is None else f"{load:.2f}"}
+    return _SPEED.format_map(content | shown) + "\n".join(tables)
 
 
 def _load(folder: Path, name: str) -> dict[str, Any]:
@@ -115,4 +138,5 @@ def draw_span(content: dict[str, Any], folder: Path) -> Path:
 if __name__ == "__main__":
     home = Path(sys.argv[1])
     (home / "core.md").write_text(make_core_page(home), encoding="utf-8")
+    (home / "speed.md").write_text(make_speed_page(home), encoding="utf-8")
     (home / "span.md").write_text(make_span_page(home), encoding="utf-8")
