@@ -294,6 +294,7 @@ def test_the_study_ends_in_a_report(tmp_path, monkeypatch, model):
 
 def test_the_study_runs_without_weights_and_resumes(tmp_path, monkeypatch):
     monkeypatch.setattr(methods, "names", lambda: [])
+    monkeypatch.setattr(methods, "locate", lambda name: tmp_path / "absent")
     study = small(monkeypatch, None)
     some = {name: part for name, part in study.variants(True).items() if part["method"] in ("linear", "guides")}
     study = study.replaced(variants=lambda quick: some)
