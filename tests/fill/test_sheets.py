@@ -221,3 +221,21 @@ def test_the_report_names_the_sources_of_each_column(frame, model, tmp_path):
     alone, joint = (float(part.split(" ")[0]) for part in (line.split("about ")[1], line.split("and ")[1]))
     assert joint < 0.2 * alone
     assert not any(line.startswith("a: ") for line in make_plan(data, {"model": weights, "alone": True}).assumptions())
+
+
+def test_a_column_without_values_in_one_group_is_no_source(frame, model, tmp_path):
+    """The report of such data is made without a warning, which would be an error here."""
+    data, level = frame
+    parts = [data[["day", "a"]].assign(b=level, station="x"), data[["day", "a"]].assign(b=np.nan, station="y")]
+    weights = str(fillin.save(model, tmp_path / "model"))
+    plan = make_plan(pd.concat(parts), {"model": weights, "by": "station", "x": "day"})
+    assert set(plan.run(plan.load_model())) == {"a"}
+    assert [line.split(":")[0] for line in plan.assumptions() if "most informative" in line] == ["a of x", "a of y"]
+
+
+def test_too_large_a_sheet_is_filled_column_by_column_and_the_report_says_so(frame, model, tmp_path, monkeypatch):
+    monkeypatch.setattr("fillin.filling.series.sheet.MAX_SHEET_CELLS", 10)
+    weights = str(fillin.save(model, tmp_path / "model"))
+    plan = make_plan(frame[0], {"model": weights})
+    assert [sheet.names for sheet in plan.sheets] == [[("a", "")]]
+    assert "Each column and group is predicted from its own observed values only." in plan.assumptions()

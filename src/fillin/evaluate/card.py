@@ -62,11 +62,16 @@ def write_card(run: Run, name: str, scores: CardScores) -> str:
         f"{model['name']}, size {model['size']}, {parameters:,} parameters. Trained on {scores.data}.",
         f"Trained for {last.step:,} steps of {tasks} tasks, {last.seconds / 60:.0f} minutes{_describe_start(run)}; "
         f"`recipe.yaml` has every setting: `fillin train recipe.yaml`. Scores below: {scores.method}; {machine}. "
-        f"Standard deviations are at least {model.get('floor', 0)}, which bounds the likelihood of noise-free data.",
+        f"Standard deviations are at least {_describe_floor(model)}, which bounds the likelihood of noise-free data.",
         "\n".join(scores.table),
         "Licence: MIT, as fillin itself.\n",
     )
     return "\n\n".join(paragraphs)
+
+
+def _describe_floor(model: dict) -> str:
+    floor = model.get("floor", 0)
+    return f"{floor} of the error of a guide" if model["name"] == "sheet" else str(floor)
 
 
 def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:

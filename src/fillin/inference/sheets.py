@@ -35,8 +35,8 @@ _MAX_CELLS = 12_000  # of the windows that are predicted at once
 
 @dataclass(frozen=True)
 class ColumnSources:
-    """Sources of a column: the columns with the largest shares, and the errors of the closed-form guides
-    where it is queried, in its standard deviations, by itself and with the other columns."""
+    """Sources of a column: the columns with the largest shares, and the root mean square errors of the guides where it
+    is queried, in its standard deviations: by interpolation alone, and with the other columns."""
 
     column: int
     shares: dict[int, float]
@@ -48,7 +48,7 @@ class ColumnSources:
 class SheetContext:
     """Cells y [n d] with NaN where missing, at one-dimensional locations x [n], with standard errors (0: unknown)."""
 
-    model: Sheet | None  # not needed for `sources`
+    model: Sheet
     x: Float[ndarray, "n"]
     y: Float[ndarray, "n d"]
     error: Float[ndarray, "n d"] | None = None
@@ -72,7 +72,6 @@ class SheetContext:
     def _predict_group(
         self, columns: Int[ndarray, "c"], queried: Bool[ndarray, "n c"], noise: bool, tick: Tick
     ) -> list[GaussianMixture | None]:
-        assert self.model is not None
         x, y, order = self.x[self.order], self.y[self.order][:, columns], self.order
         level, size = level_and_size(y)
         observed = ~np.isnan(y)
@@ -84,9 +83,9 @@ class SheetContext:
             errors = to_tensor(np.nan_to_num(self.error[order][:, columns]) / size)[None]
         seen = torch.from_numpy(observed)[None]
         guides = self._compute_guides(Points(u, values, seen, seen.any(-1)))
-        asked = queried[order]
+        requested = queried[order]
         parts: list[list[tuple[ndarray, GaussianMixture]]] = [[] for _ in columns]
-        for batch in batch_windows(make_windows(observed, asked), len(columns)):
+        for batch in batch_windows(make_windows(observed, requested), len(columns)):
             rows = np.stack([window.padded(max(len(w.rows) for w in batch)) for window in batch])
             valid = np.stack([np.arange(rows.shape[1]) < len(window.rows) for window in batch])
             index = torch.from_numpy(rows)
@@ -100,37 +99,12 @@ class SheetContext:
             assert isinstance(mixtures, GaussianMixture)
             for number, window in enumerate(batch):
                 for j in range(len(columns)):
-                    inside = window.block[asked[window.block, j]]
+                    inside = window.block[requested[window.block, j]]
                     if len(inside):
                         place = np.searchsorted(window.rows, inside)
                         parts[j].append((order[inside], mixtures[number, place, j].rescaled(level[j], size[j])))
                         tick(len(inside))
         return [_in_row_order(part) for part in parts]
-
-    @torch.inference_mode()
-    def sources(self, queried: Bool[ndarray, "n d"]) -> list[ColumnSources]:
-        """Describe what each column with queries is predicted from."""
-        found = []
-        for columns, targets in group_columns(self.y):
-            y = self.y[self.order][:, columns]
-            std = np.nanstd(y, 0)
-            z = to_tensor((y - np.nanmean(y, 0)) / np.where(std > 0, std, 1))
-            observed = ~torch.isnan(z)
-            u = to_tensor(self.x[self.order])[None, :, None]
-            u = (u - u.min()) / (u.max() - u.min()).clamp_min(1e-12)
-            seen = observed.any(-1)[None]
-            guides = compute_guides(u, z[None].nan_to_num(), observed[None], median_step(u, seen))
-            completed = torch.where(observed, z.nan_to_num(), guides.values[0, ..., -1])
-            influence = measure_influence(z.nan_to_num(), completed, observed) if len(columns) > 1 else None
-            for j, column in enumerate(columns):
-                cells = torch.from_numpy(queried[self.order][:, column])
-                if column not in targets or not cells.any():
-                    continue
-                shares = {} if influence is None else dict(zip(columns.tolist(), influence[j].tolist(), strict=True))
-                largest = sorted((k for k in shares if k != column), key=lambda k: -shares[k])[:MAX_SOURCES]
-                alone, joint = (float(guides.errors[0, cells, j, k].square().mean().sqrt()) for k in (0, -1))
-                found.append(ColumnSources(int(column), {k: shares[k] for k in largest}, alone, joint))
-        return sorted(found, key=lambda source: source.column)
 
     @staticmethod
     def _compute_guides(record: Points) -> Guides:
@@ -142,6 +116,33 @@ class SheetContext:
         scale = norm.scale[..., None]
         values = guides.values * scale + norm.trend(record.x)[..., None]
         return Guides(values, guides.errors * scale, guides.distances)
+
+
+@torch.inference_mode()
+def find_sources(
+    x: Float[ndarray, "n"], y: Float[ndarray, "n d"], queried: Bool[ndarray, "n d"]
+) -> list[ColumnSources]:
+    """Return the sources of each column with queries, from the closed-form guides of its group of columns."""
+    order, found = np.argsort(x, kind="stable"), []
+    u = to_tensor((x[order] - x.min()) / (np.ptp(x) or 1.0))[None, :, None]
+    for columns, targets in group_columns(y):
+        part = y[order][:, columns]
+        level, size = level_and_size(part)
+        seen = torch.from_numpy(~np.isnan(part))
+        values = torch.where(seen, to_tensor((part - level) / size), 0)
+        std = (values.square().sum(0) / seen.sum(0).clamp_min(1)).sqrt()
+        z = values / torch.where(std > 0, std, 1)
+        guides = compute_guides(u, z[None], seen[None], median_step(u, seen.any(-1)[None]))
+        completed = torch.where(seen, z, guides.values[0, ..., -1])
+        shares = measure_influence(z, completed, seen).tolist() if len(columns) > 1 else [[0.0]]
+        for j, column in enumerate(columns.tolist()):
+            cells = torch.from_numpy(queried[order][:, column])
+            if column not in targets or not cells.any():
+                continue
+            others = sorted((k for k in range(len(columns)) if k != j), key=lambda k: -shares[j][k])[:MAX_SOURCES]
+            alone, joint = (float(guides.errors[0, cells, j, k].square().mean().sqrt()) for k in (0, -1))
+            found.append(ColumnSources(column, {int(columns[k]): shares[j][k] for k in others}, alone, joint))
+    return sorted(found, key=lambda source: source.column)
 
 
 def to_tensor(values: ndarray) -> torch.Tensor:

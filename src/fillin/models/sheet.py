@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _FEATURES = 3 + 3 * N_GUIDES + 2  # numbers that describe a cell
 _COMPONENTS_EACH = 2  # of the mixture, around each anchor
-_TRUST = 3.0
+_TRUST = 3.0  # added to the initial logits of the last guide, so that training starts from its predictions
 
 Cells = Float[Tensor, "b n d c"]
 

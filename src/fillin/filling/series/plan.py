@@ -298,7 +298,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     def _describe_sources(self) -> list[str]:
         names = [column.name for column in [*self.roles.y, *self.roles.informing]]
         groups = f", of all groups ({' and '.join(self.roles.by)})" if self.roles.by else ""
-        if self.options.alone or len(names) * len(self.roles.groups) == 1:
+        if all(len(sheet.names) == 1 for sheet in self.sheets):  # also where one sheet would be too large
             return ["Each column and group is predicted from its own observed values only."]
         lines = [line for sheet in self.sheets for line in sheet.describe_sources()][:MAX_SOURCE_LINES]
         return [f"Values are predicted from all observed values of {list_names(names)}{groups}.", *lines]

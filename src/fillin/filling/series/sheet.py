@@ -65,14 +65,14 @@ class SeriesSheet:
 
     def describe_sources(self) -> list[str]:
         """Return a sentence for each filled column: from which others it is predicted, and what they gain."""
-        from fillin.inference.sheets import SheetContext
+        from fillin.inference.sheets import find_sources
 
         def name(j: int) -> str:
             column, group = self.names[j]
             return f"{column} of {group}" if group else column
 
         lines = []
-        for source in SheetContext(None, self.x, self.y).sources(self.queried):
+        for source in find_sources(self.x, self.y, self.queried):
             shares = ", ".join(f"{name(j)} ({share:.0%})" for j, share in source.shares.items())
             lines.append(
                 f"{name(source.column)}: in its gaps the error is about {source.alone:.2f} of its standard deviation "
