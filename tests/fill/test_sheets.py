@@ -228,9 +228,11 @@ def test_a_column_without_values_in_one_group_is_no_source(frame, model, tmp_pat
     data, level = frame
     parts = [data[["day", "a"]].assign(b=level, station="x"), data[["day", "a"]].assign(b=np.nan, station="y")]
     weights = str(fillin.save(model, tmp_path / "model"))
-    plan = make_plan(pd.concat(parts), {"model": weights, "by": "station", "x": "day"})
+    plan = make_plan(pd.concat(parts, ignore_index=True), {"model": weights, "by": "station", "x": "day"})
     assert set(plan.run(plan.load_model())) == {"a"}
-    assert [line.split(":")[0] for line in plan.assumptions() if "most informative" in line] == ["a of x", "a of y"]
+    lines = [line for line in plan.assumptions() if "most informative" in line]
+    assert [line.split(":")[0] for line in lines] == ["a of x", "a of y"]
+    assert all(line.endswith("most informative: b of x (100%).") for line in lines)  # the other `a` lacks the same rows
 
 
 def test_too_large_a_sheet_is_filled_column_by_column_and_the_report_says_so(frame, model, tmp_path, monkeypatch):

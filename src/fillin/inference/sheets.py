@@ -139,7 +139,9 @@ def find_sources(
             cells = torch.from_numpy(queried[order][:, column])
             if column not in targets or not cells.any():
                 continue
-            others = sorted((k for k in range(len(columns)) if k != j), key=lambda k: -shares[j][k])[:MAX_SOURCES]
+            others = sorted((k for k, share in enumerate(shares[j]) if share), key=lambda k: -shares[j][k])[
+                :MAX_SOURCES
+            ]
             alone, joint = (float(guides.errors[0, cells, j, k].square().mean().sqrt()) for k in (0, -1))
             found.append(ColumnSources(column, {int(columns[k]): shares[j][k] for k in others}, alone, joint))
     return sorted(found, key=lambda source: source.column)

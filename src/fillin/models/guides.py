@@ -221,13 +221,12 @@ def measure_influence(
     y: Float[Tensor, "n d"], completed: Float[Tensor, "n d"], observed: Tensor
 ) -> Float[Tensor, "d d"]:
     """Return the share of each column (second axis) in the prediction of another (first): the size of its slope in a
-    ridge regression on all other columns, over the sum of all."""
-    d, rows = y.shape[1], completed.double()
+    ridge regression on all that `find_available` returns, over the sum of all."""
+    d, rows, available = y.shape[1], completed.double(), find_available(observed[None])[0]
     slopes = rows.new_zeros(d, d)
-    for j in range(d):
-        others = torch.arange(d, device=y.device) != j
+    for j, others in enumerate(available):
         design = rows[observed[:, j]][:, others]
-        penalty = torch.eye(d - 1, dtype=rows.dtype, device=y.device)
+        penalty = torch.eye(design.shape[1], dtype=rows.dtype, device=y.device)
         slopes[j, others] = torch.linalg.solve(design.mT @ design + penalty, design.mT @ y[observed[:, j], j].double())
     sizes = slopes.abs() * rows.std(0)
     return sizes / sizes.sum(1, keepdim=True).clamp_min(1e-12)
