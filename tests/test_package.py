@@ -16,8 +16,8 @@ import fillin_studies
 ROOT, STUDIES = Path(fillin.__file__).parent, Path(fillin_studies.__file__).parent
 # each part may import those before it, and itself
 ORDER = [
-    "errors", "runtime", "io", "warp", "predictive", "pretrained", "attention", "measure", "layers", "heads", "metrics",
-    "gp", "tabular", "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate",
+    "errors", "runtime", "io", "warp", "predictive", "pretrained", "linear", "attention", "measure", "layers", "heads",
+    "metrics", "gp", "tabular", "data", "models", "objectives", "sampling", "onnx_export", "plots", "train", "evaluate",
     "learners", "inference", "estimators", "filling", "play", "fillin_studies", "cli",
 ]  # fmt: skip
 MODULES = sorted(

@@ -23,6 +23,8 @@ from torch.distributions import (
 )
 from torch.nn.functional import softplus
 
+from fillin.linear import LinearLayer
+
 if TYPE_CHECKING:
     from fillin import predictive
 
@@ -39,7 +41,7 @@ class GaussianHead(MarginalHead):
 
     def __init__(self, dim: int, dim_y: int, floor: float = 1e-3):
         super().__init__()
-        self.out, self.floor = nn.Linear(dim, 2 * dim_y), floor
+        self.out, self.floor = LinearLayer(dim, 2 * dim_y), floor
 
     def forward(self, features: Features, keep: Keep | None = None) -> Normal:
         mean, raw = self.out(features).chunk(2, -1)
@@ -51,7 +53,7 @@ class MixtureHead(MarginalHead):
 
     def __init__(self, dim: int, dim_y: int, components: int = 4, floor: float = 1e-3):
         super().__init__()
-        self.out, self.components, self.floor = nn.Linear(dim, 3 * dim_y * components), components, floor
+        self.out, self.components, self.floor = LinearLayer(dim, 3 * dim_y * components), components, floor
 
     @torch.no_grad()
     def spread_out(self) -> None:
@@ -110,7 +112,7 @@ class CategoricalHead(MarginalHead):
 
     def __init__(self, dim: int, dim_y: int):
         super().__init__()
-        self.out = nn.Linear(dim, dim_y)
+        self.out = LinearLayer(dim, dim_y)
 
     def forward(self, features: Features, keep: Keep | None = None) -> OneHotCategorical:
         return OneHotCategorical(logits=self.out(features), validate_args=False)
@@ -167,8 +169,8 @@ class _JointHead(nn.Module):
     def __init__(self, dim: int, dim_y: int, rank: int = 16, floor: float = 1e-3):
         super().__init__()
         self.rank, self.floor = rank, floor
-        self.mean = nn.Linear(dim, dim_y)
-        self.spread = nn.Linear(dim, dim_y * (rank + 1))
+        self.mean = LinearLayer(dim, dim_y)
+        self.spread = LinearLayer(dim, dim_y * (rank + 1))
 
     def forward(self, features: Features, keep: Keep | None = None, spread: Features | None = None) -> JointGaussian:
         normal = self.normal(*self.parts(features, spread, keep))  # type: ignore[operator]  # of the subclass

@@ -1,10 +1,12 @@
 """Optional dependencies, progress bars and thread counts."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from importlib import import_module
+from pathlib import Path
 from time import monotonic
 from types import ModuleType
 
@@ -92,3 +94,11 @@ def threads(number: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def read_vendor(cpu: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Return the maker of the processor that a file of Linux describes: that of this machine."""
+    with suppress(OSError):
+        vendor = re.search(r"^vendor_id\s*:\s*(\S+)", cpu.read_text(encoding="utf-8"), re.MULTILINE)
+        return vendor[1] if vendor else None
+    return None

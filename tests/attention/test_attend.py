@@ -28,6 +28,7 @@ from fillin.attention.attend import record_weights
 from fillin.attention.dispatch import CROSSOVER, CROSSOVERS, Crossover, find_crossover
 from fillin.attention.problem import AttentionProblem
 from fillin.attention.score_registry import make_score
+from fillin.runtime import read_vendor
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 OTHERS = sorted(set(BACKENDS) - {"reference", "flex"})  # flex has no gradient to locations: test_flex.py
@@ -285,5 +286,5 @@ def test_the_maker_of_the_processor_sets_the_crossover(maker, tmp_path):
     if maker:
         described.write_text(f"processor\t: 0\nvendor_id\t: {maker}\nmodel name\t: a CPU\n")
     highest = Crossover(*(max(c[i] for c in CROSSOVERS.values()) for i in range(2)))
-    assert find_crossover(described) == CROSSOVERS.get(maker, highest)
+    assert find_crossover(read_vendor(described)) == CROSSOVERS.get(maker, highest)
     assert CROSSOVER in (*CROSSOVERS.values(), highest)

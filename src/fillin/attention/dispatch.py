@@ -1,11 +1,8 @@
 """The choice of a back end. Every threshold of `backend="auto"` is here."""
 
 import math
-import re
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -18,6 +15,7 @@ from fillin.attention.problem import AttentionProblem, AttentionResult
 from fillin.attention.scores import Score, Sum
 from fillin.attention.tabulate import TabulatedScore, find_grid_step, largest_displacement, tabulate_scores
 from fillin.errors import InputError, choose
+from fillin.runtime import read_vendor
 
 # Storing the logits of all pairs for the backward pass is fastest up to this number (`fillin bench scores`). Hidden
 # units of a score may be four times as many. Above it, chunks are recomputed.
@@ -47,16 +45,12 @@ MIN_QUERIES_FOR_PACKING = 8
 MIN_PAIRS_PER_NODE = 4  # from which on a table is faster than the score on every pair
 
 
-def find_crossover(cpu: Path = Path("/proc/cpuinfo")) -> Crossover:
-    """Return the crossover of the processor that a file of Linux describes: that of this machine."""
-    with suppress(OSError):
-        vendor = re.search(r"^vendor_id\s*:\s*(\S+)", cpu.read_text(encoding="utf-8"), re.MULTILINE)
-        if vendor and vendor[1] in CROSSOVERS:
-            return CROSSOVERS[vendor[1]]
-    return Crossover(*map(max, *CROSSOVERS.values()))
+def find_crossover(vendor: str | None) -> Crossover:
+    """Return the crossover of processors of a maker."""
+    return CROSSOVERS.get(vendor or "", Crossover(*map(max, *CROSSOVERS.values())))
 
 
-CROSSOVER = find_crossover()
+CROSSOVER = find_crossover(read_vendor())
 
 
 def check_backend(name: str, problem: AttentionProblem, want: Collection[str]) -> None:

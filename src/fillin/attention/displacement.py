@@ -14,6 +14,10 @@ from torch import Tensor, nn
 
 from fillin.attention.scores import Delta, DotProduct, Score, ScoreTraits
 from fillin.errors import InputError
+from fillin.linear import LinearLayer
+
+_MIN_TILED = 1 << 20  # hidden units of all pairs from which on a network is applied in tiles
+_TILE_ROWS = 2048
 
 # A folded −½‖Δ/ℓ‖² is a small difference of large squares. Beyond this square, float32 has no digits left for it.
 _MAX_FOLDED_SQUARE = 400.0
@@ -194,8 +198,8 @@ class _PairwiseMLP(nn.Module):
         super().__init__()
         self.activation = activation
         sizes = [dim_in, *hidden]
-        self.layers: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
-        self.out = nn.Linear(sizes[-1], dim_out, bias=False)
+        self.layers: Iterable[Any] = nn.ModuleList(LinearLayer(i, o) for i, o in pairwise(sizes))
+        self.out = LinearLayer(sizes[-1], dim_out, bias=False)
 
     @torch.no_grad()
     def initialise(self, bandwidth: float) -> None:
@@ -210,9 +214,45 @@ class _PairwiseMLP(nn.Module):
     def forward(self, z: Float[Tensor, "b c n m"]) -> Float[Tensor, "b h n m"]:
         b, _, n, m = z.shape
         z = z.flatten(2)  # channels first: the logits come out in the layout of attention
+        widest = max(layer.out_features for layer in self.layers)
+        if z.dtype == torch.float32 and b * n * m * widest >= _MIN_TILED and not torch.compiler.is_compiling():
+            logits = _Tiled.apply(z.mT.flatten(0, 1), self._apply_to_rows, *self.parameters())
+            return logits.view(b, n * m, -1).mT.unflatten(-1, (n, m))
         for layer in self.layers:  # batched products take half the time of a convolution, forward and backward
             z = self.activation(torch.baddbmm(layer.bias[:, None], layer.weight.expand(b, -1, -1), z))
         return torch.bmm(self.out.weight.expand(b, -1, -1), z).view(b, self.out.out_features, n, m)
+
+    def _apply_to_rows(self, z: Float[Tensor, "p c"]) -> Float[Tensor, "p h"]:
+        for layer in self.layers:
+            z = self.activation(layer(z))
+        return self.out(z)
+
+
+class _Tiled(torch.autograd.Function):
+    """A network over rows, in tiles that stay in cache. The backward pass computes them again."""
+
+    @staticmethod
+    def forward(ctx, z, network, *parameters):
+        ctx.save_for_backward(z, *parameters)
+        ctx.network = network
+        return torch.cat([network(tile) for tile in z.split(_TILE_ROWS)])
+
+    @staticmethod
+    def backward(ctx, *grad_outputs):
+        (grad,) = grad_outputs
+        z, *parameters = ctx.saved_tensors
+        create_graph = torch.is_grad_enabled()
+        totals = [torch.zeros_like(part) for part in parameters]
+        of_z = []
+        for tile, part in zip(z.split(_TILE_ROWS), grad.split(_TILE_ROWS), strict=True):
+            with torch.enable_grad():
+                tile = tile if create_graph else tile.detach().requires_grad_()
+                inputs = [tile, *parameters] if tile.requires_grad else parameters
+                found = list(torch.autograd.grad(ctx.network(tile), inputs, part, create_graph=create_graph))
+            if tile.requires_grad:
+                of_z.append(found.pop(0))
+            totals = [total + one for total, one in zip(totals, found, strict=True)]
+        return torch.cat(of_z) if of_z else None, None, *totals
 
 
 class MLP(DisplacementScore):

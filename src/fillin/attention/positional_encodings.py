@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear
 
 from fillin.errors import InputError, choose
+from fillin.linear import LinearLayer
 
 _BAND_LEARNING_RATE = 0.1  # of a SIREN with a band, relative to the rest of the network
 _BAND_HIDDEN_SCALE = 0.1  # initial weights of the layers above a band, relative to those without a band
@@ -103,8 +104,8 @@ class SIREN(nn.Module):
         self.stable, self.residual = stable, band is not None
         self.register_buffer("omega", torch.tensor(float(omega)), persistent=False)
         sizes = [dim_x, *[hidden] * layers]
-        self.sines: Iterable[Any] = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(sizes))
-        self.out = nn.Linear(hidden, dim, bias=bias)
+        self.sines: Iterable[Any] = nn.ModuleList(LinearLayer(i, o) for i, o in pairwise(sizes))
+        self.out = LinearLayer(hidden, dim, bias=bias)
         self._initialise(omega, hidden, dim_x)
         if band is not None:
             self._initialise_band(*band)

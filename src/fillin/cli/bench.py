@@ -45,7 +45,8 @@ _SPEED = """\
   fillin bench speed
   fillin bench speed --repeats 10 --json speed.json
 
-Each case runs on one thread and on two. The plain path is attention by backend="reference", which stores every pair.
+Each case runs on one thread and on two. The plain path is attention by backend="reference", which stores every pair,
+and products of matrices by the library that PyTorch chooses.
 """
 _SCORES = """\
   fillin bench scores

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fillin.attention import DotProduct, Score, Sinusoid, Span, attend, expand_key_mask
 from fillin.errors import InputError, choose
+from fillin.linear import LinearLayer, linear
 
 QueryLocations = Float[Tensor, "b n dx"] | None
 KeyLocations = Float[Tensor, "b m dx"] | None
@@ -21,12 +22,12 @@ def mlp(dim_in: int, dim_out: int, hidden: int, layers: int = 2) -> nn.Sequentia
     """relu(… relu(x W₁ + b₁) …) W + b with `layers` linear maps.
 
     >>> [type(layer).__name__ for layer in mlp(1, 2, 8)]
-    ['Linear', 'ReLU', 'Linear']
+    ['LinearLayer', 'ReLU', 'LinearLayer']
     """
     sizes = [dim_in, *[hidden] * (layers - 1), dim_out]
     steps: list[nn.Module] = []
     for i, o in pairwise(sizes):
-        steps += [nn.Linear(i, o), nn.ReLU(inplace=True)]
+        steps += [LinearLayer(i, o), nn.ReLU(inplace=True)]
     return nn.Sequential(*steps[:-1])
 
 
@@ -67,11 +68,11 @@ class MultiHeadAttention(nn.Module):
         self.heads, self.head_dim, self.backend = heads, head_dim, backend
         self.score, self.span = score or DotProduct(), span
         inner, content = heads * head_dim, self.score.traits.content
-        self.to_q = nn.Linear(dim, inner, bias=False) if content else None
-        self.to_k = nn.Linear(dim_keys or dim, inner, bias=False) if content else None
-        self.to_v = nn.Linear(dim_values or dim_keys or dim, inner, bias=False)
+        self.to_q = LinearLayer(dim, inner, bias=False) if content else None
+        self.to_k = LinearLayer(dim_keys or dim, inner, bias=False) if content else None
+        self.to_v = LinearLayer(dim_values or dim_keys or dim, inner, bias=False)
         offset_dim = 0 if offsets is None else 1 if offsets == "radial" else offsets
-        self.to_out = nn.Linear(inner + heads * offset_dim, dim)
+        self.to_out = LinearLayer(inner + heads * offset_dim, dim)
 
     def project_queries(self, x: Float[Tensor, "b n c"]) -> Float[Tensor, "b h n d"] | None:
         return None if self.to_q is None else self._split(self.to_q(x))
@@ -85,7 +86,7 @@ class MultiHeadAttention(nn.Module):
         elif values is not None:
             k, v = self._split(self.to_k(keys)), self._split(self.to_v(values))
         else:
-            both = nn.functional.linear(keys, torch.cat([self.to_k.weight, self.to_v.weight]))
+            both = linear(keys, torch.cat([self.to_k.weight, self.to_v.weight]))
             k, v = both.unflatten(-1, (2 * self.heads, self.head_dim)).transpose(1, 2).chunk(2, 1)
         return KeyValues(k, self._append_locations(v, xk))
 
@@ -94,7 +95,7 @@ class MultiHeadAttention(nn.Module):
         if self.to_q is None or self.to_k is None:
             return self.project_queries(x), self.project_context(x, xk=xk)
         weights = torch.cat([self.to_q.weight, self.to_k.weight, self.to_v.weight])
-        heads = nn.functional.linear(x, weights).unflatten(-1, (3 * self.heads, self.head_dim))
+        heads = linear(x, weights).unflatten(-1, (3 * self.heads, self.head_dim))
         q, k, v = heads.transpose(1, 2).chunk(3, 1)
         return q, KeyValues(k, self._append_locations(v, xk))
 
@@ -152,7 +153,7 @@ class FeedForward(nn.Sequential):
 
     def __init__(self, dim: int, hidden: int, dropout: float = 0.0):
         drop = [nn.Dropout(dropout)] if dropout else []
-        super().__init__(nn.Linear(dim, hidden), nn.ReLU(inplace=True), *drop, nn.Linear(hidden, dim))
+        super().__init__(LinearLayer(dim, hidden), nn.ReLU(inplace=True), *drop, LinearLayer(hidden, dim))
 
 
 class Block(nn.Module):
@@ -267,7 +268,7 @@ class Seq2Seq(nn.Module):
         self.embed, self.positions = nn.Embedding(vocabulary, dim), Sinusoid(dim)
         self.encoder = Encoder(dim, heads, layers, norm=norm)
         self.decoder = Decoder(dim, heads, layers, norm=norm)
-        self.out = nn.Linear(dim, vocabulary)
+        self.out = LinearLayer(dim, vocabulary)
 
     def _embed(self, words: Int[Tensor, "b n"]) -> Sequence:
         embedded = self.embed(words)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from fillin.attention import Uniform, attend, expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.layers.block import Block
+from fillin.linear import LinearLayer
 
 Tokens = Float[Tensor, "b n c"]
 Latents = Float[Tensor, "b M c"]
@@ -45,7 +46,7 @@ class PseudoTokens(nn.Module):
             self.offsets = nn.Parameter(torch.randn(number, dim_x))
         elif locations == "attention":
             self.seeds = nn.Parameter(torch.randn(number, dim))
-            self.to_k = nn.Linear(dim, dim, bias=False)
+            self.to_k = LinearLayer(dim, dim, bias=False)
 
     def forward(self, tokens: Tokens, x: Locations = None, mask: KeyMask = None) -> tuple[Latents, LatentLocations]:
         """Return the pseudo-tokens [b M c] and their locations [b M dx] for tokens at x."""

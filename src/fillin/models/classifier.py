@@ -11,6 +11,7 @@ from torch.nn.functional import avg_pool2d
 from fillin.attention import SCORES, SIREN, GridEncoding, RelativePosition, Score, Sinusoid, Span, make_score
 from fillin.errors import InputError, InputTypeError, choose
 from fillin.layers import Block
+from fillin.linear import LinearLayer
 from fillin.models.tnp import make_span
 
 # names of Alfons 2022: r(Δ) of Transformer-XL's score from a SIREN, or from fixed sinusoids and a linear layer
@@ -112,7 +113,7 @@ class PixelClassifier(Classifier):
         self.last = choose("readout", readout, ["mean", "last"]) == "last"
         choose("positions", positions, [*_POSITIONS, *(name for name in SCORES if name not in _POSITIONS)])
         head_dim = max(1, width // heads)
-        self.embed = nn.Linear(dim_x, width)
+        self.embed = LinearLayer(dim_x, width)
         self.blocks: Iterable[Any] = nn.ModuleList(
             Block(
                 width, heads, head_dim, hidden=hidden, dropout=dropout, backend=backend,
@@ -121,7 +122,7 @@ class PixelClassifier(Classifier):
             for _ in range(layers)
         )  # fmt: skip
         self.norm = nn.LayerNorm(width)
-        self.out = nn.Linear(width, dim_y)
+        self.out = LinearLayer(width, dim_y)
 
     def forward(
         self, images: Float[Tensor, "b h w c"], x: Float[Tensor, "rows columns dx"] | None = None

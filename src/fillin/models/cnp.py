@@ -14,6 +14,7 @@ from torch.distributions import Normal
 from fillin.attention import Laplace, attend, expand_key_mask
 from fillin.errors import choose
 from fillin.layers import Block, MultiHeadAttention, masked_mean, mlp
+from fillin.linear import LinearLayer
 from fillin.models.base import LatentProcess, Points, Process, Targets, make_posterior
 
 _ATTENTIVE_DECODER_LAYERS = 3
@@ -50,8 +51,8 @@ class LatentDecoder(nn.Module):
 
     def __init__(self, dim_x: int, dim_given: int, width: int, layers: int):
         super().__init__()
-        self.of_z = nn.Linear(dim_given, width)
-        self.of_x = nn.Linear(dim_x, width, bias=False)
+        self.of_z = LinearLayer(dim_given, width)
+        self.of_x = LinearLayer(dim_x, width, bias=False)
         self.rest = nn.Sequential(nn.ReLU(), mlp(width, width, width, max(1, layers - 1)), nn.ReLU())
 
     def forward(

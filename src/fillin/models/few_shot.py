@@ -15,6 +15,7 @@ from torch.nn.functional import normalize, one_hot
 from fillin.attention import Sinusoid, attend
 from fillin.errors import InputError, choose
 from fillin.layers import Block
+from fillin.linear import LinearLayer
 from fillin.models.classifier import Classifier, check_dropout
 
 _MIN_PROBABILITY = 1e-30
@@ -45,7 +46,7 @@ class ConvEncoder(nn.Module):
             stages += [conv, nn.GroupNorm(1, out), nn.ReLU(inplace=True)]
         self.stages = nn.Sequential(*stages, nn.AdaptiveAvgPool2d(_POOL_SIDE), nn.Flatten(), nn.Dropout(dropout))
         self.dim = width if join else _POOL_SIDE**2 * sizes[-1]
-        self.out = nn.Linear(_POOL_SIDE**2 * sizes[-1], width) if join else nn.Identity()
+        self.out = LinearLayer(_POOL_SIDE**2 * sizes[-1], width) if join else nn.Identity()
 
     def forward(self, images: Float[Tensor, "n h w c"]) -> Float[Tensor, "n e"]:
         return self.out(self.stages(images.permute(0, 3, 1, 2)))
@@ -65,7 +66,7 @@ class PatchEncoder(nn.Module):
         if type(side) is not int or side < 1:
             raise InputError(f"patch must be the side of a patch in pixels, at least 1, got {side!r}")
         self.side = side
-        self.embed = nn.Linear(side * side * colours, width)
+        self.embed = LinearLayer(side * side * colours, width)
         self.positions = Sinusoid(width, 2, base=100.0)
         self.blocks: Iterable[Any] = nn.ModuleList(Block(width, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(width)
@@ -147,7 +148,7 @@ class NPTImages(InContextClassifier):
             Block(width, heads, hidden=hidden, dropout=dropout, backend=backend) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)
-        self.out = nn.Linear(width, dim_y)
+        self.out = LinearLayer(width, dim_y)
 
     def predict(self, h: Float[Tensor, "b n e"], labels: Int64[Tensor, "b support"]) -> Float[Tensor, "b queries k"]:
         b, support = labels.shape

@@ -24,6 +24,7 @@ from fillin.attention import expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.heads import rescale
 from fillin.layers import ISAB, Block, PseudoTokens
+from fillin.linear import LinearLayer
 from fillin.models.base import Points, Process, Targets
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ class CellEmbedding(nn.Module):
     def __init__(self, width: int, waves: int = 8):
         super().__init__()
         self.frequency = nn.Parameter(torch.logspace(-0.6, 0.9, waves))
-        self.number = nn.Sequential(nn.Linear(2 + 2 * waves, width), nn.ReLU(), nn.Linear(width, width))
+        self.number = nn.Sequential(LinearLayer(2 + 2 * waves, width), nn.ReLU(), LinearLayer(width, width))
         self.code = nn.Embedding(CLASSES, width)
         self.kind = nn.Embedding(4, width)  # number, class, masked number, masked class
-        self.label = nn.Linear(16, width, bias=False)
+        self.label = LinearLayer(16, width, bias=False)
         random = torch.Generator().manual_seed(0)
         self.register_buffer("labels", torch.randn(_COLUMN_VECTORS, 16, generator=random), persistent=False)
 
@@ -168,7 +169,7 @@ class NPT(Process):
             InducedAttention(pseudo, row, make) if pseudo else make(row) for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)
-        self.logits = nn.Linear(width, CLASSES)
+        self.logits = LinearLayer(width, CLASSES)
 
     def fill(self, cells: "TableBatch") -> CellDistribution:
         """Predict each cell, given the observed ones."""

@@ -24,6 +24,7 @@ from fillin.attention import expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.heads import ObservedMixture, rescale
 from fillin.layers import Block, MultiHeadAttention, mlp
+from fillin.linear import LinearLayer
 from fillin.models.base import Points, Process, Targets
 from fillin.models.filler import Normalization, find_periods
 from fillin.models.guides import MIN_ERROR, N_GUIDES, Guides, compute_guides
@@ -70,7 +71,7 @@ class AnchoredHead(nn.Module):
     def __init__(self, dim: int, anchors: int, floor: float = 1e-2):
         super().__init__()
         self.anchors, self.floor = anchors, floor
-        self.out = nn.Linear(dim, 2 * 3 * anchors * _COMPONENTS_EACH)
+        self.out = LinearLayer(dim, 2 * 3 * anchors * _COMPONENTS_EACH)
         with torch.no_grad():
             self.out.weight.mul_(0.1)
             logits, mean, raw = self.out.bias.view(2, 3, anchors, _COMPONENTS_EACH).unbind(1)

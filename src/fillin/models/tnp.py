@@ -14,6 +14,7 @@ from fillin.attention import CONTROL_SCORES, ScoreFactory, Span, expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.heads import Autoregressive, JointGaussian
 from fillin.layers import Block, KeyValues, mlp
+from fillin.linear import LinearLayer
 from fillin.models.base import Points, Process, Targets
 
 Tokens = Float[Tensor, "b _ c"]  # of the context, the targets, or both
@@ -66,7 +67,7 @@ class TransformerProcess(Process):
             offsets=None if not (equivariant and offsets) else "radial" if radial else dim_x,
         )  # fmt: skip
         self.norm = nn.LayerNorm(width)
-        self.out = nn.Sequential(nn.Linear(width, width), nn.ReLU())
+        self.out = nn.Sequential(LinearLayer(width, width), nn.ReLU())
 
     def tokens(self, points: Points) -> Tokens:
         values = points.values_and_flags
