@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -238,9 +238,12 @@ class PretrainedPlan(FillPlan):
         return self.options.model or default_weights(self.n_dims)
 
     def load_model(self) -> "Process":
+        from fillin import pretrained
         from fillin.inference.context import load_filler
 
-        return load_filler(self.model_name, self.n_dims, getattr(self.options, "y_err", None) is not None)
+        name, errors = self.model_name, getattr(self.options, "y_err", None) is not None
+        shipped = isinstance(name, str) and name in pretrained.names() and not Path(name).exists()
+        return (_load_shipped_filler if shipped else load_filler)(name, self.n_dims, errors)
 
     @property
     def n_holdout_steps(self) -> int:
@@ -257,6 +260,14 @@ class PretrainedPlan(FillPlan):
         from fillin.filling.holdout import explain_scores
 
         return explain_scores(scores, self.unit, self.options.seed)
+
+
+@cache
+def _load_shipped_filler(name: str, n_dims: int, errors: bool) -> "Process":
+    """Load weights that ship once in a process: plans do not change a model."""
+    from fillin.inference.context import load_filler
+
+    return load_filler(name, n_dims, errors)
 
 
 @dataclass(frozen=True)

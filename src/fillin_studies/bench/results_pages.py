@@ -52,8 +52,8 @@ Made by `make results`; `speed.json` beside this page holds the raw figures, the
 ({seed}). Times are minima over {rounds} interleaved rounds. Meanwhile others kept {other_load} cores busy: above 0.1,
 figures for as many threads as there are cores are not reliable. The plain path is attention by `backend="reference"`,
 which stores every pair, and products of matrices by the library that PyTorch chooses. Lanes are the floats in a vector
-of the kernel's build: 16 with AVX-512, 8 with AVX2; PyTorch uses AVX-512 beside both where the processor has it. Only
-ratios carry over to another machine.
+of the kernel's build: 16 with AVX-512, 8 with AVX2. PyTorch beside 8 lanes is limited to AVX2
+(`ATEN_CPU_CAPABILITY=avx2`), as it is on a processor without AVX-512. Only ratios carry over to another machine.
 
 Machine: {machine}.
 

@@ -4,6 +4,10 @@ products of matrices by the library that PyTorch chooses.
 Each case is measured on one thread and on two. A case has a required ratio; candidates take turns within a round.
 """
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -137,6 +141,37 @@ def list_cases() -> list[SpeedCase]:
     return cases
 
 
+def measure_times(case: SpeedCase, number: int, rounds: int, seed: int) -> dict[str, float]:
+    """Return the seconds of each workload of a case on a number of threads."""
+    with threads(number), kernel.use_build(case.lanes):
+        workloads = case.workloads(seed)
+        for run in workloads.values():
+            run()  # warm up
+        return fastest_times(workloads, rounds, min_seconds=MIN_SECONDS)
+
+
+def measure_times_as_json(name: str, settings: str) -> str:
+    """Measure the case of that name with the settings of another process; both are exchanged as JSON."""
+    module_settings, arguments = json.loads(settings)
+    globals().update(module_settings)
+    case = next(case for case in list_cases() if case.name == name)
+    return json.dumps(measure_times(case, *arguments))
+
+
+def measure_times_on_avx2(case: SpeedCase, number: int, rounds: int, seed: int) -> dict[str, float]:
+    """Return the same with PyTorch limited to AVX2, as on a processor without AVX-512: it chooses when it is loaded,
+    so another process measures."""
+    settings = {name: globals()[name] for name in ("SIDE", "WINDOW", "MIN_SECONDS")}
+    code = "import sys; from fillin_studies.bench import speed; print(speed.measure_times_as_json(*sys.argv[1:]))"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, case.name, json.dumps([settings, [number, rounds, seed]])],
+        env={**os.environ, "ATEN_CPU_CAPABILITY": "avx2"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if ended.returncode:
+        raise RuntimeError(f"the benchmark of {case.name!r} ended with {ended.returncode}: {ended.stderr[-2000:]}")
+    return json.loads(ended.stdout.splitlines()[-1])
+
+
 def measure_speed(rounds: int, seed: int = 0, tick: Tick = lambda: None) -> list[dict[str, Any]]:
     """Measure all cases on one thread and on two; ticks once a case and number of threads. `ratio` is that of the
     case, `gain` the time of the plain path over that of the path that runs, and `of_limit` for a window (time / time
@@ -144,11 +179,8 @@ def measure_speed(rounds: int, seed: int = 0, tick: Tick = lambda: None) -> list
     rows = []
     for case in list_cases():
         for number in THREADS:
-            with threads(number), kernel.use_build(case.lanes):
-                workloads = case.workloads(seed)
-                for run in workloads.values():
-                    run()  # warm up
-                times = fastest_times(workloads, rounds, min_seconds=MIN_SECONDS)
+            narrow = case.lanes is not None and case.lanes < max(kernel.find_builds())
+            times = (measure_times_on_avx2 if narrow else measure_times)(case, number, rounds, seed)
             ratio = times[case.slow] / times[case.fast]
             gain = times[case.plain] / times[case.slow] if case.plain else None
             holds = ratio >= case.required if case.at_least else ratio <= case.required

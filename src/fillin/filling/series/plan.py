@@ -290,10 +290,9 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     @property
     def _is_joint(self) -> bool:
         """Whether the model fills sheets."""
-        from fillin.inference.context import load_filler
         from fillin.models.sheet import Sheet
 
-        return isinstance(load_filler(self.model_name), Sheet)
+        return isinstance(self.load_model(), Sheet)
 
     def _describe_sources(self) -> list[str]:
         names = [column.name for column in [*self.roles.y, *self.roles.informing]]
