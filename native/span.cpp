@@ -6,6 +6,7 @@
 #include "backward.h"
 #include "forward.h"
 #include "order.h"
+#include "processes.h"
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -75,6 +76,12 @@ int32_t in_dimensions(int dim_x, Body body) {
   return 1;
 }
 
+Observations observations(const FillinProcesses &p, size_t c) {
+  size_t m = p.rows, pairs = c * (m + p.queries) * m;
+  return {p.distance + pairs, p.wave ? p.wave + pairs : nullptr, p.y + c * m, p.error + c * m, p.there + c * m,
+          p.rows,             p.rows};
+}
+
 }  // namespace
 }  // namespace fillin
 
@@ -99,5 +106,45 @@ int32_t fillin_forward(const FillinProblem *problem) {
 
 int32_t fillin_backward(const FillinProblem *problem, const FillinGradients *gradients) {
   return fillin::in_dimensions(problem->dim_x, [&]<int D>() { return fillin::backward<D>(*problem, *gradients); });
+}
+
+int32_t fillin_evidence(const FillinProcesses *p) {
+  using namespace fillin;
+  int blocks = (p->kernels + K - 1) / K;
+  return share_out(p->columns * blocks, p->threads, [&](auto next) {
+    Space space;
+    for (int item = next(); item >= 0; item = next()) {
+      size_t c = item / blocks, first = (size_t)(item % blocks) * K, at = c * p->kernels + first;
+      int count = std::min<int>(K, p->kernels - (int)first);
+      evidence(observations(*p, c), p->theta + at * THETA, count, p->freedom, p->jitter, space, p->out + at);
+    }
+  });
+}
+
+int32_t fillin_correlate(const FillinProcesses *p) {
+  using namespace fillin;
+  size_t count = (size_t)(p->rows + p->queries) * p->rows;
+  return share_out(p->columns, p->threads, [&](auto next) {
+    for (int c = next(); c >= 0; c = next())
+      correlate(p->distance + c * count, p->wave ? p->wave + c * count : nullptr, p->theta + (size_t)c * THETA, count,
+                p->out + c * count);
+  });
+}
+
+int32_t fillin_predict(const FillinProcesses *p) {
+  using namespace fillin;
+  size_t rows = p->rows + p->queries;
+  return share_out(p->columns, p->threads, [&](auto next) {
+    Space space;
+    for (int c = next(); c >= 0; c = next()) {
+      double *out = p->out + 3 * rows * c;
+      for (int first = 0; first < p->kernels; first += K) {
+        const double *theta = p->theta + ((size_t)c * p->kernels + first) * THETA;
+        int count = std::min<int>(K, p->kernels - first);
+        predict(observations(*p, c), p->queries, theta, count, p->freedom, p->jitter, space, out, out + rows,
+                out + 2 * rows);
+      }
+    }
+  });
 }
 }

@@ -23,6 +23,7 @@
 //   forward.h   one pass over the tiles of a block: rows with a pair inside are scored, exponentiated and added
 //               up, with a running maximum that is updated only when necessary;
 //   backward.h  the same pass again with lse known: pairs are recomputed, not stored;
+//   processes.h Gaussian processes with many kernels, which guide the predictions of a sheet;
 //   span.cpp    the C functions below: work is shared out among threads;
 //   lanes.h     a vector of L floats; everything is compiled for 16, for 8 and for 4 lanes;
 //   item.h      work is divided into items, one per (batch, head), or per part of its queries where there are
@@ -106,9 +107,21 @@ typedef struct {
   float *d_log_scale[FILLIN_MAX_FORMS], *d_amplitude[FILLIN_MAX_FORMS];  // as the parameters of the forms
 } FillinGradients;
 
+// Columns with observed rows, queries, and Gaussian process kernels (processes.h). Arrays are dense.
+typedef struct {
+  int32_t columns, kernels, rows, queries, threads;
+  const double *distance;   // [columns, rows + queries, rows]
+  const double *wave;       // the same shape: sin²(π r / p), or NULL
+  const double *y, *error;  // [columns, rows]: values, and squares of known errors
+  const uint8_t *there;     // [columns, rows]: whether the row is observed
+  const double *theta;      // [columns, kernels, 6]: kind, ℓ, σ, ρ, c, λ
+  double freedom, jitter;
+  double *out;
+} FillinProcesses;
+
 // The number of lanes of this build; the sizes of the structures above and (which = 2) the version of this interface,
 // which changes with their meaning. The caller checks both.
-enum { FILLIN_INTERFACE = 3 };
+enum { FILLIN_INTERFACE = 5 };
 int32_t fillin_lanes(void);
 int32_t fillin_sizes(int32_t which);
 
@@ -116,6 +129,13 @@ int32_t fillin_sizes(int32_t which);
 int32_t fillin_order(const float *x, int32_t batch, int32_t points, int32_t dim_x, int32_t threads, int32_t *order);
 int32_t fillin_forward(const FillinProblem *problem);
 int32_t fillin_backward(const FillinProblem *problem, const FillinGradients *gradients);
+
+// Log likelihoods of the kernels, out [columns, kernels]; predictions, added to out [columns, 3, rows + queries]: sums
+// over the kernels of the mean, of the second moment of the latent function, and of the variance of the noise; and
+// correlations at all distances by one kernel for each column, out as distance.
+int32_t fillin_evidence(const FillinProcesses *processes);
+int32_t fillin_predict(const FillinProcesses *processes);
+int32_t fillin_correlate(const FillinProcesses *processes);
 
 #ifdef __cplusplus
 }

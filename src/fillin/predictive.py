@@ -18,6 +18,7 @@ MAX_CLASSES = 100  # of a column of a table; rarer ones share one code
 _RARE_WEIGHT = 0.01  # components below it do not count towards mean and standard deviation
 _SMALL_WEIGHT, _FAR_STDS = 0.1, 4.0  # below and beyond which `trimmed` leaves a component out
 _QUARTILES_APART = 1.349  # of a normal distribution, in standard deviations
+_DRAW_ROUNDS = 40  # of bisection for a draw
 _SEARCH_STDS = 40  # a quantile lies within so many standard deviations of a component
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
@@ -121,6 +122,11 @@ class GaussianMixture:
         means, stds = (np.take_along_axis(part, component, -1) for part in (self.means, self.stds))
         z = means + stds * random.normal(size=component.shape)
         return z if self.warp is None else self.warp.inverse(z)
+
+    def draw_at(self, scores: Float[ndarray, "s *b"]) -> Float[ndarray, "s *b"]:
+        """The quantiles at Φ(score): draws as correlated as the scores, whose moments are those of the distribution."""
+        weights = self._moment_weights
+        return replace(self, weights=weights, moment_weights=None).quantile(ndtr(scores), rounds=_DRAW_ROUNDS)
 
     def transformed(self, warp: Warp) -> "GaussianMixture":
         """The distribution of y = warp⁻¹(z), where this one is of z."""

@@ -6,19 +6,21 @@ of the whole record. More than `MAX_COLUMNS` columns are grouped by their correl
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from numpy import ndarray
+from torch import Tensor
 
 from fillin.data.task import SheetBatch
 from fillin.heads import to_predictive
 from fillin.inference.context import level_and_size
+from fillin.inference.sheet_paths import ColumnProcess, correlate_columns, mix_columns
 from fillin.models.base import Points
-from fillin.models.filler import Normalization
 from fillin.models.guides import Guides, compute_guides, measure_influence
+from fillin.models.processes import Processes
 from fillin.models.sheet import Sheet, median_step
 from fillin.predictive import GaussianMixture
 from fillin.runtime import Tick
@@ -30,6 +32,9 @@ BLOCK_ROWS = 96
 _MARGIN_ROWS = 64  # observed rows on each side of a block
 _NEAREST = 6  # observations of each column on each side of a block
 _DISTANT_ROWS = 80  # of the rest of the record
+_RESIDUAL_WINDOWS = 4  # of a long record, that correlations between columns are estimated from
+_KERNELS = 2  # that are averaged in the windows of a long record
+_INFORMED = 0.5  # share of observed columns from which a row is drawn as what a regression on them leaves
 _MAX_CELLS = 12_000  # of the windows that are predicted at once
 
 
@@ -69,9 +74,40 @@ class SheetContext:
         return found
 
     @torch.inference_mode()
-    def _predict_group(
-        self, columns: Int[ndarray, "c"], queried: Bool[ndarray, "n c"], noise: bool, tick: Tick
-    ) -> list[GaussianMixture | None]:
+    def draw_scores(
+        self, queried: Bool[ndarray, "n d"], n_draws: int, seed: int, tick: Tick = lambda done: None
+    ) -> list[Float[ndarray, "s m"] | None]:
+        """Draw normal scores of the queried cells of each column, in the order of the rows, that are correlated across
+        rows and columns (`sheet_paths`); the quantiles of the predictions at Φ of them are sample paths."""
+        found: list[ndarray | None] = [None] * self.y.shape[1]
+        random = np.random.default_rng(seed)
+        for columns, targets in group_columns(self.y):
+            wanted = queried[:, columns] & np.isin(columns, targets)
+            if not wanted.any():
+                continue
+            record = self._prepare(columns)
+            seen = record.observed[0].numpy()
+            residual = correlate_columns(*record.residuals(self.model))
+            normal = mix_columns(random.normal(size=(2, n_draws, *seen.shape)), residual, seen)
+            informed = seen.mean(1) >= _INFORMED
+            if not informed.all():  # there columns differ from their means, and go together as they do elsewhere
+                values = correlate_columns(record.values[0].double().numpy(), seen)
+                apart = random.normal(size=(1, n_draws, int((~informed).sum()), seen.shape[1]))
+                normal[:1, :, ~informed] = mix_columns(apart, values, seen[~informed])
+            x = (record.u[0].double() * record.processes.unit[0]).numpy()
+            for j, column in enumerate(columns):
+                rows = np.flatnonzero(wanted[self.order, j])
+                if not len(rows):
+                    continue
+                scores = np.empty((n_draws, len(rows)))
+                for inside, kernels in record.processes.split(informed[rows]):
+                    process = ColumnProcess(x, np.flatnonzero(seen[:, j]), rows[inside], kernels.select(j))
+                    scores[:, inside] = process.draw(normal[..., j], tick)
+                found[column] = scores[:, np.argsort(self.order[rows], kind="stable")]
+        return found
+
+    def _prepare(self, columns: Int[ndarray, "c"]) -> "_Record":
+        """Return columns as tensors, rows in the order of their locations, with the guides of all of them."""
         x, y, order = self.x[self.order], self.y[self.order][:, columns], self.order
         level, size = level_and_size(y)
         observed = ~np.isnan(y)
@@ -82,18 +118,20 @@ class SheetContext:
         if self.error is not None:
             errors = to_tensor(np.nan_to_num(self.error[order][:, columns]) / size)[None]
         seen = torch.from_numpy(observed)[None]
-        guides = self._compute_guides(Points(u, values, seen, seen.any(-1)))
-        requested = queried[order]
+        guides = self.model.record_guides(Points(u, values, seen, seen.any(-1), errors))
+        if len(x) > MAX_ROWS and guides.processes is not None:
+            guides = replace(guides, processes=guides.processes.best(_KERNELS))
+        return _Record(u, values, seen, errors, guides, level, size)
+
+    @torch.inference_mode()
+    def _predict_group(
+        self, columns: Int[ndarray, "c"], queried: Bool[ndarray, "n c"], noise: bool, tick: Tick
+    ) -> list[GaussianMixture | None]:
+        record, order = self._prepare(columns), self.order
+        requested, observed = queried[order], record.observed[0].numpy()
         parts: list[list[tuple[ndarray, GaussianMixture]]] = [[] for _ in columns]
         for batch in batch_windows(make_windows(observed, requested), len(columns)):
-            rows = np.stack([window.padded(max(len(w.rows) for w in batch)) for window in batch])
-            valid = np.stack([np.arange(rows.shape[1]) < len(window.rows) for window in batch])
-            index = torch.from_numpy(rows)
-            present = seen[0][index] & torch.from_numpy(valid)[..., None]
-            sheet = SheetBatch(
-                u[0][index], values[0][index], present, present, None if errors is None else errors[0][index]
-            )
-            part = Guides(guides.values[0][index], guides.errors[0][index], guides.distances[0][index])
+            sheet, part = record.take(batch)
             prediction = self.model.fill(sheet, part)
             mixtures = to_predictive(prediction if noise else prediction.noise_free)
             assert isinstance(mixtures, GaussianMixture)
@@ -102,20 +140,53 @@ class SheetContext:
                     inside = window.block[requested[window.block, j]]
                     if len(inside):
                         place = np.searchsorted(window.rows, inside)
-                        parts[j].append((order[inside], mixtures[number, place, j].rescaled(level[j], size[j])))
+                        parts[j].append(
+                            (order[inside], mixtures[number, place, j].rescaled(record.level[j], record.size[j]))
+                        )
                         tick(len(inside))
         return [_in_row_order(part) for part in parts]
 
-    @staticmethod
-    def _compute_guides(record: Points) -> Guides:
-        """Return the guides of the whole record, in the units of y."""
-        norm = Normalization.of(record)
-        u = norm.location(record.x)
-        y = torch.where(record.observed, norm.value(record.y, record.x), 0)
-        guides = compute_guides(u, y, record.observed, median_step(u, record.valid))
-        scale = norm.scale[..., None]
-        values = guides.values * scale + norm.trend(record.x)[..., None]
-        return Guides(values, guides.errors * scale, guides.distances)
+
+@dataclass(frozen=True)
+class _Record:
+    """Columns in units of their standard deviations, at locations u in [−2, 2], rows in order, and their guides."""
+
+    u: Float[Tensor, "1 n 1"]
+    values: Float[Tensor, "1 n c"]
+    observed: Bool[Tensor, "1 n c"]
+    errors: Float[Tensor, "1 n c"] | None
+    guides: Guides
+    level: Float[ndarray, "c"]
+    size: Float[ndarray, "c"]
+
+    @property
+    def processes(self) -> Processes:
+        assert self.guides.processes is not None
+        return self.guides.processes
+
+    def take(self, windows: "list[Window]") -> tuple[SheetBatch, Guides]:
+        """Return windows as sheets of one batch, with their guides."""
+        rows = np.stack([window.padded(max(len(w.rows) for w in windows)) for window in windows])
+        valid = np.stack([np.arange(rows.shape[1]) < len(window.rows) for window in windows])
+        index = torch.from_numpy(rows)
+        present = self.observed[0][index] & torch.from_numpy(valid)[..., None]
+        errors = None if self.errors is None else self.errors[0][index]
+        guides = Guides(
+            *(part[0][index] for part in (self.guides.values, self.guides.errors, self.guides.distances)),
+            self.processes.repeat(len(index)),
+        )
+        return SheetBatch(self.u[0][index], self.values[0][index], present, present, errors), guides
+
+    def residuals(self, model: Sheet) -> tuple[Float[ndarray, "m c"], Bool[ndarray, "m c"]]:
+        """Return residuals of observed cells, each predicted from the others of its column by the Gaussian process, in
+        standard deviations, and where they are: of all rows, or of a few windows of a long record."""
+        n = self.u.shape[1]
+        count = min(MAX_ROWS, n)
+        starts = np.unique(np.linspace(0, n - count, _RESIDUAL_WINDOWS if n > count else 1).astype(int))
+        sheet, guides = self.take([Window(np.arange(i, i + count), np.arange(i, i + count)) for i in starts])
+        mean, std = model.predict_alone(sheet, guides)
+        residual = ((sheet.values - mean) / std).flatten(0, 1)
+        return residual.double().numpy(), sheet.observed.flatten(0, 1).numpy()
 
 
 @torch.inference_mode()

@@ -5,10 +5,14 @@ of that size.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from fillin.models.processes import Processes
 
 RIDGES = (1e-3, 0.1, 3.0, 30.0)  # penalties that compete, in observations
 FOLDS = 5  # blocks of rows, each predicted from the others
@@ -20,17 +24,19 @@ _INTERCEPT_PENALTY = 1e-3
 _MIN_AVAILABLE = 1 / 3  # share of the missing cells of a column in whose rows another must be observed to predict it
 _FEW = 3  # observations below which a column has no errors to learn from
 N_GUIDES = 3
+ACROSS = 1  # the guide that predicts a column from the others alone
 
 
 @dataclass(frozen=True)
 class Guides:
     """Predictions of every cell and their errors, by interpolation along the column, by ridge regression on the other
     columns, and by ridge regression on both. `distances` are those to the nearest observations of the column, in steps
-    (0: none)."""
+    (0: none). `processes` are Gaussian processes, by which a model predicts the cells of each of its windows."""
 
     values: Float[Tensor, "b n d 3"]
     errors: Float[Tensor, "b n d 3"]
     distances: Float[Tensor, "b n d 2"]
+    processes: "Processes | None" = None
 
 
 @torch.no_grad()

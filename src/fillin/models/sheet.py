@@ -27,15 +27,17 @@ from fillin.layers import Block, MultiHeadAttention, mlp
 from fillin.linear import LinearLayer
 from fillin.models.base import Points, Process, Targets
 from fillin.models.filler import Normalization, find_periods
-from fillin.models.guides import MIN_ERROR, N_GUIDES, Guides, compute_guides
+from fillin.models.guides import ACROSS, MIN_ERROR, N_GUIDES, Guides, compute_guides
+from fillin.models.processes import choose_processes, predict_sheet
 from fillin.models.tnp import TransformerProcess
 
 if TYPE_CHECKING:
     from fillin.data.task import SheetBatch
 
-_FEATURES = 3 + 3 * N_GUIDES + 2  # numbers that describe a cell
+N_PROCESSES = 2  # Gaussian processes that predict each cell
+_FEATURES = 3 + 3 * N_GUIDES + 2 + 4 * N_PROCESSES  # numbers that describe a cell
 _COMPONENTS_EACH = 2  # of the mixture, around each anchor
-_TRUST = 3.0  # added to the initial logits of the last guide, so that training starts from its predictions
+_TRUST = 3.0  # added to the initial logits of the last process, so that training starts from its predictions
 
 Cells = Float[Tensor, "b n d c"]
 
@@ -78,16 +80,16 @@ class AnchoredHead(nn.Module):
             wide = torch.tensor([0.8, 5.0])
             raw.copy_((wide + torch.log(-torch.expm1(-wide))).expand_as(raw))
             logits.copy_(-wide.log().expand_as(logits))
-            logits[:, -1] += _TRUST  # in the last guide, the best alone
+            logits[:, -1] += _TRUST
             mean.zero_()
 
     def forward(
-        self, features: Cells, anchors: Float[Tensor, "b n d k"], scales: Float[Tensor, "b n d k"]
+        self, features: Cells, anchors: Float[Tensor, "b n d k"], scales: Float[Tensor, "b n d 2 k"]
     ) -> ObservedMixture:
         raw = self.out(features).unflatten(-1, (2, 3, self.anchors, _COMPONENTS_EACH))
         logits, mean, width = raw.unbind(-3)  # [b n d 2 k 2]
-        mean = anchors[..., None, :, None] + scales[..., None, :, None] * mean
-        std = scales[..., None, :, None] * (self.floor + softplus(width))
+        mean = anchors[..., None, :, None] + scales[..., None] * mean
+        std = scales[..., None] * (self.floor + softplus(width))
         observed, latent = zip(*(part.flatten(-2).unbind(-2) for part in (logits, mean, std)), strict=True)
         return _make_mixture(observed, latent)
 
@@ -111,6 +113,7 @@ class SheetUnits:
     norm: Normalization
     step: Float[Tensor, "b 1 1"]  # median distance of neighbouring rows, in the units of u
     x: Float[Tensor, "b d n dx"]
+    period: Float[Tensor, "b d"]  # in the units of u, 0 without one
 
 
 def median_step(u: Float[Tensor, "b n dx"], valid: Bool[Tensor, "b n"]) -> Float[Tensor, "b 1 1"]:
@@ -151,7 +154,7 @@ class Sheet(TransformerProcess):
         super().__init__(columns, 1, width, heads, head_dim, layers, backend=backend, head=head, **options)
         self.dim_x, self.dim_y = dim_x, dim_y
         self.embed = mlp(_FEATURES, width, width)
-        self.head = AnchoredHead(width, 1 + N_GUIDES, floor)
+        self.head = AnchoredHead(width, 1 + N_GUIDES + N_PROCESSES, floor)
         self.layers_of_cells = nn.ModuleList(
             SheetLayer(self.make_block(width), width, heads, head_dim or max(1, width // heads), backend)
             for _ in range(layers)
@@ -167,24 +170,61 @@ class Sheet(TransformerProcess):
     def _predict(self, rows: Points, contexts: int | None = None, guides: Guides | None = None) -> ObservedMixture:
         units = self.units(rows)
         y = torch.where(rows.observed, units.norm.value(rows.y, rows.x), 0)
+        error = None if rows.error is None else rows.error / units.norm.scale
         if guides is None:
-            guides = compute_guides(units.norm.location(rows.x), y, rows.observed, units.step)
+            guides = self._compute_guides(rows, units, y, error)
         else:
             values = guides.values - units.norm.trend(rows.x)[..., None]
             scale = units.norm.scale[..., None]
-            guides = Guides(values / scale, (guides.errors / scale).clamp(MIN_ERROR, 3), guides.distances)
-        error = torch.zeros_like(y) if rows.error is None else rows.error / units.norm.scale
-        h = self.embed(describe_cells(y, rows.observed, error, guides))
+            guides = replace(guides, values=values / scale, errors=(guides.errors / scale).clamp(MIN_ERROR, 3))
+        assert guides.processes is not None
+        mean, std, latent_std = predict_sheet(
+            guides.processes, rows.x, y, rows.observed, error, guides.values[..., ACROSS]
+        )
+        std, latent_std = std.clamp_min(MIN_ERROR), latent_std.clamp_min(MIN_ERROR)
+        described = describe_cells(y, rows.observed, torch.zeros_like(y) if error is None else error, guides)
+        h = self.embed(torch.cat([described, describe_processes(y, rows.observed, mean, std, latent_std)], -1))
         keys = rows.observed[:, :contexts].mT.flatten(0, 1)
         for layer in self.layers_of_cells:
             h = layer(h, units.x, keys, contexts)
-        anchors = torch.cat([torch.zeros_like(y)[..., None], guides.values], -1)
-        scales = torch.cat([torch.ones_like(y)[..., None], guides.errors], -1)
+        anchors = torch.cat([torch.zeros_like(y)[..., None], guides.values, mean], -1)
+        shared = torch.cat([torch.ones_like(y)[..., None], guides.errors], -1)
+        scales = torch.stack([torch.cat([shared, part], -1) for part in (std, latent_std)], -2)
         features = self.features(h.flatten(1, 2)).unflatten(1, h.shape[1:3])
         mixture = self.head(features, anchors, scales)
         scaled = rescale(mixture, units.norm.trend(rows.x), units.norm.scale)
         assert isinstance(scaled, ObservedMixture)
         return scaled
+
+    def predict_alone(self, sheet: "SheetBatch", guides: Guides) -> tuple[Tensor, Tensor]:
+        """Predict observed cells, each by the process of its column from the others: means and standard deviations of
+        an observation [b n d], in the units of y. `guides` are those of the record."""
+        observed = sheet.observed
+        y = torch.where(observed, sheet.values, 0)
+        units = self.units(Points(sheet.x, y, observed, observed.any(-1)))
+        error = None if sheet.error is None else torch.where(observed, sheet.error, 0) / units.norm.scale
+        assert guides.processes is not None
+        alone = replace(guides.processes, rest=None)
+        z = torch.where(observed, units.norm.value(y, sheet.x), 0)
+        mean, std, _ = predict_sheet(alone, sheet.x, z, observed, error, torch.zeros_like(z), queries=False)
+        return units.norm.trend(sheet.x) + units.norm.scale * mean[..., 0], units.norm.scale * std[..., 0]
+
+    def record_guides(self, record: Points) -> Guides:
+        """Return the guides of a whole record, in the units of y, for predictions of its parts."""
+        units = self.units(record)
+        y = torch.where(record.observed, units.norm.value(record.y, record.x), 0)
+        error = None if record.error is None else record.error / units.norm.scale
+        guides, scale = self._compute_guides(record, units, y, error), units.norm.scale[..., None]
+        values = guides.values * scale + units.norm.trend(record.x)[..., None]
+        return replace(guides, values=values, errors=guides.errors * scale)
+
+    @torch.no_grad()
+    def _compute_guides(self, rows: Points, units: SheetUnits, y: Tensor, error: Tensor | None) -> Guides:
+        u = units.norm.location(rows.x)
+        guides = compute_guides(u, y, rows.observed, units.step)
+        across = guides.values[..., ACROSS]
+        unit = 4 / units.norm.width
+        return replace(guides, processes=choose_processes(u, y, rows.observed, error, across, units.period, unit))
 
     @torch.no_grad()
     def units(self, rows: Points) -> SheetUnits:
@@ -192,13 +232,15 @@ class Sheet(TransformerProcess):
         u = norm.location(rows.x)
         step = median_step(u, rows.valid)
         d = rows.y.shape[-1]
+        period = u.new_zeros(len(u), d)
         parts = [u[:, None].expand(-1, d, -1, -1), (u / (10 * step))[:, None].expand(-1, d, -1, -1)]
         if self.seasons:
             rest = torch.where(rows.observed, norm.value(rows.y, rows.x), 0)
             cycles, confidence = (part.mT for part in find_periods((u[..., 0] + 2) / 4, rest, rows.observed))  # [b d 1]
             angle = 0.5 * math.pi * cycles * (u[..., 0] + 2)[:, None]
+            period = torch.where(confidence > 0, 4 / cycles.clamp_min(1e-6), 0)[..., 0]
             parts += [(confidence * angle.cos())[..., None], (confidence * angle.sin())[..., None]]
-        return SheetUnits(norm, step, torch.cat(parts, -1))
+        return SheetUnits(norm, step, torch.cat(parts, -1), period)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> ObservedMixture:
         context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
@@ -237,3 +279,11 @@ def describe_cells(y: Tensor, observed: Tensor, error: Tensor, guides: Guides) -
         compress(guides.values), compress(residual), guides.errors.log(),
         torch.log1p(guides.distances),
     ], -1)  # fmt: skip
+
+
+def describe_processes(
+    y: Float[Tensor, "b n d"], observed: Tensor, mean: Float[Tensor, "b n d p"], std: Tensor, latent_std: Tensor
+) -> Float[Tensor, "b n d _"]:
+    """Return the means of the processes, their residuals where observed, and the logarithms of their stds."""
+    residual = torch.where(observed[..., None], (y[..., None] - mean) / std, 0)
+    return torch.cat([compress(mean), compress(residual), std.log(), latent_std.log()], -1)

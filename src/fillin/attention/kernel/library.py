@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from ctypes import CDLL, POINTER, Structure, byref, c_float, c_int32, c_int64, c_void_p
+from ctypes import CDLL, POINTER, Structure, byref, c_double, c_float, c_int32, c_int64, c_void_p
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 
 from fillin.errors import InputError
 
-_INTERFACE = 3  # FILLIN_INTERFACE of native/span.h
+_INTERFACE = 5  # FILLIN_INTERFACE of native/span.h
 _LANES = {"AVX512": (16, 8, 4), "AVX2": (8, 4)}  # by torch's name of the instruction set; others run the portable build
 
 
@@ -57,6 +57,14 @@ class FillinGradients(Structure):
         ("d_out", FillinRows), ("d_lse", c_void_p), *((name, FillinRows) for name in ("d_q", "d_k", "d_v", "d_g")),
         *((name, c_void_p) for name in ("d_inverse", "d_bias", "d_features", "d_xq", "d_xk")),
         ("d_log_scale", c_void_p * MAX_FORMS), ("d_amplitude", c_void_p * MAX_FORMS),
+    )  # fmt: skip
+
+
+class FillinProcesses(Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("columns", "kernels", "rows", "queries", "threads")),
+        *((name, c_void_p) for name in ("distance", "wave", "y", "error", "there", "theta")),
+        ("freedom", c_double), ("jitter", c_double), ("out", c_void_p),
     )  # fmt: skip
 
 
@@ -120,6 +128,9 @@ def open_library(path: Path) -> CDLL:
     library.fillin_order.argtypes = [c_void_p, c_int32, c_int32, c_int32, c_int32, c_void_p]
     library.fillin_forward.argtypes = [POINTER(FillinProblem)]
     library.fillin_backward.argtypes = [POINTER(FillinProblem), POINTER(FillinGradients)]
+    library.fillin_evidence.argtypes = [POINTER(FillinProcesses)]
+    library.fillin_predict.argtypes = [POINTER(FillinProcesses)]
+    library.fillin_correlate.argtypes = [POINTER(FillinProcesses)]
     sizes = [library.fillin_sizes(which) for which in range(3)]
     if sizes != [len(bytes(FillinProblem())), len(bytes(FillinGradients())), _INTERFACE]:
         raise ImportError(f"{path.name} was built for another version of fillin; reinstall it")
@@ -150,4 +161,4 @@ def call(name: str, *arguments) -> None:
         )
     passed = [byref(a) if isinstance(a, Structure) else a for a in arguments]
     if getattr(library, f"fillin_{name}")(*passed):
-        raise MemoryError(f"attend: the native kernel ran out of memory in {name}")
+        raise MemoryError(f"the native kernel ran out of memory in {name}")

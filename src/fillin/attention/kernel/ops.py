@@ -5,7 +5,7 @@ from ctypes import c_void_p
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int32
+from jaxtyping import Bool, Float, Int32
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
@@ -14,6 +14,7 @@ from fillin.attention.kernel.library import (
     FillinForm,
     FillinGradients,
     FillinProblem,
+    FillinProcesses,
     FillinRows,
     FillinTable,
     call,
@@ -314,3 +315,43 @@ def _backward(ctx, d_out, d_lse):
 
 
 torch.library.register_autograd("fillin::attend", _backward, setup_context=_save_for_backward)
+
+
+def run_processes(
+    name: str,
+    theta: Float[Tensor, "c g 6"],
+    period: Float[Tensor, "c"],
+    distance: Float[Tensor, "c mq m"],
+    y: Float[Tensor, "c m"],
+    error: Float[Tensor, "c m"],
+    there: Bool[Tensor, "c m"],
+    freedom: float,
+    jitter: float,
+) -> Float[Tensor, "c _"] | Float[Tensor, "c 3 mq"]:
+    """Run `evidence` or `predict` of native/processes.h in double precision: log likelihoods of the kernels [c g] up to
+    a constant, or the sums over the kernels of means, second moments and variances of the noise [c 3 mq]."""
+    wave = None
+    if bool((theta[..., 3] > 0).any()):
+        wave = torch.sin(torch.pi * distance / period[:, None, None].clamp_min(1e-9)).square()
+    parts = [None if part is None else part.double().contiguous() for part in (distance, wave, y, error.square())]
+    present, theta = there.to(torch.uint8).contiguous(), theta.double().contiguous()
+    (c, g, _), (rows, m) = theta.shape, distance.shape[1:]
+    out = theta.new_zeros((c, g) if name == "evidence" else (c, 3, rows))
+    addresses = [None if part is None else part.data_ptr() for part in (*parts, present, theta)]
+    sizes = (c, g, m, rows - m, torch.get_num_threads())
+    call(name, FillinProcesses(*sizes, *addresses, freedom, jitter, out.data_ptr()))
+    return out
+
+
+def run_correlate(
+    theta: Float[Tensor, "c 6"], period: Float[Tensor, "c"], distance: Float[Tensor, "c n m"]
+) -> Float[Tensor, "c n m"]:
+    """Correlations at these distances by a Gaussian process kernel for each column (native/processes.h)."""
+    wave = None
+    if bool((theta[:, 3] > 0).any()):
+        wave = torch.sin(torch.pi * distance / period[:, None, None].clamp_min(1e-9)).square()
+    distance, theta, out = distance.contiguous(), theta.contiguous(), torch.empty_like(distance)
+    sizes = (len(distance), 1, 1, distance[0].numel() - 1, torch.get_num_threads())  # one row of all distances
+    addresses = [distance.data_ptr(), None if wave is None else wave.data_ptr(), None, None, None, theta.data_ptr()]
+    call("correlate", FillinProcesses(*sizes, *addresses, 0.0, 0.0, out.data_ptr()))
+    return out
