@@ -28,6 +28,7 @@ EXAMPLES = """\
   fillin fill lab.csv --y-err sigma              errors of the observed values, as standard deviations
   fillin fill wind.csv --x angle --period 360    a periodic coordinate
   fillin fill log.csv --max-gap 6h               longer gaps stay missing; --max-std 0.5: values too uncertain
+  fillin fill log.csv --draws 20                 twenty completed copies, for multiple imputation
   fillin fill noaa.csv --na -999.99              a value that means missing
   fillin fill people.csv                         no column orders the rows: filled from similar rows
   fillin fill people.csv --as table --y age --y job    declares that, and the columns to fill
@@ -89,17 +90,18 @@ _OPTIONS = {
         "--level SHARE": "coverage of the intervals (default: 0.95)",
         "--max-gap LENGTH": "series: leave longer gaps missing: 3h, 2d; for numbers 0.5",
         "--max-std STD": "series: leave values missing whose std is larger",
+        "--draws M": "series: add M completed copies, drawn jointly: NAME_draw1 …",
     },
     "model": {
-        "--model NAME|FOLDER": "default: curve, surface or radial, by the number of dimensions",
-        "--seed SEED": "seed of the hold-out and of the networks of tables (default: 0)",
+        "--model NAME|FOLDER": "default: sheet for series, surface or radial for fields",
+        "--seed SEED": "seed of hold-out, draws, and networks of tables (default: 0)",
     },
 }  # by group; all are options of `make_plan`, and each kind of data accepts some of them
 _REPEATABLE = ("--y", "--class", "--number", "--by", "--covariate", "--na", "--bounds", "--period")
 _ARGUMENTS = {  # where Python calls it otherwise
     "--class": "classes", "--number": "numbers", "--as": "kind", "--keep-always-missing": "fill_always_missing",
 }  # fmt: skip
-_TYPES = {"--halo": int, "--level": float, "--seed": int, "--max-std": float}
+_TYPES = {"--halo": int, "--level": float, "--seed": int, "--max-std": float, "--draws": int}
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:

@@ -29,6 +29,7 @@ def fill(
     covariate: str | Sequence[str] | None = None,
     max_gap: str | float | None = None,
     max_std: float | None = None,
+    draws: int | None = None,
     period: "str | float | Mapping[str | int, float] | None" = None,
     level: float = 0.95,
     kind: str | None = None,
@@ -83,6 +84,9 @@ def fill(
         beyond the ends from the nearest one. Longer gaps stay missing.
     max_std : float, optional
         Series: largest standard deviation of a value that is filled. Others stay missing.
+    draws : int, optional
+        Series: number of completed copies, for multiple imputation. Copy k has the columns NAME_drawK: observed values,
+        and values that are drawn jointly for all missing cells, across rows and columns.
     period : float, str or dict of str to float, optional
         Series: period of a periodic x. Fields: the period of each periodic dimension, such as {"lon": 360}.
     level : float, default 0.95
@@ -114,7 +118,7 @@ def fill(
     numbers : str or sequence of str, optional
         Tables: columns whose text or categories are numbers.
     seed : int, default 0
-        Tables: seed of the networks.
+        Tables: seed of the networks. Series: seed of the draws.
 
     Returns
     -------

@@ -7,7 +7,14 @@ import numpy as np
 from numpy import ndarray
 
 from fillin.errors import InputError
-from fillin.filling.prediction import SUFFIXES, ClassPrediction, ColumnPrediction, ColumnPredictions, format_number
+from fillin.filling.prediction import (
+    SUFFIXES,
+    ClassPrediction,
+    ColumnPrediction,
+    ColumnPredictions,
+    format_number,
+    name_draws,
+)
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
 from fillin.tabular.readers import NativeFrame, is_period
@@ -17,12 +24,14 @@ if TYPE_CHECKING:
     from fillin.filling.series.infer_roles import NewRows, SeriesRoles
 
 
-def extend_frame(frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", prediction: ColumnPredictions) -> Any:
-    """Return the frame with the new rows, and the columns of the prediction."""
+def extend_frame(
+    frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", prediction: ColumnPredictions, draws: int = 0
+) -> Any:
+    """Return the frame with the new rows, and the columns of the prediction and of its joint draws."""
     nw, data = require("narwhals"), frame.data
     if len(new.x):
         data = nw.concat([_widen_x(data, roles, new), _new_rows(data, roles, new)], how="diagonal")
-    added = (added_columns(data, column, prediction.get(column.name), len(new.x)) for column in roles.y)
+    added = (added_columns(data, column, prediction.get(column.name), len(new.x), draws) for column in roles.y)
     data = data.with_columns(series for columns in added for series in columns)
     data = data[new.order(frame.table.n_rows)] if len(new.x) else data
     native = frame.restore(data)
@@ -84,9 +93,10 @@ def to_dates(name: str, moments: ndarray, dtype: Any, like: Any) -> Any:
 
 
 def added_cells(
-    column: TypedColumn, prediction: ColumnPrediction | None, comma: bool = False, n_new: int = 0
+    column: TypedColumn, prediction: ColumnPrediction | None, comma: bool = False, n_new: int = 0, draws: int = 0
 ) -> list[list[str]]:
-    """Return the cells that are added to each row for a column, new rows last; observed values as they were written."""
+    """Return the cells that are added to each row for a column, new rows last; observed values as they were written.
+    Joint draws follow the prediction."""
     texts = [str(cell).strip() for cell in column.cells()]
     if isinstance(prediction, ClassPrediction):
         rows = [[text, "1"] for text in texts]
@@ -94,7 +104,10 @@ def added_cells(
             rows[row] = [str(label), format_number(float(probability), 0.0, comma)]
         return rows
     missing = [*column.missing, *[True] * n_new]
-    rows = [[""] * 4 if missing[row] else [texts[row], "0", texts[row], texts[row]] for row in range(len(missing))]
+    rows = [
+        [""] * (4 + draws) if missing[row] else [texts[row], "0", texts[row], texts[row], *[texts[row]] * draws]
+        for row in range(len(missing))
+    ]
     if prediction is None:
         return rows
     is_date, (mean, std, low, high) = column.kind == DATE, prediction.interval
@@ -105,9 +118,10 @@ def added_cells(
         if is_date:
             rows[row] = [dates[0][i], show(std), dates[1][i], dates[2][i]]
         elif constant:
-            rows[row] = [texts[int((~column.missing).argmax())], "", "", ""]
+            text = texts[int((~column.missing).argmax())]
+            rows[row] = [text, "", "", "", *[text] * draws]
         else:
-            rows[row] = [show(part) for part in prediction.interval]
+            rows[row] = [show(part) for part in (*prediction.interval, *(prediction.samples.T if draws else ()))]
     return rows
 
 
@@ -124,7 +138,9 @@ def _format_dates(column: TypedColumn, days: ndarray) -> list[str]:
     return ["" if day != day else text for day, text in zip(days, texts, strict=True)]
 
 
-def added_columns(data: Any, column: TypedColumn, prediction: ColumnPrediction | None, n_new: int = 0) -> Iterator[Any]:
+def added_columns(
+    data: Any, column: TypedColumn, prediction: ColumnPrediction | None, n_new: int = 0, draws: int = 0
+) -> Iterator[Any]:
     """Yield the columns that are added for a column, the `n_new` new rows last.
 
     An observed value is its own interval, with standard deviation 0. All are NaN where nothing could be predicted.
@@ -144,6 +160,11 @@ def added_columns(data: Any, column: TypedColumn, prediction: ColumnPrediction |
             yield _dates(data, column, f"{column.name}_{suffix}", prediction.rows, prediction.interval[i])
         else:
             yield to_series(f"{column.name}_{suffix}", part, data)
+    for i, suffix in enumerate(name_draws(draws)):
+        part = value.copy()
+        if prediction is not None:
+            part[prediction.rows] = prediction.samples[:, i]
+        yield to_series(f"{column.name}_{suffix}", part, data)
 
 
 def _labels(data: Any, column: TypedColumn, prediction: ClassPrediction) -> Any:

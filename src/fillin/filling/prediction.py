@@ -14,12 +14,14 @@ from numpy import ndarray
 from fillin.errors import InputError
 from fillin.io import write_file, write_folder
 
+MAX_DRAWS = 1_000
 SUFFIXES = ("filled", "std", "low", "high")  # of the columns, variables or arrays added for one filled with numbers
 
 
 @dataclass(frozen=True)
 class NumericPrediction:
-    """Mean, standard deviation, prediction interval and quartiles of numbers, and samples of images.
+    """Mean, standard deviation, prediction interval and quartiles of numbers, and samples: of a table a row of joint
+    draws for each row number, of an image as many images.
 
     `rows` are row numbers of a table, those of new rows last, or ... for all cells of a grid or pixels of an image,
     observed ones included. Arrays are NumPy's, or dask's where those of the data are.
@@ -43,7 +45,7 @@ class NumericPrediction:
         """Join predictions of different rows."""
         if not parts:
             return cls(np.empty(0, dtype=int), *(np.empty(0) for _ in range(6)))
-        names = [field.name for field in fields(cls) if field.name != "samples"]
+        names = [field.name for field in fields(cls) if getattr(parts[0], field.name) is not None]
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def select(self, kept: Bool[ndarray, "n"]) -> "NumericPrediction":
@@ -68,6 +70,11 @@ class ClassPrediction:
 
 ColumnPrediction = NumericPrediction | ClassPrediction
 ColumnPredictions = dict[str, Any]  # a ColumnPrediction by the name of each filled column
+
+
+def name_draws(draws: int) -> list[str]:
+    """Return the suffixes of the columns of joint draws."""
+    return [f"draw{number}" for number in range(1, draws + 1)]
 
 
 def format_number(value: float, std: float, comma: bool = False) -> str:

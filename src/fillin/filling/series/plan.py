@@ -20,7 +20,7 @@ from fillin.filling.plan import (
     bounds_by_column,
     check_bounds,
 )
-from fillin.filling.prediction import SUFFIXES, ColumnPredictions, NumericPrediction
+from fillin.filling.prediction import MAX_DRAWS, SUFFIXES, ColumnPredictions, NumericPrediction, name_draws
 from fillin.filling.report import describe_bounds, describe_model
 from fillin.filling.series.infer_roles import NewRows, SeriesRoles, infer_roles
 from fillin.runtime import Tick, require
@@ -60,6 +60,7 @@ class SeriesOptions(FillOptions):
     covariate: str | Sequence[str] | None = None
     max_gap: str | float | None = None
     max_std: float | None = None
+    draws: int = 0
     model: "str | Process | None" = None
 
 
@@ -177,6 +178,11 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
                 "{max_std} must be a positive number, in the units of the values, got {value}",
                 max_std=argument("max_std"), value=options.max_std,
             )  # fmt: skip
+        if not isinstance(options.draws, int) or not 0 <= options.draws <= MAX_DRAWS:
+            raise InputError(
+                "{draws} must be a number of draws from 0 to {most}, got {value}",
+                draws=argument("draws"), most=MAX_DRAWS, value=options.draws,
+            )  # fmt: skip
         _check_values(roles, bounds)
         return cls(source, options, roles, new, bounds, period, max_gap, _split_series(roles, new, bounds, period))
 
@@ -214,8 +220,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
     def model_name(self) -> Any:
         from fillin import pretrained
 
-        several = not self.options.alone and len(self.roles.y) + len(self.roles.informing) + len(self.roles.groups) > 2
-        if self.options.model is None and several and SHEET in pretrained.names():
+        if self.options.model is None and SHEET in pretrained.names():
             return SHEET
         return super().model_name
 
@@ -223,9 +228,16 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
         from fillin.models.sheet import Sheet
 
         parts: dict[str, list[NumericPrediction]] = {}
+        options = self.options
+        if options.draws and not isinstance(model, Sheet):
+            raise InputError(
+                "{draws} needs a model that fills sheets, such as the default; leave out {model}",
+                draws=argument("draws"), model=argument("model"),
+            )  # fmt: skip
         if isinstance(model, Sheet):
             for sheet in self.sheets:
-                for column, predictions in sheet.fill(model, self.options.level, progress).items():
+                filled = sheet.fill(model, options.level, progress, options.draws, options.seed)
+                for column, predictions in filled.items():
                     parts.setdefault(column, []).extend(predictions)
         else:
             for series in self.series:
@@ -256,12 +268,13 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
 
     @property
     def added_columns(self) -> list[str]:
-        return [f"{column.name}_{suffix}" for column in self.roles.y for suffix in SUFFIXES]
+        suffixes = [*SUFFIXES, *name_draws(self.options.draws)]
+        return [f"{column.name}_{suffix}" for column in self.roles.y for suffix in suffixes]
 
     def filled_frame(self, frame: NativeFrame, prediction: ColumnPredictions) -> Any:
         from fillin.filling.frames import extend_frame
 
-        return extend_frame(frame, self.roles, self.new, prediction)
+        return extend_frame(frame, self.roles, self.new, prediction, self.options.draws)
 
     def csv_rows(self, file: CsvFile, prediction: ColumnPredictions) -> Iterator[str]:
         from fillin.filling.frames import added_cells
@@ -272,7 +285,9 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
             first = roles.groups[number].rows[0]
             cells = {roles.x.name: location, **{name: texts[first] for name, texts in groups.items()}}
             records.append(file.separator.join(file.quoted(cells.get(name, "")) for name in roles.table.columns))
-        added = [added_cells(c, prediction.get(c.name), c.decimal_comma, len(new.x)) for c in roles.y]
+        added = [
+            added_cells(c, prediction.get(c.name), c.decimal_comma, len(new.x), self.options.draws) for c in roles.y
+        ]
         for row in new.order(n_rows):
             yield file.row(records[row], [cell for column in added for cell in column[row]])
 

@@ -14,9 +14,10 @@ from fillin.runtime import Tick
 from fillin.tabular.table import TypedColumn
 
 if TYPE_CHECKING:
+    from fillin.inference.sheets import SheetContext
     from fillin.models.sheet import Sheet
     from fillin.predictive import GaussianMixture
-    from fillin.warp import Bounds
+    from fillin.warp import Bounds, BoundsWarp
 
 MAX_SHEET_CELLS = 30_000_000  # of a sheet; larger ones are filled column by column
 _NOWHERE = -1
@@ -40,6 +41,13 @@ class SeriesSheet:
         self, model: "Sheet", queried: Bool[ndarray, "n d"], tick: Tick = lambda done: None
     ) -> "list[GaussianMixture | None]":
         """Predict the queried cells of each column, in the order of the rows of the sheet."""
+        context, queried, warps = self._context(model, queried)
+        return self._unwarp(context.predict(queried, tick=tick), warps)
+
+    def _context(
+        self, model: "Sheet", queried: Bool[ndarray, "n d"]
+    ) -> "tuple[SheetContext, Bool[ndarray, 'm d'], list[BoundsWarp | None]]":
+        """Return the context of the columns, transformed where they have bounds, the queries, and the transforms."""
         from fillin.inference.sheets import SheetContext
         from fillin.warp import BoundsWarp
 
@@ -57,7 +65,12 @@ class SeriesSheet:
             x = np.concatenate([x % self.period + shift for shift in (0, -self.period, self.period)])
             y, error = np.tile(y, (3, 1)), None if error is None else np.tile(error, (3, 1))
             queried = np.concatenate([queried, np.zeros((2 * len(queried), queried.shape[1]), dtype=bool)])
-        found = SheetContext(model, x, y, error).predict(queried, tick=tick)
+        return SheetContext(model, x, y, error), queried, warps
+
+    @staticmethod
+    def _unwarp(
+        found: "list[GaussianMixture | None]", warps: "list[BoundsWarp | None]"
+    ) -> "list[GaussianMixture | None]":
         return [
             mixture if mixture is None or warp is None else mixture.transformed(warp)
             for mixture, warp in zip(found, warps, strict=True)
@@ -81,14 +94,21 @@ class SeriesSheet:
             )
         return lines
 
-    def fill(self, model: "Sheet", level: float, tick: Tick) -> dict[str, list[NumericPrediction]]:
-        """Predict the missing values of each column, with the interval of coverage `level`."""
+    def fill(
+        self, model: "Sheet", level: float, tick: Tick, draws: int = 0, seed: int = 0
+    ) -> dict[str, list[NumericPrediction]]:
+        """Predict the missing values of each column, with the interval of coverage `level`, and draw as many values of
+        all of them jointly."""
+        context, queried, warps = self._context(model, self.queried)
+        mixtures = self._unwarp(context.predict(queried, tick=tick), warps)
+        scores = context.draw_scores(queried, draws, seed) if draws else [None] * len(mixtures)
         parts: dict[str, list[NumericPrediction]] = {}
-        for j, mixture in enumerate(self.predict(model, self.queried, tick)):
+        for j, (mixture, score) in enumerate(zip(mixtures, scores, strict=True)):
             if mixture is not None:
                 quantiles = (mixture.quantile(q) for q in (0.5 - level / 2, 0.5 + level / 2, 0.25, 0.75))
                 rows = self.rows[self.queried[:, j], j]
-                part = NumericPrediction(rows, *mixture.moments(), *quantiles)
+                samples = None if score is None else mixture.draw_at(score).T
+                part = NumericPrediction(rows, *mixture.moments(), *quantiles, samples)
                 parts.setdefault(self.names[j][0], []).append(part)
         return parts
 
