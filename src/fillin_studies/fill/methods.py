@@ -40,11 +40,15 @@ _ADAM_STEPS, _ADAM_RATE = 100, 0.1
 
 def predict_rbf(x: Float[ndarray, "n dx"], y: Float[ndarray, "n"], xt: Float[ndarray, "m dx"]) -> GaussianMixture:
     """σ² RBF(ℓ of each column) + white noise, by L-BFGS from the usual start and from one random start."""
+    return _predict_sklearn([make_rbf(x)], x, y, xt, restarts=1)
+
+
+def make_rbf(x: Float[ndarray, "n dx"], length: float = 0.1) -> Any:
+    """Return the kernel of scikit-learn with its initial hyperparameters, for x in units of its width."""
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
-    lengths = RBF([0.1] * x.shape[1], (1e-3, 1e2))
-    kernel = ConstantKernel(1.0, (1e-3, 1e3)) * lengths + WhiteKernel(0.1, (1e-6, 1e1))
-    return _predict_sklearn([kernel], x, y, xt, restarts=1)
+    lengths = RBF([length] * x.shape[1], (1e-3, 1e2))
+    return ConstantKernel(1.0, (1e-3, 1e3)) * lengths + WhiteKernel(0.1, (1e-6, 1e1))
 
 
 def predict_composed(
@@ -52,22 +56,27 @@ def predict_composed(
 ) -> GaussianMixture:
     """Trend (a long RBF) + periodic + rational quadratic + white noise, from a start for each initial noise variance,
     and from the peak of the periodogram: from other starts L-BFGS hardly ever finds the period."""
+    return _predict_sklearn([compose_kernel(x, y, noise) for noise in noises], x, y, xt, restarts=0)
+
+
+def compose_kernel(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], noise: float) -> Any:
+    """Return the composed kernel of scikit-learn with its initial hyperparameters, for x in units of its width."""
     from sklearn.gaussian_process.kernels import RBF, ConstantKernel, ExpSineSquared, RationalQuadratic, WhiteKernel
 
     period = (find_period(x[:, 0], y) or np.ptp(x) / 4 or 1.0) / (np.ptp(x) or 1.0)
-    kernel = (
+    return (
         ConstantKernel(1.0, (1e-3, 1e3)) * RBF(1.0, (0.1, 1e2))
         + ConstantKernel(1.0, (1e-3, 1e3)) * ExpSineSquared(1.0, period, (1e-1, 1e2), (period / 2, 2 * period))
         + ConstantKernel(0.1, (1e-3, 1e3)) * RationalQuadratic(0.1, 1.0, (1e-3, 1e1), (1e-2, 1e3))
+        + WhiteKernel(noise, (1e-6, 1e1))
     )
-    return _predict_sklearn([kernel + WhiteKernel(noise, (1e-6, 1e1)) for noise in noises], x, y, xt, restarts=0)
 
 
 def _predict_sklearn(kernels: Sequence, x, y, xt, restarts: int) -> GaussianMixture:
     """Return the prediction of the start with the highest marginal likelihood."""
     from sklearn.gaussian_process import GaussianProcessRegressor
 
-    u, v, w, mean, std = _standardise(x, y, xt)
+    u, v, w, mean, std = standardise_series(x, y, xt)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a hyperparameter at its bound, or L-BFGS at its last step
         rows = np.random.default_rng(0).permutation(len(u))[:_MAX_FITTED_POINTS]
@@ -87,7 +96,7 @@ def predict_gpytorch(x, y, xt, kernel: str, **options: Any) -> GaussianMixture:
     import gpytorch
     import torch
 
-    u, v, w, mean, std = _standardise(x, y, xt)
+    u, v, w, mean, std = standardise_series(x, y, xt)
     inputs, values, targets = (torch.from_numpy(np.ascontiguousarray(part)) for part in (u, v, w))
 
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
@@ -119,7 +128,7 @@ def predict_gpytorch(x, y, xt, kernel: str, **options: Any) -> GaussianMixture:
     return make_normal(mean + std * predicted.mean.numpy(), std * predicted_std.numpy())
 
 
-def _standardise(x, y, xt):
+def standardise_series(x, y, xt):
     """Return x and xt in units of the width of x, y with mean 0 and standard deviation 1, and that mean and std."""
     width = np.ptp(x, 0)
     unit = np.where(width > 0, width, 1)
