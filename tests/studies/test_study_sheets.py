@@ -1,7 +1,10 @@
 """The study `sheets`: patterns of gaps, methods, scores, comparisons, resuming, and the report."""
 
 import gzip
+import os
+import signal
 import sys
+import time
 from types import ModuleType
 
 import numpy as np
@@ -15,7 +18,7 @@ from fillin_studies import get, open_study, run_study
 from fillin_studies.base import DataSets
 from fillin_studies.fill.interpolation import make_normal
 from fillin_studies.report import write_report
-from fillin_studies.sheets import methods, results
+from fillin_studies.sheets import baselines, methods, results
 from fillin_studies.sheets.data import (
     MAX_COLUMNS,
     PATTERNS,
@@ -29,7 +32,7 @@ from fillin_studies.sheets.data import (
 from fillin_studies.sheets.figures import find_longest_gap
 from fillin_studies.sheets.methods import METHODS, SHEET, SheetMethod, score_sheet
 
-BASELINES = ("linear", "iterative", "k-NN", "SVD", "GP")
+BASELINES = ("linear", "iterative", "k-NN", "SVD", "GP, RBF", "GP, composed")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +101,7 @@ def test_sheets_are_read_without_the_number_of_the_step_and_text(tmp_path):
     case = sheet.case("cells", 0)
     assert not case.hidden[3, 1]  # missing in the file: predicted, not scored
     assert np.isnan(case.observed[3, 1])
-    filled = methods.fill_each_column(lambda x, y, xt: make_normal(np.full(len(xt), y.mean()), np.ones(len(xt))))
+    filled = baselines.fill_each_column(lambda x, y, xt: make_normal(np.full(len(xt), y.mean()), np.ones(len(xt))))
     assert np.isfinite(score_sheet(filled(case.observed), case)["crps"])
 
 
@@ -128,14 +131,13 @@ def test_sheets_are_made_without_a_folder():
 
 
 @pytest.mark.parametrize("name", ["fillin joint", "fillin alone", "guides", *BASELINES])
-def test_methods_fill_hidden_cells_near_the_data(name, line, model, monkeypatch):
-    monkeypatch.setattr(methods, "_GP_STEPS", 30)
+def test_methods_fill_hidden_cells_near_the_data(name, line, model):
     scores = methods.measure(line, METHODS[name], model)
     assert np.isfinite([scores[key] for key in ("rmse", "mae", "seconds")]).all()
     assert scores["rmse"] < 1.2
     assert set(scores["columns"]) == {"a", "b", "c"}
     assert ("crps" in scores) == ("covered" in scores) == (name not in ("iterative", "k-NN", "SVD"))
-    if name in ("guides", "linear", "GP"):
+    if name in ("guides", "linear", "GP, RBF", "GP, composed"):
         assert scores["rmse"] < 0.1
 
 
@@ -156,7 +158,7 @@ def test_the_rank_is_that_of_the_sheet():
     random = np.random.default_rng(0)
     z = random.normal(size=(200, 2)) @ random.normal(size=(2, 6))
     hidden = random.random(z.shape) < 0.05
-    filled = methods.fill_by_svd(np.where(hidden, np.nan, z))
+    filled = baselines.fill_by_svd(np.where(hidden, np.nan, z))
     assert np.sqrt(((filled - z)[hidden] ** 2).mean()) < 0.2
     assert np.array_equal(filled[~hidden], z[~hidden])
 
@@ -170,34 +172,79 @@ def test_cells_that_choose_the_rank_are_observed(pattern, monkeypatch):
         chosen.append(seen)
         return np.nan_to_num(z)
 
-    monkeypatch.setattr(methods, "complete_low_rank", complete)
+    monkeypatch.setattr(baselines, "complete_low_rank", complete)
     for seed in range(5):
         observed = SheetDataset("made", ("a", "b"), make_sheets()[0][1][:200, :2]).case(pattern, seed).observed
-        methods.fill_by_svd(observed)
+        baselines.fill_by_svd(observed)
         held_out = ~chosen[-2] & chosen[-1]  # the last call uses all observed cells
         assert held_out.mean() > 0.03
 
 
+def install_network(monkeypatch, network: type) -> None:
+    """Put a network in the place of those of PyPOTS."""
+    packages = {name: ModuleType(name) for name in ("pypots", "pypots.imputation", "pypots.optim")}
+    packages["pypots.imputation"].Made = network  # type: ignore[attr-defined]
+    packages["pypots.optim"].Adam = lambda lr: f"Adam {lr}"  # type: ignore[attr-defined]
+    for name, package in packages.items():
+        monkeypatch.setitem(sys.modules, name, package)
+
+
 def test_the_network_receives_windows_and_its_predictions_are_averaged(monkeypatch):
-    class Mean:
-        def __init__(self, length, columns, device, verbose, size):
-            assert (length, columns, size) == (100, 2, 3)
-
-        def fit(self, data):
-            assert data["X"].shape[1:] == (100, 2)
-
-        def predict(self, data):
-            return {"imputation": np.nan_to_num(data["X"], nan=7.0)}
-
-    package = ModuleType("pypots.imputation")
-    package.Mean = Mean  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pypots", ModuleType("pypots"))
-    monkeypatch.setitem(sys.modules, "pypots.imputation", package)
     z = np.random.default_rng(0).normal(size=(234, 2))
     z[[0, 120, 233], 1] = np.nan
-    filled = methods.fill_by_network(z, "Mean", size=3)
+    held_out = []
+
+    class Made:
+        def __init__(self, length, columns, device, verbose, epochs, batch_size, optimizer, size):
+            assert (length, columns, batch_size, optimizer, size) == (48, 2, 7, "Adam 0.1", 3)
+
+        def fit(self, training, validation):
+            assert np.array_equal(training["X"], validation["X"], equal_nan=True)
+            held_out.append(np.isnan(training["X"]) & ~np.isnan(validation["X_ori"]))
+            assert not (np.isnan(validation["X_ori"]) & ~np.isnan(training["X"])).any()
+            assert np.isnan(validation["X_ori"][0, 0]).tolist() == [False, True]
+
+        def predict(self, data):
+            assert np.isnan(data["X"]).sum() < held_out[0].sum()  # all observed cells are seen
+            return {"imputation": np.nan_to_num(data["X"], nan=7.0)}
+
+    install_network(monkeypatch, Made)
+    filled = baselines.fill_by_network(z, "Made", stride=10, batch=7, rate=0.1, size=3)
     assert filled[[0, 120, 233], 1] == pytest.approx(7)
     assert np.array_equal(filled[:, 0], z[:, 0])
+    assert held_out[0].mean() == pytest.approx(0.1, abs=0.03)
+
+
+def test_an_interrupted_training_is_no_result(monkeypatch, line):
+    """PyPOTS catches a KeyboardInterrupt and goes on with the network that it has."""
+
+    class Made:
+        def __init__(self, *arguments, **options):
+            pass
+
+        def fit(self, training, validation):
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(5)
+            except KeyboardInterrupt:
+                pass
+
+    install_network(monkeypatch, Made)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        baselines.fill_by_network(line.observed, "Made", stride=10, batch=7, rate=0.1)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SAITS", "BRITS"])
+def test_networks_of_pypots_learn_from_the_sheet(name, monkeypatch):
+    pytest.importorskip("pypots", reason="optional", exc_type=ImportError)
+    monkeypatch.setattr(baselines, "NETWORK_EPOCHS", 20)
+    case = SheetDataset("mixed", tuple("abcdef"), make_sheets()[0][1][:300]).case("cells", 0)
+    scores = methods.measure(case, METHODS[name], SHEET)
+    assert scores["rmse"] < 0.7
+    assert "crps" not in scores
 
 
 def test_absent_packages_and_weights_are_named(monkeypatch):
@@ -236,6 +283,26 @@ def test_findings_say_where_the_joint_prediction_loses():
     assert "lower than that of the best baseline of the same run in 1 of 2" in text
     assert "fillin joint loses on lost, cells (2.00 times SVD)." in text
     assert "lower RMSE than guides in 0 of 1" in text
+    assert "the worst ratio is 2.00" in text
+    assert "on which each is best: linear 1, SVD 1." in text
+    columns, rows = results.tabulate_comparisons(boards)
+    assert len({len(columns), *map(len, rows)}) == 1
+    assert [row[2] for row in rows] == ["linear", "SVD"]
+
+
+def test_a_method_is_compared_on_the_seeds_that_both_were_measured_on():
+    boards = results.collect([
+        *cell("cells", "a", "fillin joint", [1.0, 1.0, 4.0]), *cell("cells", "a", "linear", [2.0, 2.0]),
+    ])  # fmt: skip
+    assert results.compare(boards)[0].ratio == 0.5
+    assert results.count_seeds(boards) == ["linear was measured with 2 of 3 seeds."]
+
+
+def test_baselines_alone_are_compared_without_fillin():
+    boards = results.collect([*cell("cells", "a", "linear", [1.0]), *cell("cells", "a", "SVD", [0.5])])
+    _, [row] = results.tabulate_comparisons(boards)
+    assert row[:5] == ["a, cells", "–", "SVD", "0.5000 ± 0.0000", "–"]
+    assert len(results.summarise(boards)) == 1
 
 
 def test_a_further_column_changes_scores_in_percent():
@@ -270,7 +337,6 @@ def test_the_longest_gap():
 def small(monkeypatch, model: str | None, seeds: int = 1):
     """A sheet of 60 rows and all methods that take little time."""
     monkeypatch.setattr("fillin_studies.sheets.data.MAX_ROWS", 60)
-    monkeypatch.setattr(methods, "_GP_STEPS", 2)
     for name in ("curve alone", "SAITS", "BRITS"):
         monkeypatch.delitem(METHODS, name)
     study = get("sheets", None, seeds, model)
@@ -288,7 +354,7 @@ def test_the_study_ends_in_a_report(tmp_path, monkeypatch, model):
     assert str(tmp_path) not in page
     assert model not in page
     figures = {path.name for path in tmp_path.glob("*.png")}
-    assert figures == {"rmse.png", "examples.png"}
+    assert figures == {"rmse.png", "methods.png", "examples.png"}
     assert all(f"({name})" in page for name in figures)
 
 

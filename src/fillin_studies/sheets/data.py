@@ -4,6 +4,7 @@ DIR/sheets/*.csv.gz, or DIR/*.csv.gz     a heading, then a row for each step, eq
                                          increases from row to row numbers the steps and is no series.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -111,20 +112,20 @@ def find_sheets(folder: Path | None) -> DataSets:
     return DataSets({sheet.name: sheet for sheet in map(read_sheet, paths)})
 
 
-def read_sheet(path: Path) -> SheetDataset:
-    """Read the numeric columns of the first rows."""
+def read_sheet(path: Path, name: str | None = None, skip: Sequence[str] = ()) -> SheetDataset:
+    """Read the numeric columns of the first rows, except those of `skip`."""
     try:
         frame = require("pandas").read_csv(path, nrows=MAX_ROWS)
     except (OSError, ValueError, EOFError) as error:
         raise InputError(f"{path} cannot be read as CSV: {error}") from error
-    frame = frame.select_dtypes("number").astype(float)
+    frame = frame.select_dtypes("number").drop(columns=list(skip), errors="ignore").astype(float)
     if frame.shape[1] and (np.diff(frame.iloc[:, 0]) > 0).all():
         frame = frame.iloc[:, 1:]  # the number of the step
     if frame.shape[1] < 2 or len(frame) < _MIN_ROWS:
         raise InputError(
             f"{path} has {len(frame)} rows and {frame.shape[1]} series; a sheet needs at least {_MIN_ROWS} and 2"
         )
-    return SheetDataset(path.name.removesuffix(".csv.gz"), tuple(map(str, frame.columns)), frame.to_numpy())
+    return SheetDataset(name or path.name.removesuffix(".csv.gz"), tuple(map(str, frame.columns)), frame.to_numpy())
 
 
 def make_sheets() -> list[tuple[str, Sheet2D]]:

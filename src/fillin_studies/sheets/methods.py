@@ -188,21 +188,25 @@ WITH_ADDED_COLUMNS = (JOINT, "guides", "iterative")  # that are measured with a 
 
 
 def measure(case: SheetCase, method: SheetMethod, model: str) -> dict[str, Any]:
-    """Measure a method on one thread. The time of loading weights or PyPOTS is not counted."""
-    fill = method.fill
+    """Measure a method. The time of loading weights or PyPOTS is not counted."""
     if method.weights == SHEET:
         load_sheet_model(model)
-        fill = partial(fill, model=model)
     if method.module == "pypots":
         load_pypots()
     elif method.module:
         import_module(method.module)
+    start = time.process_time()
+    filled = fill(case, method, model)
+    seconds = time.process_time() - start
+    return {**score_sheet(filled, case), "seconds": seconds}
+
+
+def fill(case: SheetCase, method: SheetMethod, model: str) -> FilledSheet:
+    """Fill the hidden cells on one thread."""
+    options = {"model": model} if method.weights == SHEET else {}
     with require("threadpoolctl").threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # rounds that end before convergence
-        start = time.process_time()
-        filled = fill(case.observed)
-        seconds = time.process_time() - start
-    return {**score_sheet(filled, case), "seconds": seconds}
+        return method.fill(case.observed, **options)
 
 
 def score_sheet(filled: FilledSheet, case: SheetCase) -> dict[str, Any]:

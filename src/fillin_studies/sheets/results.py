@@ -1,5 +1,6 @@
 """Tables and findings of the study `sheets`, from its measured cells."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -60,35 +61,46 @@ class Comparison(NamedTuple):
 
 
 def compare(boards: Boards, method: str = JOINT, metric: Metric = RMSE) -> list[Comparison]:
-    """Compare on every sheet and pattern of several columns that was measured."""
+    """Compare on every sheet and pattern of several columns that was measured, on the seeds of both methods."""
     comparisons = []
-    for pattern in (name for name in SEVERAL if name in boards):
+    for pattern, data, best in find_best(boards, metric):
         results = boards[pattern]
-        for data in results.sets:
-            names = find_baselines(results, data, metric)
-            if names and has(results, data, method, metric):
-                best = results.best(data, metric, names)
-                ours, other = (results.mean(data, name, metric) for name in (method, best))
-                error = results.deficit(data, method, best, metric).error / other.value
-                comparisons.append(Comparison(data, pattern, ours, best, other, error))
+        if has(results, data, method, metric):
+            cells = results.sets[data]
+            seeds = sorted(cells[method].keys() & cells[best].keys())
+            ours, other = (MeanError.of(cells[name][seed][metric.key] for seed in seeds) for name in (method, best))
+            error = results.deficit(data, method, best, metric).error / other.value
+            comparisons.append(Comparison(data, pattern, ours, best, other, error))
     return comparisons
+
+
+def find_best(boards: Boards, metric: Metric = RMSE) -> list[tuple[str, str, str]]:
+    """Return the best baseline of every pattern of several columns and sheet: that with the lowest mean over seeds."""
+    return [
+        (pattern, data, boards[pattern].best(data, metric, names))
+        for pattern in SEVERAL
+        if pattern in boards
+        for data in boards[pattern].sets
+        if (names := find_baselines(boards[pattern], data, metric))
+    ]
 
 
 def tabulate_comparisons(boards: Boards) -> tuple[list[str], list[list[str]]]:
     """Return columns and rows of the first table of the report."""
     columns = ["", JOINT, "best baseline", "its RMSE", "ratio", "CRPS ratio", "in the 95 % interval", "guides", ALONE]
-    scores = {(c.data, c.pattern): c for c in compare(boards, metric=CRPS)}
+    ratios, scores = ({(c.pattern, c.data): c for c in compare(boards, metric=metric)} for metric in (RMSE, CRPS))
     rows = []
-    for c in compare(boards):
-        results, score = boards[c.pattern], scores.get((c.data, c.pattern))
-        others = [
-            f"{results.mean(c.data, name, RMSE).value:.4f}" if has(results, c.data, name) else "–"
-            for name in ("guides", ALONE)
-        ]
+    for pattern, data, best in find_best(boards):
+        results, ours, score = boards[pattern], ratios.get((pattern, data)), scores.get((pattern, data))
+
+        def mean(name: str, metric: Metric = RMSE, shown: str = ".4f", data=data, results=results) -> str:
+            return f"{results.mean(data, name, metric).value:{shown}}" if has(results, data, name, metric) else "–"
+
+        other = results.mean(data, best, RMSE)
         rows.append([
-            f"{c.data}, {c.pattern}", f"{c.value.value:.4f} ± {c.value.error:.4f}", c.best,
-            f"{c.best_value.value:.4f} ± {c.best_value.error:.4f}", f"{c.ratio:.3f} ± {c.error:.3f}",
-            f"{score.ratio:.3f}" if score else "–", f"{results.mean(c.data, JOINT, COVERED).value:.1%}", *others,
+            f"{data}, {pattern}", f"{ours.value.value:.4f} ± {ours.value.error:.4f}" if ours else "–", best,
+            f"{other.value:.4f} ± {other.error:.4f}", f"{ours.ratio:.3f} ± {ours.error:.3f}" if ours else "–",
+            f"{score.ratio:.3f}" if score else "–", mean(JOINT, COVERED, ".1%"), mean("guides"), mean(ALONE),
         ])  # fmt: skip
     return columns, rows
 
@@ -186,13 +198,16 @@ def summarise(boards: Boards) -> list[str]:
     """Summarise where fillin is better and where it loses."""
     findings = []
     comparisons = compare(boards)
+    if best := Counter(name for _, _, name in find_best(boards)):
+        counts = ", ".join(f"{name} {count}" for name, count in best.most_common())
+        findings.append(f"The best baseline differs; pairs of a sheet and a pattern on which each is best: {counts}.")
     if comparisons:
         lost = sorted((c for c in comparisons if c.ratio > 1), key=lambda c: -c.ratio)
         far = [c for c in lost if c.ratio > MAX_LOSS]
         findings.append(
             f"The RMSE of {JOINT} is lower than that of the best baseline of the same run in "
             f"{len(comparisons) - len(lost)} of {len(comparisons)} pairs of a sheet and a pattern, and more than "
-            f"{MAX_LOSS} times it in {len(far)}."
+            f"{MAX_LOSS} times it in {len(far)}; the worst ratio is {max(c.ratio for c in comparisons):.2f}."
         )
         findings.append(
             f"{JOINT} loses on {'; '.join(c.text for c in lost)}." if lost else f"{JOINT} loses on none of them."
@@ -263,3 +278,14 @@ def _describe_series(results: MethodResults) -> list[str]:
                 f"times ({worst.data}, {worst.column})."
             )
     return findings
+
+
+def count_seeds(boards: Boards) -> list[str]:
+    """Name the methods that were measured with fewer seeds than others."""
+    counts: dict[str, int] = {}
+    for results in boards.values():
+        for methods in results.sets.values():
+            for name, cells in methods.items():
+                counts[name] = min(counts.get(name, len(cells)), len(cells))
+    most = max(counts.values(), default=0)
+    return [f"{name} was measured with {count} of {most} seeds." for name, count in counts.items() if count < most]
