@@ -17,6 +17,7 @@ EXAMPLES = """\
   fillin study sizes --storage sqlite:///trials.db --workers 1
   fillin study fill --data DIR --masks 3      pretrained weights against fitted methods, on curves and fields in DIR
   fillin study sheets --data DIR              several series over common steps, jointly and one by one
+  fillin study unseen-sheets                  the same on files of Python packages, which played no part in development
   fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
   fillin study imputes --data DIR             missing cells of tables, against the imputers of scikit-learn
   fillin study uses-rows --data DIR           use of other rows: lookup, corruption, deletion
@@ -36,18 +37,20 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data",
         metavar="DIR",
-        help="folder with curves/*.csv, fields/*.nc for `fill`; sheets/*.csv.gz for `sheets`; NAME/data.csv.gz for "
-        "`tables`, `imputes`, `uses-rows`, and NAME/test_mask.csv.gz, the splits of `tables` and `uses-rows`; mnist, "
-        "fashion_mnist and cifar10 for `images` and `positions-and-span`",
+        help="folder with curves/*.csv, fields/*.nc for `fill`; sheets/*.csv.gz for `sheets` and `fill`; "
+        "NAME/data.csv.gz for `tables`, `imputes`, `uses-rows`, and NAME/test_mask.csv.gz, the splits of `tables` and "
+        "`uses-rows`; mnist, fashion_mnist and cifar10 for `images` and `positions-and-span`",
     )
     command.add_argument(
         "--masks", type=positive, metavar="N",
         help="masks of each kind of gap in `fill` (3, full: 20) and of `imputes` (1, full: 3); splits of `tables` (2, "
-        "full: 10) and `uses-rows` (1, full: 3); seeds of `sheets` (1, full: 5), `images` (2) and "
-        "`positions-and-span` (3, full: 5)",
+        "full: 10) and `uses-rows` (1, full: 3); seeds of `sheets` and `unseen-sheets` (1, full: 5), `images` (2) "
+        "and `positions-and-span` (3, full: 5)",
     )  # fmt: skip
     command.add_argument(
-        "--model", metavar="MODEL", help="weights or run folder that `sheets` measures (default: the weights that ship)"
+        "--model",
+        metavar="MODEL",
+        help="weights or run folder that `sheets` and `unseen-sheets` measure (default: the weights that ship)",
     )
     command.add_argument(
         "--only", action="append", metavar="VARIANT", help="only variants whose name ends with VARIANT (repeatable)"
