@@ -14,6 +14,14 @@ from fillin.plots import BLUE, FAINT, INK, ORANGE
 from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
 from fillin_studies.curves import drawing, line_style
 from fillin_studies.fill.data import GAP_KINDS, CurveFile, NetcdfField, PriorSeries, find_gap_data
+from fillin_studies.fill.long_series import (
+    LONG,
+    LONG_METHODS,
+    compare_long,
+    describe_long,
+    find_long_series,
+    tabulate_long,
+)
 from fillin_studies.fill.methods import (
     BAYES,
     BEST_OF_THREE,
@@ -169,10 +177,12 @@ def _draw_figures(
     data: DataSets, results: Mapping[tuple[str, str], Mapping[str, dict[str, Any]]], folder: Path
 ) -> dict[str, str]:
     """Draw all figures that the results allow; return captions by file."""
-    captions = {
-        "crps.png": "CRPS over the standard deviation of the series, with standard errors over masks; lower is better."
-    }
-    _draw_crps(results, folder / "crps.png")
+    captions = {}
+    if results:
+        _draw_crps(results, folder / "crps.png")
+        captions["crps.png"] = (
+            "CRPS over the standard deviation of the series, with standard errors over masks; lower is better."
+        )
     series = [dataset for dataset in data.sets.values() if isinstance(dataset, CurveFile)]
     if series and not METHODS[OURS[1]].missing:
         _draw_examples(series, folder / "examples.png")
@@ -274,7 +284,8 @@ class FillStudy(MethodStudy):
 
     def __init__(self, data: Path | None = None, repeats: int | None = None):
         super().__init__(data, repeats)
-        self.data = find_gap_data(data)
+        found = find_gap_data(data)
+        self.data = DataSets({**found.sets, **find_long_series(data)}, found.left_out)
         self.quick, self.full = (StudyScale({"masks": masks}) for masks in self.repeats)
 
     def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
@@ -282,6 +293,7 @@ class FillStudy(MethodStudy):
         cells: dict[str, RecipeSettings] = {}
         for name, data in self.data.sets.items():
             methods = [key for key, method in METHODS.items() if data.dim_x in method.dims and not method.missing]
+            methods = [key for key in methods if data.group != LONG or key in LONG_METHODS]
             for kind in data.kinds:
                 for method in [*methods, BAYES] if isinstance(data, PriorSeries) else methods:
                     cells[f"{name}, {kind}, {method}"] = {"data": name, "kind": kind, "method": method}
@@ -305,9 +317,9 @@ class FillStudy(MethodStudy):
         limits = [cell for cell in measured if cell["group"] == "limit"]
         results: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
         for cell in measured:
-            if cell["group"] != "limit":
+            if cell["group"] not in ("limit", LONG):
                 results.setdefault((cell["data"], cell["kind"]), {})[cell["method"]] = cell
-        comparisons = compare_with_three(results)
+        comparisons, long = compare_with_three(results), compare_long(measured)
         fields = [
             (f"{data}, {kind}", name, *(cell[key] for key in _FIELD_COLUMNS))
             for (data, kind), methods in results.items()
@@ -320,10 +332,11 @@ class FillStudy(MethodStudy):
             "Fields": table if fields else ["No fields were measured: give `--data DIR`."],
             "Against the best of three": _tabulate_three(comparisons),
             "Against exact Bayes": _tabulate_limits(limits),
+            "Long series": tabulate_long(long) if long else ["No sheets were measured: give `--data DIR`."],
             "Methods": _describe_methods(results),
         }
         missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
-        findings = [*_summarise(results, comparisons, limits), *self.data.left_out, *missing]
+        findings = [*_summarise(results, comparisons, limits), *describe_long(long), *self.data.left_out, *missing]
         figures = _draw_figures(self.data, results, folder)
         timed = [cell for methods in results.values() for cell in methods.values()]
         minutes = sum(cell["seconds"] * cell["masks"] for cell in timed) / 60
