@@ -298,6 +298,15 @@ def test_a_method_is_compared_on_the_seeds_that_both_were_measured_on():
     assert results.count_seeds(boards) == ["linear was measured with 2 of 3 seeds."]
 
 
+def test_the_best_baseline_is_that_on_common_seeds():
+    """One that was measured on the easiest seed alone is not best for that."""
+    boards = results.collect([
+        *cell("column", "a", "BRITS", [0.2]), *cell("column", "a", "linear", [0.1, 1.0]),
+        *cell("column", "a", "SVD", [0.3, 0.1]),
+    ])  # fmt: skip
+    assert results.find_best(boards) == [("column", "a", "linear")]
+
+
 def test_baselines_alone_are_compared_without_fillin():
     boards = results.collect([*cell("cells", "a", "linear", [1.0]), *cell("cells", "a", "SVD", [0.5])])
     _, [row] = results.tabulate_comparisons(boards)

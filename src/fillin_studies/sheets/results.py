@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,14 +76,22 @@ def compare(boards: Boards, method: str = JOINT, metric: Metric = RMSE) -> list[
 
 
 def find_best(boards: Boards, metric: Metric = RMSE) -> list[tuple[str, str, str]]:
-    """Return the best baseline of every pattern of several columns and sheet: that with the lowest mean over seeds."""
+    """Return the best baseline of every pattern of several columns and sheet: that with the lowest mean over the seeds
+    that all baselines were measured on."""
     return [
-        (pattern, data, boards[pattern].best(data, metric, names))
+        (pattern, data, min(names, key=partial(_mean_over, boards[pattern].sets[data], names, metric)))
         for pattern in SEVERAL
         if pattern in boards
         for data in boards[pattern].sets
         if (names := find_baselines(boards[pattern], data, metric))
     ]
+
+
+def _mean_over(cells: Mapping[str, Mapping[int, Any]], names: Sequence[str], metric: Metric, name: str) -> float:
+    """Return the mean of a method over the seeds that all of `names` were measured on; over all of its own, if there is
+    no such seed."""
+    common = set.intersection(*(set(cells[other]) for other in names)) or set(cells[name])
+    return float(np.mean([cells[name][seed][metric.key] for seed in common]))
 
 
 def tabulate_comparisons(boards: Boards) -> tuple[list[str], list[list[str]]]:
