@@ -31,6 +31,7 @@ _REFINED = 2  # of the best kernels, per round
 _STEPS = tuple((a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if a or b)  # in length and noise
 _ROUNDS = (0.5, 0.25)  # steps of the grid, relative to the first
 _LENGTH_STEP, _NOISE_STEP = 2.0, 6.0
+MAX_UNEXPLAINED = 0.9  # share of the variance that a regression on the other columns may leave, to be used
 _SUMMED = 3  # of the best kernels, to which a second part is added: (ρ, c, λ)
 _LONG_SCALES = tuple((share, 1e3, far) for share in (0.4, 0.8) for far in (0.3, 1.0, 3.0))  # a wave this wide is 1
 _WAVES = tuple((share, cycle, far) for share in (0.3, 0.7, 0.95) for cycle in (0.7, 1.8) for far in (1.5, 12.0))
@@ -84,6 +85,7 @@ class Processes:
     alone: Kernels
     rest: Kernels | None
     unit: Float[Tensor, "b 1 dx"]
+    informed: Bool[Tensor, "b 1 d"]  # columns that the regression on the others predicts
 
     def best(self, count: int) -> "Processes":
         """Return the processes with fewer kernels for columns of many observations."""
@@ -101,7 +103,9 @@ class Processes:
     def repeat(self, count: int) -> "Processes":
         """Return the processes of as many windows of one sheet."""
         rest = None if self.rest is None else self.rest.repeat(count)
-        return Processes(self.alone.repeat(count), rest, self.unit.repeat(count, 1, 1))
+        return Processes(
+            self.alone.repeat(count), rest, self.unit.repeat(count, 1, 1), self.informed.repeat(count, 1, 1)
+        )
 
 
 @torch.no_grad()
@@ -115,8 +119,12 @@ def choose_processes(
     unit: Float[Tensor, "b 1 dx"],
 ) -> Processes:
     """Choose the kernels of standardised columns at locations u of width 4, `unit` times the locations plus a constant.
-    `across` predicts each column from the others."""
+    `across` predicts each column from the others, observed cells from other rows; a column that it does not predict
+    keeps its values."""
     d = y.shape[-1]
+    squares = (torch.where(observed, part, 0).square().sum(1, keepdim=True) for part in (y - across, y))
+    informed = next(squares) < MAX_UNEXPLAINED * next(squares)
+    across = torch.where(informed, across, 0)
     order = torch.where(observed.any(-1), u[..., 0], torch.inf).argsort(dim=1, stable=True)
     x = take_rows(u, order).double().repeat_interleave(d, 0)
     error = torch.zeros_like(y) if error is None else error
@@ -124,7 +132,7 @@ def choose_processes(
     period = period.flatten().double()
     values, rest, errors = (torch.where(seen, part.double(), 0) for part in (values, rest, errors))
     alone = choose_kernels(x, values, seen, errors, period)
-    return Processes(alone, choose_kernels(x, rest, seen, errors, period) if d > 1 else None, unit.double())
+    return Processes(alone, choose_kernels(x, rest, seen, errors, period) if d > 1 else None, unit.double(), informed)
 
 
 @torch.no_grad()
@@ -141,6 +149,7 @@ def predict_sheet(
     observation and of the latent function. An observed cell is predicted from all others; without `queries`, only
     observed cells are predicted."""
     b, _, d = y.shape
+    across = torch.where(processes.informed, across, 0)
     u = (x.double() * processes.unit).repeat_interleave(d, 0)
     error = torch.zeros_like(y) if error is None else error
     seen = flatten_columns(observed)
