@@ -34,7 +34,8 @@ EXAMPLES = """\
   fillin fill people.csv --as table --y age --y job    declares that, and the columns to fill
   fillin fill houses.csv --target price          one column from all others, where it is missing
   fillin fill wine.csv --target kind --class kind      its numbers are codes of classes: probabilities, no mean
-  fillin fill sst.nc                             missing cells of a field, each time separately; writes sst.filled.nc
+  fillin fill sst.nc                             missing cells of a field, from all times; writes sst.filled.nc
+  fillin fill sst.nc --alone                     each time from itself only
   fillin fill sst.zarr --var sst --over lat,lon --mask sea     only where sea is not 0
   fillin fill big.nc --chunks lat=500,lon=500    in blocks: larger than memory, on a dask cluster if there is one
   fillin fill image.npy                          an array with NaN; writes image.filled.npz
@@ -50,8 +51,9 @@ value from the other cells of its row and from similar rows. Numbers and dates g
 a date is in days), classes two: NAME_filled and NAME_probability, 1 where observed. Empty columns stay empty.
 
 NetCDF and Zarr keep all that is in them and get the same four as variables. A field spans latitude and longitude (or
-the dimensions --over); along the others, such as time, it is filled slice by slice, and a cell that is missing in every
-slice is taken for land and stays missing. For a NumPy array the output has four arrays: filled, std, low, high.
+the dimensions --over). Slices along the others, such as time, inform each other where held-out cells show that it helps
+(not with --alone). A cell that is missing in every slice is taken for land and stays missing. For a NumPy array the
+output has four arrays: filled, std, low, high.
 """
 
 
@@ -64,7 +66,7 @@ _OPTIONS = {
         "--number COLUMN": "tables: read it as numbers (repeatable)",
         "--by COLUMN": "column that identifies the series (repeatable)",
         "--covariate COLUMN": "series: informs, but is not filled (default: all numbers; repeatable)",
-        "--alone": "series: fill each column and group from itself only",
+        "--alone": "fill each column and group of series, or slice of a field, from itself only",
         "--as KIND": "series or table",
         "--na TEXT": "further text for a missing value (repeatable)",
         "--date-format FORMAT": "format of ambiguous dates: '%%d/%%m/%%Y'",

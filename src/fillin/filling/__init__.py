@@ -52,7 +52,7 @@ def fill(
     then fills its columns, each from its own observed values and from those of the other columns and groups. Any other
     frame is a *table*: networks are trained on it, and fill each missing cell from the other cells of its row and from
     similar rows. A *field* (NumPy, xarray) is filled by a pretrained model from the observed cells around each missing
-    one.
+    one, and from the same cell in other slices, such as times.
 
     Parameters
     ----------
@@ -76,7 +76,8 @@ def fill(
     y_err : str, optional
         Series: column with the standard deviations of the errors of y.
     alone : bool, default False
-        Series: fill each column, and each group, from its own observed values only.
+        Series: fill each column, and each group, from its own observed values only. Fields: fill each slice from
+        itself only.
     covariate : str or sequence of str, optional
         Series: columns that inform but are not filled. By default all other columns of numbers inform.
     max_gap : str or float, optional
@@ -98,8 +99,8 @@ def fill(
     var : str, optional
         Fields: variable to fill. By default the only one that has missing cells.
     over : str, sequence of str or sequence of int, optional
-        Fields: one to three dimensions of a field. By default latitude and longitude, or the last two. Along the other
-        dimensions, such as time, each slice is filled separately.
+        Fields: one to three dimensions of a field. By default latitude and longitude, or the last two. Slices along
+        the other dimensions, such as time, inform each other where that helps.
     mask : array-like or str, optional
         Fields: array, variable or file that is 0 where missing cells stay missing.
     fill_always_missing : bool, default False

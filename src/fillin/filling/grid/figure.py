@@ -40,9 +40,12 @@ def draw_grid(layout: GridLayout, filled: Any, std: Any) -> "Figure":
                 _draw_curve(panel[0], layout, title, *parts)
             else:
                 _draw_maps(figure, panel, layout, title, *parts)
+        drawn = [(layout.label_slice(int(k)), layout.list_sources(int(k))) for k in np.sort(largest)]
+        lines = [f"{label} also from {sources}" for label, sources in drawn if sources]
         left_out = np.count_nonzero(counts) - len(fields)
-        if left_out > 0:
-            figure.supxlabel(f"and {left_out:,} more", fontsize=8)
+        lines += [f"and {left_out:,} more"] if left_out > 0 else []
+        if lines:
+            figure.supxlabel("\n".join(lines), fontsize=8)
     return figure
 
 

@@ -1,5 +1,6 @@
 """Observed cells of fields for hold-out scores: cells at random, or boxes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -8,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray
 from scipy.interpolate import LinearNDInterpolator, NearestNDInterpolator
 
+from fillin.filling.grid.background import to_units
 from fillin.filling.grid.layout import FieldSettings, GridLayout
 from fillin.filling.holdout import MIN_OBSERVED, PATTERNS, HoldoutData, choose_points
 from fillin.predictive import GaussianMixture
@@ -27,6 +29,10 @@ class FieldHoldout(HoldoutData):
     settings: FieldSettings
     cells: Int[ndarray, "n d"]
     y: Float[ndarray, "n"]
+    slices: Float[ndarray, "t *cells"] | None = None  # the field or window in all slices, in the units of the model
+    number: int = 0  # of the field among them
+    start: Int[ndarray, "d"] | int = 0  # of the window
+    periodic: Sequence[bool] = ()  # axes of the window
 
     def choose(self, pattern: str, random: np.random.Generator) -> Bool[ndarray, "n"]:
         """Choose cells at random, or boxes of 3 to 12 % of the field."""
@@ -47,9 +53,15 @@ class FieldHoldout(HoldoutData):
     ) -> tuple[GaussianMixture, Float[ndarray, "m"]]:
         settings, at = self.settings, self.cells[held_out]
         cells, y = self.cells[~held_out], self.y[~held_out]
-        context = settings.context(model, cells, y)
         linear = interpolate(settings.locations(cells), y, settings.locations(at), settings)
-        return settings.predict(context, at, tick), linear
+        if settings.background is None or self.slices is None:
+            return settings.predict(settings.context(model, cells, y), at, tick), linear
+        slices, within = self.slices.copy(), tuple((self.cells - self.start).T)
+        slices[(self.number, *(part[held_out] for part in within))] = np.nan
+        mean, std = settings.background.learned_again(slices).fields(slices, self.periodic)
+        expected = np.stack([mean[self.number][within], std[self.number][within]])
+        context = settings.context(model, cells, y, expected[:, ~held_out])
+        return settings.predict(context, at, tick, expected[:, held_out]), linear
 
 
 def interpolate(
@@ -80,11 +92,16 @@ def holdout_fields(layout: GridLayout) -> list[FieldHoldout]:
     side = np.minimum(shape, np.ceil(shape * share).astype(int))
     start = (shape - side) // 2
     window = tuple(map(slice, start.tolist(), (start + side).tolist()))
-    fields = []
+    settings, fields, slices = layout.settings, [], None
+    periodic = [wraps and size == n for wraps, size, n in zip(settings.periodic, side, shape, strict=True)]
+    if settings.background is not None:
+        values = layout.variable.compute(layout.variable.values[(..., *window)]).astype(float)
+        slices = to_units(settings.warp, values).reshape(-1, *side)
     for k in np.unique(np.linspace(0, layout.cells_to_fill.size - 1, _MAX_FIELDS).round().astype(int)):
         index = tuple(map(int, np.unravel_index(k, lead)))
         values = layout.variable.compute(layout.variable.values[index + window]).astype(float)
         at = np.argwhere(np.isfinite(values))
         if len(at) >= MIN_OBSERVED:
-            fields.append(FieldHoldout(layout.settings, at + start, values[tuple(at.T)]))
+            y = values[tuple(at.T)]
+            fields.append(FieldHoldout(settings, at + start, y, slices, int(k), start, periodic))
     return fields

@@ -16,6 +16,8 @@ from numpy import ndarray
 
 from fillin.errors import InputError, argument, render
 from fillin.filling.diagnostics import Note
+from fillin.filling.grid.background import Background
+from fillin.filling.grid.learn_background import learn_background
 from fillin.filling.grid.variable import Axis, Mask, Variable, choose_dims, set_periods
 from fillin.inference.context import MAX_QUERIES, Context
 from fillin.inference.tiles import Tile, split_into_tiles
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 TILE_CONTEXT_CELLS = {1: 512, 2: 128, 3: 384}  # by dimensions; more cells dilute the near ones
 _EXCLUSIVE = 0.1  # of the way from a centre to the next, on either side, a tile predicts alone
 _MAX_FIELD_CELLS = 4_000_000  # of a field filled in one block
+_MAX_BLOCK_VALUES, _MIN_BLOCK_CELLS = 16_000_000, 40_000  # of a block with all of its slices
 _SAMPLE_SLICES, _SAMPLE_CELLS = 8, 256  # along each axis, that the roughness is measured on
 _MAX_ANISOTROPY = 4.0  # ratio of the weights of two axes, cell for cell
 
@@ -48,6 +51,11 @@ class FieldSettings:
     n_context: int
     warp: BoundsWarp
     level: float
+    background: Background | None = None  # of all slices, where they inform each other
+
+    @property
+    def periodic(self) -> list[bool]:
+        return [bool(axis.period) for axis in self.axes]
 
     @cached_property
     def tile_counts(self) -> list[int]:
@@ -57,8 +65,7 @@ class FieldSettings:
         """Return the tiles that have a share in any of the cells; the shares of a cell add up to one."""
         lengths = np.array([len(axis.x) for axis in self.axes])
         position = (cells + 0.5) * np.array(self.tile_counts) / lengths - 0.5
-        periodic = [bool(axis.period) for axis in self.axes]
-        return list(split_into_tiles(position, _EXCLUSIVE, self.tile_counts, periodic))
+        return list(split_into_tiles(position, _EXCLUSIVE, self.tile_counts, self.periodic))
 
     def centre(self, tile: Tile) -> Float[ndarray, "d"]:
         axes = zip(self.axes, self.tile_counts, tile.number, strict=True)
@@ -69,22 +76,45 @@ class FieldSettings:
     def locations(self, cells: Int[ndarray, "n d"]) -> Float[ndarray, "n d"]:
         return np.stack([axis.x[cells[:, i]] for i, axis in enumerate(self.axes)], 1)
 
-    def context(self, model: "Process", cells: Int[ndarray, "n d"], y: Float[ndarray, "n"]) -> Context:
-        """Return the context of observed cells."""
-        x, z, unit = self.locations(cells), self.warp.forward(y)[:, None], np.array(self.unit)
+    def context(
+        self, model: "Process", cells: Int[ndarray, "n d"], y: Float[ndarray, "n"], expected: ndarray | None = None
+    ) -> Context:
+        """Return the context of observed cells; `expected` [2 n] are mean and standard deviation of their background,
+        in the units of the model: the context has the standardised differences from it."""
+        x, z, unit = self.locations(cells), self.warp.forward(y), np.array(self.unit)
+        if expected is not None:
+            z = (z - expected[0]) / expected[1]
         period = np.array([axis.period for axis in self.axes])
-        return Context(model, x, z, max_points=self.n_context, scale=unit, period=period if period.any() else None)
+        return Context(
+            model, x, z[:, None], max_points=self.n_context, scale=unit, period=period if period.any() else None
+        )
 
-    def predict(self, context: Context, cells: Int[ndarray, "n d"], tick: Tick = lambda done: None) -> GaussianMixture:
-        """Predict cells, tile by tile unless all of them see the whole context."""
+    def predict(
+        self,
+        context: Context,
+        cells: Int[ndarray, "n d"],
+        tick: Tick = lambda done: None,
+        expected: ndarray | None = None,
+    ) -> GaussianMixture:
+        """Predict cells, tile by tile unless all of them see the whole context. `expected` [2 n] is their background,
+        if the context has differences from one."""
+        mixture = self._predict_standardised(context, cells, tick)
+        if expected is not None and self.background is not None:
+            mean, std = mixture.moments()
+            factor = self.background.widen(std)[:, None]
+            mixture = mixture.rescaled((1 - factor) * mean[:, None], factor)
+            mixture = mixture.rescaled(expected[0][:, None], expected[1][:, None])
+        return mixture.transformed(self.warp)
+
+    def _predict_standardised(self, context: Context, cells: Int[ndarray, "n d"], tick: Tick) -> GaussianMixture:
         x = self.locations(cells)
         if not len(cells) or (context.tree is None and context.period is None):
-            return context.predict(x, tick=tick)[:, 0].transformed(self.warp)
+            return context.predict(x, tick=tick)[:, 0]
 
         def predict_tile(tile: Tile) -> GaussianMixture:
             return context.predict(x[tile.rows], groups=[(np.arange(len(tile.rows)), self.centre(tile))])[:, 0]
 
-        return blend(self.tiles(cells), predict_tile, len(cells), tick).transformed(self.warp)
+        return blend(self.tiles(cells), predict_tile, len(cells), tick)
 
 
 def blend(
@@ -145,11 +175,24 @@ class GridLayout:
     def slice_dims(self) -> tuple[str, ...]:
         return tuple(dim for dim in self.variable.dims if dim not in self.field_dims)
 
+    def label_slice(self, number: int) -> str:
+        """Return the coordinates of a field, by its number, as text."""
+        index = np.unravel_index(number, self.cells_to_fill.shape)
+        return ", ".join(self.variable.axes[dim].label(int(i)) for dim, i in zip(self.slice_dims, index, strict=True))
+
+    def list_sources(self, number: int) -> str:
+        """Return the slices that weigh most in the background of a field, with their weights; "" without one."""
+        if self.settings.background is None:
+            return ""
+        sources = self.settings.background.sources(number)
+        return ", ".join(f"{self.label_slice(source)} ({share:.0%})" for source, share in sources)
+
     @property
     def summary(self) -> str:
         extent = " × ".join(f"{dim} ({self.variable.sizes[dim]:,})" for dim in self.field_dims)
         n_fields = self.cells_to_fill.size
-        slices = f", each {' and '.join(self.slice_dims)} separately ({n_fields:,} fields)" if self.slice_dims else ""
+        how = "separately" if self.settings.background is None else "with the others"
+        slices = f", each {' and '.join(self.slice_dims)} {how} ({n_fields:,} fields)" if self.slice_dims else ""
         return (
             f"{self.variable.source}: a field {self.variable.name or 'of numbers'} over {extent}{slices}; to fill: "
             f"{self.n_to_fill:,} of {math.prod(self.variable.shape):,} cells ({self.n_missing:,} missing)"
@@ -167,6 +210,7 @@ def make_layout(
     halo: int | None = None,
     bounds: Bounds | None = None,
     level: float = 0.95,
+    alone: bool = False,
 ) -> GridLayout:
     """Check the options against the variable and lay out its fields, tiles and blocks."""
     variable.check()
@@ -200,6 +244,8 @@ def make_layout(
     if always_missing.all():
         raise InputError(f"{variable.label} is missing everywhere: there is no observed cell to fill it from")
     settings, observed_share = _choose_tiles(variable, axes, fillable, lead, bounds, level)
+    if lead and not alone:
+        settings = replace(settings, background=learn_background(variable, settings, counts))
     blocks = _choose_blocks(variable, settings, observed_share, lead, chunks, halo)
     to_fill = variable.compute((missing & fillable).sum(axis=tuple(range(lead, len(dims)))))
     return GridLayout(variable, original_dims, field_dims, fillable, settings, blocks, n_missing, to_fill, notes)
@@ -264,7 +310,10 @@ def _choose_blocks(
     spread evenly.
     """
     shape, field_dims = variable.shape, variable.dims[lead:]
-    large = math.prod(shape[lead:]) > _MAX_FIELD_CELLS
+    max_cells = _MAX_FIELD_CELLS
+    if settings.background is not None:  # a block reads all slices
+        max_cells = max(_MIN_BLOCK_CELLS, _MAX_BLOCK_VALUES // math.prod(shape[:lead]))
+    large = math.prod(shape[lead:]) > (max_cells if variable.lazy else _MAX_FIELD_CELLS)
     if chunks is None and not variable.lazy and not large:
         return None
     d = len(field_dims)
@@ -277,7 +326,7 @@ def _choose_blocks(
         halos = tuple(int(np.ceil(1.5 * radius / step + n)) for step, n in zip(steps, settings.tile, strict=True))
     default = {dim: 1 if i < lead else n for i, (dim, n) in enumerate(variable.sizes.items())}
     if chunks is None and large:
-        side = int(_MAX_FIELD_CELLS ** (1 / d))
+        side = int(max_cells ** (1 / d))
         default |= {dim: max(side, 4 * n) for dim, n in zip(field_dims, halos, strict=True)}
     sizes = default | (chunks or {})
     return Blocks(tuple(min(n, sizes[dim]) for dim, n in variable.sizes.items()), halos)

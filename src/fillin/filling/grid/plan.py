@@ -1,4 +1,5 @@
-"""Filling of gridded fields and arrays: each field from the observed cells around every missing one."""
+"""Filling of gridded fields and arrays: each field from the observed cells around every missing one, and from other
+slices where they help."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from fillin.models import Process
 
 
+_MAX_LISTED = 3  # fields whose sources the report names
+
+
 @dataclass(frozen=True, kw_only=True)
 class GridOptions(FillOptions):
     """Options of fields and arrays; see `fillin.fill`."""
@@ -38,6 +42,7 @@ class GridOptions(FillOptions):
     period: str | float | Mapping[str | int, float] | None = None
     chunks: Mapping[str | int, int] | None = None
     halo: int | None = None
+    alone: bool = False
     model: "str | Process | None" = None
 
 
@@ -73,6 +78,7 @@ class GridPlan(PretrainedPlan):
                 halo=options.halo,
                 bounds=bounds_by_column([name], options.bounds).get(name),
                 level=options.level,
+                alone=options.alone,
             )
         except Exception:
             grid.close()
@@ -138,7 +144,7 @@ class GridPlan(PretrainedPlan):
         lines = [
             f"{' and '.join(layout.field_dims)} are the location of each cell; equal distances are {units}, by how "
             "fast values change from cell to cell along each axis.",
-            *([f"Each {slices} is filled from itself alone."] if slices else []),
+            *([_describe_slices(layout, slices)] if slices else []),
             f"Cells are filled in tiles of {' × '.join(map(str, settings.tile))}, each from the {settings.n_context} "
             "observed cells nearest to its centre, or from all where there are fewer.",
             *describe_model(self.model_name, settings.level, prior),
@@ -174,6 +180,16 @@ class GridPlan(PretrainedPlan):
 
     def close(self) -> None:
         self.grid.close()
+
+
+def _describe_slices(layout: GridLayout, slices: str) -> str:
+    """Return how fields are predicted from each other, with the sources of a few."""
+    if layout.settings.background is None:
+        return f"Each {slices} is filled from itself alone."
+    largest = np.argsort(-layout.cells_to_fill.ravel(), kind="stable")[:_MAX_LISTED]
+    lines = [(layout.label_slice(int(k)), layout.list_sources(int(k))) for k in np.sort(largest)]
+    sources = " ".join(f"{label}: {names}." for label, names in lines if names)
+    return f"{layout.settings.background.describe(slices)} Slices that weigh most: {sources}"
 
 
 def _by_dimension(name: str, value: Any, example: int) -> dict[str, Any]:
