@@ -1,6 +1,7 @@
 """Results as columns and rows of a frame, in the library and types of the input, and as cells of a CSV file."""
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,26 +18,32 @@ from fillin.filling.prediction import (
 )
 from fillin.runtime import require
 from fillin.tabular.dates import DAY
-from fillin.tabular.readers import NativeFrame, is_period
+from fillin.tabular.readers import CsvFile, NativeFrame, is_period
 from fillin.tabular.table import DATE, TypedColumn
 
 if TYPE_CHECKING:
+    from fillin.filling.scattered.roles import ScatteredRoles
     from fillin.filling.series.infer_roles import NewRows, SeriesRoles
+
+    LocatedRoles = SeriesRoles | ScatteredRoles
 
 
 def extend_frame(
-    frame: NativeFrame, roles: "SeriesRoles", new: "NewRows", prediction: ColumnPredictions, draws: int = 0
+    frame: NativeFrame, roles: "LocatedRoles", new: "NewRows", prediction: ColumnPredictions, draws: int = 0
 ) -> Any:
     """Return the frame with the new rows, and the columns of the prediction and of its joint draws."""
     nw, data = require("narwhals"), frame.data
     if len(new.x):
-        data = nw.concat([_widen_x(data, roles, new), _new_rows(data, roles, new)], how="diagonal")
+        for column, values in zip(roles.locations, new.locations, strict=True):
+            data = _widen_location(data, column, values)
+        data = nw.concat([data, _new_rows(data, roles, new)], how="diagonal")
     added = (added_columns(data, column, prediction.get(column.name), len(new.x), draws) for column in roles.y)
     data = data.with_columns(series for columns in added for series in columns)
     data = data[new.order(frame.table.n_rows)] if len(new.x) else data
     native = frame.restore(data)
     # an index that only numbers the rows has no number for new ones
-    numbered = not frame.index or (frame.unnamed_index and roles.x.name not in frame.index)
+    located_by_index = any(column.name in frame.index for column in roles.locations)
+    numbered = not frame.index or (frame.unnamed_index and not located_by_index)
     if len(new.x) and numbered and data.implementation.is_pandas_like():
         native = native.reset_index(drop=True)
     return native
@@ -52,36 +59,66 @@ def to_series(name: str, values: ndarray, like: Any) -> Any:
     return series.zip_with(~series.is_nan(), nulls)
 
 
-def _widen_x(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
-    """Return the frame with an x column that can hold the new locations: halves among integers, hours among days."""
-    nw, dtype = require("narwhals"), data.schema[roles.x.name]
-    if dtype.is_integer() and (new.x % 1 != 0).any() and not roles.x.origin:
-        return data.with_columns(nw.col(roles.x.name).cast(nw.Float64))
-    if dtype == nw.Date and (new.x % DAY != 0).any():
-        return data.with_columns(nw.col(roles.x.name).cast(nw.Datetime("us")))
+def _widen_location(data: Any, column: TypedColumn, values: ndarray) -> Any:
+    """Return the frame with a column that can hold the new locations: halves among integers, hours among days."""
+    nw, dtype = require("narwhals"), data.schema[column.name]
+    if dtype.is_integer() and (values % 1 != 0).any() and not column.origin:
+        return data.with_columns(nw.col(column.name).cast(nw.Float64))
+    if dtype == nw.Date and (values % DAY != 0).any():
+        return data.with_columns(nw.col(column.name).cast(nw.Datetime("us")))
     return data
 
 
-def _new_rows(data: Any, roles: "SeriesRoles", new: "NewRows") -> Any:
+def _new_rows(data: Any, roles: "LocatedRoles", new: "NewRows") -> Any:
     """Return the new rows: their location and group only."""
-    nw, name = require("narwhals"), roles.x.name
-    clock, backend, dtype = roles.x.clock, data.implementation, _widen_x(data, roles, new).schema[name]
     first = np.array([group.rows[0] for group in roles.groups])[new.group]
+    series = [_new_locations(data, *pair) for pair in zip(roles.locations, new.locations, strict=True)]
+    rows = series[0].to_frame()
+    return rows.with_columns(*series[1:], *(data[by][first] for by in roles.by))
+
+
+def _new_locations(data: Any, column: TypedColumn, values: ndarray) -> Any:
+    """Return new locations as a column of the type that it has in the frame."""
+    nw, name, dtype = require("narwhals"), column.name, data.schema[column.name]
     if is_period(data[name]):
-        pandas, dtype, begin = require("pandas"), data[name].to_native().dtype, new.x.astype("datetime64[us]")
+        pandas, dtype, begin = require("pandas"), data[name].to_native().dtype, values.astype("datetime64[us]")
         periods = pandas.PeriodIndex(begin, dtype=dtype)
         if (np.asarray(periods.to_timestamp(), dtype="datetime64[us]") != begin).any():
             raise InputError(f"column '{name}' has periods ({dtype}); new rows lie between them; choose whole steps")
-        x = nw.from_native(pandas.Series(periods, name=name), series_only=True)
-        return x.to_frame().with_columns(data[by][first] for by in roles.by)
-    if clock is None or dtype not in (nw.Datetime, nw.Date):
-        values = roles.format_x(new.x) if clock is not None else new.x
-        if roles.x.origin:
-            values = roles.x.origin + np.rint(new.x).astype(np.int64)
-        x = nw.new_series(roles.x.name, values, backend=backend)
-    else:
-        x = to_dates(roles.x.name, new.x.astype("datetime64[us]"), dtype, data)
-    return x.cast(dtype).to_frame().with_columns(data[by][first] for by in roles.by)
+        return nw.from_native(pandas.Series(periods, name=name), series_only=True)
+    if column.clock is not None and dtype in (nw.Datetime, nw.Date):
+        return to_dates(name, values.astype("datetime64[us]"), dtype, data).cast(dtype)
+    cells = values if column.clock is None else format_locations(column, values)
+    if column.origin:
+        cells = column.origin + np.rint(values).astype(np.int64)
+    return nw.new_series(name, cells, backend=data.implementation).cast(dtype)
+
+
+def format_locations(column: TypedColumn, values: ndarray) -> list[str]:
+    """Return locations as text, in the format of the file."""
+    if column.clock is not None:
+        return column.clock.to_text(values)
+    if column.origin:
+        return [f"{column.origin + Decimal(f'{value:.15g}'):f}" for value in values]
+    texts = [f"{value:.15g}" for value in values]
+    return [text.replace(".", ",") for text in texts] if column.decimal_comma else texts
+
+
+def extended_rows(
+    file: CsvFile, roles: "LocatedRoles", new: "NewRows", prediction: ColumnPredictions, draws: int = 0
+) -> Iterator[str]:
+    """Yield the rows of a CSV file with the added cells, and the new rows, of which all other cells are empty."""
+    records, n_rows = list(file.records), roles.table.n_rows
+    groups = {name: list(roles.table.column(name).cells()) for name in roles.by}
+    texts = [format_locations(*pair) for pair in zip(roles.locations, new.locations, strict=True)]
+    for *cells, number in zip(*texts, new.group, strict=True):
+        first = roles.groups[number].rows[0]
+        named = {column.name: cell for column, cell in zip(roles.locations, cells, strict=True)}
+        named |= {name: values[first] for name, values in groups.items()}
+        records.append(file.separator.join(file.quoted(named.get(name, "")) for name in roles.table.columns))
+    added = [added_cells(c, prediction.get(c.name), c.decimal_comma, len(new.x), draws) for c in roles.y]
+    for row in new.order(n_rows):
+        yield file.row(records[row], [cell for column in added for cell in column[row]])
 
 
 def to_dates(name: str, moments: ndarray, dtype: Any, like: Any) -> Any:

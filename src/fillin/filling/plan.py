@@ -344,6 +344,23 @@ def bounds_by_column(columns: list[str], bounds: "Bounds | Mapping[str, Bounds] 
     return {name: pairs.get(name, pairs.get("", (None, None))) for name in columns if name in pairs or "" in pairs}
 
 
+def check_values(table: "TypedTable", columns: "Sequence[TypedColumn]", bounds: "Mapping[str, Bounds]") -> None:
+    """Refuse numbers that overflow, and observed values outside the bounds of their column."""
+    from fillin.predictive import MAX_MAGNITUDE
+
+    for column in columns:
+        large = np.abs(column.values) > MAX_MAGNITUDE if column.clock is None else np.zeros(1, dtype=bool)
+        if large.any():
+            row = int(large.argmax())
+            raise table.error_at(
+                row, column.name,
+                f"{column.values[row]:g} is beyond {MAX_MAGNITUDE:g}, where float64 arithmetic overflows; correct it, "
+                "or give the column in other units",
+            )  # fmt: skip
+        if column.name in bounds:
+            check_bounds(table, column, bounds[column.name])
+
+
 def check_bounds(table: "TypedTable", column: "TypedColumn", bounds: "Bounds") -> None:
     """Refuse observed values outside the bounds."""
     low, high = bounds

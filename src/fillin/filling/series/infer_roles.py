@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from decimal import Decimal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -24,6 +23,7 @@ from fillin.filling.diagnostics import (
     note_sentinels,
     split_groups,
 )  # fmt: skip
+from fillin.filling.frames import format_locations
 from fillin.filling.prediction import SUFFIXES
 from fillin.tabular.dates import DAY, SECOND
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
@@ -64,21 +64,26 @@ class SeriesRoles:
 
     def format_x(self, values: ndarray) -> list[str]:
         """Values of the x column as text, in the format of the file."""
-        if self.x.clock is not None:
-            return self.x.clock.to_text(values)
-        if self.x.origin:
-            return [f"{self.x.origin + Decimal(f'{value:.15g}'):f}" for value in values]
-        texts = [f"{value:.15g}" for value in values]
-        return [text.replace(".", ",") for text in texts] if self.x.decimal_comma else texts
+        return format_locations(self.x, values)
+
+    @property
+    def locations(self) -> list[TypedColumn]:
+        return [self.x]
 
 
 @dataclass(frozen=True)
 class NewRows:
-    """Rows to add: x in the units of its column, the group, and the position among the rows of the table."""
+    """Rows to add: x [m] or [m dx] in the units of its columns, the group, and the position among the rows of the
+    table."""
 
     x: ndarray
     group: Int[ndarray, "m"]
     position: Float[ndarray, "m"]  # k + 0.5: between rows k and k + 1
+
+    @property
+    def locations(self) -> list[ndarray]:
+        """The values of each column of x."""
+        return [self.x] if self.x.ndim == 1 else list(self.x.T)
 
     def order(self, n_rows: int) -> Int[ndarray, "n"]:
         """All rows in the order of writing; new ones are numbered from `n_rows`."""
@@ -139,7 +144,7 @@ def infer_roles(
         notes.append(Note(f"{index.name} has dates with several UTC offsets: new ones are written in UTC"))
     notes += _check_duplicates(table, index, rows)
     others.add(index.name)
-    filled = _find_y(table, y, {*others, *covariates}, new)
+    filled = find_filled(table, y, {*others, *covariates}, new)
     if not filled:  # a missing value may be among words that were meant as numbers
         complete = [column.name for column in table.columns.values() if not column.missing.any()]
         unread = find_number_like(table, {*complete, index.name, *by})
@@ -147,7 +152,7 @@ def infer_roles(
     numbers = [column for column in table.columns.values() if column.name not in others and column.kind == NUMBER]
     for column in filled if y else numbers:
         notes += [*note_sentinels(column), *note_missing_words(column)]
-    errors = None if y_err is None else _check_errors(table, table.column(y_err), filled)
+    errors = None if y_err is None else check_errors(table, table.column(y_err), filled)
     informing = _find_informing(table, filled, others, covariates)
     return SeriesRoles(table, index, filled, groups, tuple(by), errors, notes, informing)
 
@@ -265,7 +270,7 @@ def _check_duplicates(table: TypedTable, x: TypedColumn, groups: GroupRows) -> l
     )  # fmt: skip
 
 
-def _find_y(table: TypedTable, y: Sequence[str], others: set[str], new: bool) -> list[TypedColumn]:
+def find_filled(table: TypedTable, y: Sequence[str], others: set[str], new: bool) -> list[TypedColumn]:
     if y:
         chosen = [table.column(name) for name in dict.fromkeys(y)]
     else:
@@ -330,7 +335,7 @@ def check_new_columns(table: TypedTable, column: TypedColumn, suffixes: Iterable
             )
 
 
-def _check_errors(table: TypedTable, errors: TypedColumn, y: list[TypedColumn]) -> TypedColumn:
+def check_errors(table: TypedTable, errors: TypedColumn, y: list[TypedColumn]) -> TypedColumn:
     if len(y) != 1:
         raise InputError(
             "{table}: '{errors}' holds the errors of one column, and {count} are to be filled; name the one with {y}",

@@ -18,7 +18,7 @@ from fillin.filling.plan import (
     TabularPlan,
     as_names,
     bounds_by_column,
-    check_bounds,
+    check_values,
 )
 from fillin.filling.prediction import MAX_DRAWS, SUFFIXES, ColumnPredictions, NumericPrediction, name_draws
 from fillin.filling.report import describe_bounds, describe_model
@@ -183,7 +183,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
                 "{draws} must be a number of draws from 0 to {most}, got {value}",
                 draws=argument("draws"), most=MAX_DRAWS, value=options.draws,
             )  # fmt: skip
-        _check_values(roles, bounds)
+        check_values(roles.table, [*roles.locations, *roles.y, *([] if roles.y_err is None else [roles.y_err])], bounds)
         return cls(source, options, roles, new, bounds, period, max_gap, _split_series(roles, new, bounds, period))
 
     @property
@@ -277,19 +277,9 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
         return extend_frame(frame, self.roles, self.new, prediction, self.options.draws)
 
     def csv_rows(self, file: CsvFile, prediction: ColumnPredictions) -> Iterator[str]:
-        from fillin.filling.frames import added_cells
+        from fillin.filling.frames import extended_rows
 
-        roles, new, n_rows, records = self.roles, self.new, self.roles.table.n_rows, list(file.records)
-        groups = {name: list(roles.table.column(name).cells()) for name in roles.by}
-        for location, number in zip(roles.format_x(new.x), new.group, strict=True):  # all other cells are empty
-            first = roles.groups[number].rows[0]
-            cells = {roles.x.name: location, **{name: texts[first] for name, texts in groups.items()}}
-            records.append(file.separator.join(file.quoted(cells.get(name, "")) for name in roles.table.columns))
-        added = [
-            added_cells(c, prediction.get(c.name), c.decimal_comma, len(new.x), self.options.draws) for c in roles.y
-        ]
-        for row in new.order(n_rows):
-            yield file.row(records[row], [cell for column in added for cell in column[row]])
+        return extended_rows(file, self.roles, self.new, prediction, self.options.draws)
 
     def figure(self, prediction: Mapping[str, NumericPrediction]) -> "Figure":
         from fillin.filling.series.figure import draw_series
@@ -354,24 +344,6 @@ def _split_series(roles: SeriesRoles, new: NewRows, bounds: "dict[str, Bounds]",
             values, limits = column.values[observed], bounds.get(column.name)
             series.append(Series(column.name, group.name, x[observed], values, error, at, rows, limits, period))
     return series
-
-
-def _check_values(roles: SeriesRoles, bounds: "dict[str, Bounds]") -> None:
-    """Refuse numbers that overflow, and observed values outside their bounds."""
-    from fillin.predictive import MAX_MAGNITUDE
-
-    for column in [*([] if roles.x.clock else [roles.x]), *roles.y, *([] if roles.y_err is None else [roles.y_err])]:
-        large = np.abs(column.values) > MAX_MAGNITUDE
-        if large.any():
-            row = int(large.argmax())
-            raise roles.table.error_at(
-                row, column.name,
-                f"{column.values[row]:g} is beyond {MAX_MAGNITUDE:g}, where float64 arithmetic overflows; correct it, "
-                "or give the column in other units",
-            )  # fmt: skip
-    for column in roles.y:
-        if column.name in bounds:
-            check_bounds(roles.table, column, bounds[column.name])
 
 
 def _parse_period(period: Any, roles: SeriesRoles) -> float:
