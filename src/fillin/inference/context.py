@@ -77,7 +77,7 @@ class Context:
         self.tree = None
         if len(self.x) > self.max_points:
             box = None if self.period is None else self.period / self.unit
-            self.tree = KDTree(self._to_units(self.x), boxsize=box)
+            self.tree = KDTree(self.to_units(self.x), boxsize=box)
 
     def predict(
         self,
@@ -102,9 +102,9 @@ class Context:
         """Rows of the observations nearest to `middle`, at most `max_points`, in their order."""
         if self.tree is None:
             return np.arange(len(self.x))
-        return nearest_rows(self.tree, self._to_units(middle[None])[0], self.max_points)
+        return nearest_rows(self.tree, self.to_units(middle[None])[0], self.max_points)
 
-    def _to_units(self, x: ndarray) -> ndarray:
+    def to_units(self, x: ndarray) -> ndarray:
         """x / unit, periodic columns within one period."""
         if self.period is None:
             return x / self.unit
@@ -259,10 +259,10 @@ def default_weights(dims: int) -> str:
 
 def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool = False) -> Process:
     """Load the model of that name or folder, and check that it fills data of `dims` dimensions."""
-    loaded = model
+    loaded, data = model, _DATA.get(dims, f"data over {dims} coordinates")
     if not isinstance(loaded, Process):
         if not locate(loaded).exists():
-            absent = f" (this copy of fillin comes without the weights {loaded!r}, made for {_DATA[dims]})"
+            absent = f" (this copy of fillin comes without the weights {loaded!r}, made for {data})"
             raise InputError(
                 "{model}: there is no model {name!r}{shipped}; give a run folder or one written by fillin.save",
                 model=argument("model"), name=str(loaded),
@@ -277,7 +277,7 @@ def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool 
     if loaded.dim_x not in (dims, None) or loaded.dim_y != 1:
         raise InputError(
             "{model}: the model has dim_x={dim_x} and dim_y={dim_y}; {data} needs {dims} and 1",
-            model=argument("model"), dim_x=loaded.dim_x, dim_y=loaded.dim_y, data=_DATA[dims], dims=dims,
+            model=argument("model"), dim_x=loaded.dim_x, dim_y=loaded.dim_y, data=data, dims=dims,
         )  # fmt: skip
     if errors and not isinstance(loaded, Filler | Sheet):
         raise InputError("{y_err}: this model does not read errors; use a filler", y_err=argument("y_err"))
