@@ -59,7 +59,7 @@ output has four arrays: filled, std, low, high.
 
 _OPTIONS = {
     "roles of columns (detected where not given)": {
-        "--x COLUMN": "location of each row: times or numbers",
+        "--x COLUMN": "location of each row: times or numbers (repeatable: points in several coordinates)",
         "--y COLUMN": "column to fill (repeatable)",
         "--target COLUMN": "tables: fill this column alone, from the others",
         "--class COLUMN": "tables: its numbers are codes of classes (repeatable)",
@@ -75,6 +75,7 @@ _OPTIONS = {
         "--at FILE": "table of locations, in a column named like x",
         "--every STEP": "in steps of 10min, 1h, 1d, 1w, 1mo, 1y; for numbers 0.5",
         "--until LOCATION": "location of the last new row (default: the last row)",
+        "--grid [NAME=]STEP": "several --x: also a map, FILE.grid.nc: 0.1, or lon=0.1 (repeatable)",
     },
     "fields and arrays": {
         "--var NAME": "variable to fill (default: the only one with missing cells)",
@@ -88,10 +89,10 @@ _OPTIONS = {
     "properties of the values": {
         "--bounds [NAME=]LOW:HIGH": "range of the values, of column NAME or of all; below 0: --bounds=-5:5",
         "--y-err COLUMN": "column with standard deviations of the errors of y",
-        "--period P": "period of x: 360, 24h for times; for a field lon=360",
+        "--period P": "period of x: 360, 24h for times; for fields and several --x lon=360",
         "--level SHARE": "coverage of the intervals (default: 0.95)",
         "--max-gap LENGTH": "series: leave longer gaps missing: 3h, 2d; for numbers 0.5",
-        "--max-std STD": "series: leave values missing whose std is larger",
+        "--max-std STD": "series, points: leave values missing whose std is larger",
         "--draws M": "series: add M completed copies, drawn jointly: NAME_draw1 …",
     },
     "model": {
@@ -99,7 +100,7 @@ _OPTIONS = {
         "--seed SEED": "seed of hold-out, draws, and networks of tables (default: 0)",
     },
 }  # by group; all are options of `make_plan`, and each kind of data accepts some of them
-_REPEATABLE = ("--y", "--class", "--number", "--by", "--covariate", "--na", "--bounds", "--period")
+_REPEATABLE = ("--x", "--y", "--grid", "--class", "--number", "--by", "--covariate", "--na", "--bounds", "--period")
 _ARGUMENTS = {  # where Python calls it otherwise
     "--class": "classes", "--number": "numbers", "--as": "kind", "--keep-always-missing": "fill_always_missing",
 }  # fmt: skip
@@ -182,12 +183,29 @@ def _parse_periods(texts: list[str]) -> Any:
         ) from None
 
 
+def _parse_steps(texts: list[str]) -> Any:
+    """Return the step of a map as it is written, or those of coordinates by name.
+
+    >>> _parse_steps(["0.1"]), _parse_steps(["lon=0.1", "day=1d"])
+    ('0.1', {'lon': '0.1', 'day': '1d'})
+    """
+    pairs = [part.partition("=") for text in texts for part in text.split(",")]
+    if len(pairs) == 1 and not pairs[0][1]:
+        return texts[0]
+    if not all(name.strip() and step.strip() for name, _, step in pairs):
+        raise InputError(
+            f"--grid: {', '.join(texts)} is not one step, nor steps by name; write 0.1, or lon=0.1 lat=0.2"
+        )
+    return {name.strip(): step.strip() for name, _, step in pairs}
+
+
 _PARSERS = {  # of options that are written in another way than in Python
     "at": Path,
     "over": lambda text: [dim.strip() for dim in text.split(",") if dim.strip()],
     "chunks": lambda text: dict(_parse_chunk(part) for part in text.split(",")),
     "bounds": lambda texts: dict(map(_parse_bounds, texts)),
     "period": _parse_periods,
+    "grid": _parse_steps,
 }
 
 
@@ -205,7 +223,7 @@ def execute(plan: Any, arguments: argparse.Namespace, sources: Sequence[Any], ex
             print(f"{plan.nothing_to_fill}: nothing was done")
             return
         default = sources[0].with_name(f"{sources[0].stem}.{plan.marker}{plan.suffix}")
-        outputs = Outputs.choose(sources, arguments.out, default, extra, arguments.force)
+        outputs = Outputs.choose(sources, arguments.out, default, {**plan.extra_files, **extra}, arguments.force)
         model, scored = plan.load_model(), plan.prints_scores or "report" in outputs.extra
         n_steps = plan.n_steps + (plan.n_holdout_steps if scored else 0)
         with (

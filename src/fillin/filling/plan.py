@@ -92,6 +92,7 @@ class FillPlan(ABC):
     options_type: ClassVar[type]
     marker: ClassVar[str] = "filled"  # in the name of the output file
     prints_scores: ClassVar[bool] = False  # hold-out scores without a report
+    remedies: ClassVar[Mapping[str, Message]] = {}  # what to pass instead of options of other kinds
 
     source: Source
 
@@ -105,6 +106,11 @@ class FillPlan(ABC):
         """Suffix of the output file."""
         assert self.source.path is not None
         return self.source.path.suffix
+
+    @property
+    def extra_files(self) -> dict[str, str]:
+        """Suffixes of further files that `write` makes, by name."""
+        return {}
 
     @property
     @abstractmethod
@@ -291,6 +297,10 @@ class Kind:
 KINDS = [  # the first that matches
     Kind("a field or array", lambda source: find_source_type(source.data) is not None, "grid.plan:GridPlan"),
     Kind(
+        "scattered observations", lambda source: len(as_names(source.options.get("x"))) > 1,
+        "scattered.plan:ScatteredPlan", partial(option, "x", ["COLUMN", "COLUMN"]),
+    ),
+    Kind(
         "a table", lambda source: is_table(source.tabular.table, source.options), "table.plan:TablePlan",
         partial(option, "kind", "table"),
     ),
@@ -303,14 +313,18 @@ def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:
 
     Options that are None are not given. An option of another kind of data is an error.
     """
+    names = as_names(options.get("x"))
+    options = {**options, "x": (names[0] if len(names) == 1 else names) or None}
     source = Source(data, options)
     kind = next(kind for kind in KINDS if kind.matches(source))
     for name, value in options.items():
         if value is None or value is False or (isinstance(value, list | tuple) and not value) or kind.accepts(name):
             continue
-        other = next((other for other in KINDS if other.choice and kind.choice and other.accepts(name)), None)
-        remedy: Message | str = ""
-        if other is not None and other.choice is not None:
+        others = (other for other in reversed(KINDS) if other.choice and kind.choice and other.accepts(name))
+        other, remedy = next(others, None), cast("Message | str", "")
+        if (instead := kind.plan_type.remedies.get(name)) is not None:
+            remedy = render(", or pass {instead}", instead=instead)
+        elif other is not None and other.choice is not None:
             remedy = render(", or fill the data as {kind} with {choice}", kind=other.label, choice=other.choice())
         raise InputError(
             "{where}{option} does not apply to {kind}; leave it out{remedy}", option=argument(name), kind=kind.label,

@@ -108,7 +108,8 @@ class Outputs:
         """Return the paths, checked before any slow work begins.
 
         The data go to `out`, or else to `default`, whose suffix they have in any case. A file of `extra` has the name
-        of the data with the given suffix. Files and folders of `sources` are never written to.
+        of the data with the given suffix; one such as .grid.nc replaces .filled.csv. Files and folders of `sources` are
+        never written to.
         """
         if out is not None and not out.strip():
             raise InputError("-o: the name of the output is empty; name a file or leave out -o")
@@ -117,7 +118,10 @@ class Outputs:
             data = data.with_name(f"{data.name}.png")
         if data.suffix.lower() != default.suffix.lower():
             raise InputError(f"-o {data}: the output is written as {default.suffix}; its name must end in that")
-        outputs = cls(data, {name: data.with_suffix(suffix) for name, suffix in extra.items()}, force)
+        stems = {
+            name: data.stem.removesuffix(".filled") if s.count(".") > 1 else data.stem for name, s in extra.items()
+        }
+        outputs = cls(data, {name: data.with_name(stems[name] + suffix) for name, suffix in extra.items()}, force)
         for path in outputs.paths:
             outputs._check(path, sources)
         if not data.parent.is_dir():

@@ -287,7 +287,7 @@ def find_filled(table: TypedTable, y: Sequence[str], others: set[str], new: bool
     for column in chosen:
         if column.kind != NUMBER:
             raise find_number_like(table, set(table.columns) - {column.name}) or InputError(
-                f"{table.name}: column '{column.name}' has no numbers; a series can fill numbers only"
+                f"{table.name}: column '{column.name}' has no numbers, and only numbers can be filled"
             )
         check_valid(table, column)
         if column.missing.all():
