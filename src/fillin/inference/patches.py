@@ -16,7 +16,6 @@ from fillin.predictive import GaussianMixture
 from fillin.runtime import Tick
 
 _OVERLAP = 0.25  # of half the side of a patch, on both sides of its border
-_REACH, _MAX_SHARE = 1.25, 0.5  # the ball of 1.25 times the radius of a patch holds at most half of a context
 _MIN_PER_PERIOD = 8  # patches along a period: each sees the observations on both sides of it
 _MAX_HALVINGS = 64  # of a box; beyond it the observations near it are at one location
 
@@ -63,8 +62,8 @@ def predict_in_patches(context: Context, x: Float[ndarray, "m dx"], tick: Tick =
 def split_into_patches(context: Context, x: Float[ndarray, "m dx"]) -> Iterator[Patch]:
     """Yield the patches that have a share in any query.
 
-    The box of all observations is halved along its longest side, in units of the context, until the observations near
-    it are a part of what the model sees at once. Queries outside the box belong to the patches on its border.
+    The box of all observations is halved along its longest side, in units of the context, until the model sees all
+    observations near it at once. Queries outside the box belong to the patches on its border.
     """
     period = np.zeros(x.shape[1]) if context.period is None else context.period / context.unit
     observed = context.to_units(context.x)
@@ -78,7 +77,7 @@ def split_into_patches(context: Context, x: Float[ndarray, "m dx"]) -> Iterator[
         if not len(rows):
             continue
         wide = (period > 0) & (2 * half * _MIN_PER_PERIOD > period * (1 + 1e-9))
-        if _few_observations_near(context, middle, half) or halvings == _MAX_HALVINGS:
+        if _sees_all_near(context, middle, half) or halvings == _MAX_HALVINGS:
             if not wide.any():
                 yield Patch(rows, share, middle * context.unit)
                 continue
@@ -89,12 +88,12 @@ def split_into_patches(context: Context, x: Float[ndarray, "m dx"]) -> Iterator[
         pending += [(middle + side * step, half - step, rows, halvings + 1) for side in (1, -1)]
 
 
-def _few_observations_near(context: Context, middle: ndarray, half: ndarray) -> bool:
+def _sees_all_near(context: Context, middle: ndarray, half: ndarray) -> bool:
+    """Test whether the context of a patch holds all observations of the ball around it and its overlap."""
     if context.tree is None:
         return True
-    radius = _REACH * float(np.linalg.norm(half))
-    n_near = context.tree.query_ball_point(middle, radius, return_length=True)
-    return bool(n_near <= _MAX_SHARE * context.max_points)
+    radius = (1 + _OVERLAP) * float(np.linalg.norm(half))
+    return bool(context.tree.query_ball_point(middle, radius, return_length=True) <= context.max_points)
 
 
 def _share(z: Float[ndarray, "m d"], middle: ndarray, half: ndarray, period: ndarray) -> Float[ndarray, "m"]:

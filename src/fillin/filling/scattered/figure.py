@@ -43,9 +43,11 @@ def draw_points(roles: ScatteredRoles, new: NewRows, grid: MapGrid | None, predi
             observed = np.flatnonzero(~column.missing & roles.located)
             limits = _limits(column.values[observed], part)
             left, right = axes[row]
+            stds = part.std if part.map is None else part.map.std[np.isfinite(part.map.std)]
+            largest_std = float(np.quantile(stds, 0.99)) if len(stds) else 1.0
             if grid is not None and part.map is not None:
                 _draw_cells(figure, left, grid, part.map.mean, limits, "viridis")
-                _draw_cells(figure, right, grid, part.map.std, (0.0, None), "magma_r")
+                _draw_cells(figure, right, grid, part.map.std, (0.0, largest_std), "magma_r")
             filled = _thinned(np.arange(len(part.rows)))
             seen = _thinned(observed)
             at, size = part.rows[filled], float(np.clip(90 / np.sqrt(max(len(observed), 1)), 1.0, 4.5)) ** 2
@@ -56,14 +58,14 @@ def draw_points(roles: ScatteredRoles, new: NewRows, grid: MapGrid | None, predi
             )  # fmt: skip
             right.scatter(across[seen], up[seen], s=0.5 * size, c="#B8B8B8", linewidths=0, label="observed", zorder=1)
             if len(at):
-                marks = {"s": max(3 * size, 14), "edgecolors": "#222222", "linewidths": 0.7, "zorder": 4}
+                marks = {"s": max(2.2 * size, 14), "edgecolors": "#222222", "linewidths": 0.7, "zorder": 4}
                 left.scatter(
                     across[at], up[at], c=part.mean[filled], cmap="viridis", vmin=limits[0], vmax=limits[1],
                     label="filled", **marks,
                 )  # fmt: skip
                 marks["linewidths"] = 0.3
                 stds = right.scatter(
-                    across[at], up[at], c=part.std[filled], cmap="magma_r", vmin=0, label="filled", **marks
+                    across[at], up[at], c=part.std[filled], cmap="magma_r", vmin=0, vmax=largest_std, **marks
                 )
                 if grid is None:
                     figure.colorbar(stds, ax=right, fraction=0.05, pad=0.02)
@@ -118,7 +120,7 @@ def _aspect(roles: ScatteredRoles) -> tuple[float, float] | None:
 
 
 def _draw_cells(
-    figure: "Figure", axis: "Axes", grid: MapGrid, values: ndarray, limits: tuple[float, float | None], colours: str
+    figure: "Figure", axis: "Axes", grid: MapGrid, values: ndarray, limits: tuple[float, float], colours: str
 ) -> None:
     middle = tuple(n // 2 for n in values.shape[2:])
     strides = [slice(None, None, -(-n // _MAX_CELLS)) for n in values.shape[:2]]
@@ -127,10 +129,7 @@ def _draw_cells(
         _moments(column, cells[stride])
         for column, cells, stride in zip(grid.roles.locations, grid.axes, strides, strict=False)
     )
-    high = limits[1]
-    if high is None:
-        high = float(np.quantile(shown.compressed(), 0.99)) if shown.count() else 1.0
-    mesh = axis.pcolormesh(x, y, shown, shading="nearest", cmap=colours, vmin=limits[0], vmax=high, zorder=0)
+    mesh = axis.pcolormesh(x, y, shown, shading="nearest", cmap=colours, vmin=limits[0], vmax=limits[1], zorder=0)
     mesh.set_rasterized(True)
     axis.set_facecolor("#E6E6E6")
     figure.colorbar(mesh, ax=axis, fraction=0.05, pad=0.02)
