@@ -201,3 +201,10 @@ def test_ticks_count_every_query_once(model):
     plan, ticks = make_plan(wells(700, 60), {"x": X, "y": "nitrate", "grid": 0.1}), []
     plan.run(model, ticks.append)
     assert sum(ticks) == plan.n_steps
+
+
+def test_a_table_with_names_of_coordinates_is_noted(frame):
+    notes = [note.shell for note in make_plan(frame, {}).notes]
+    assert any("pass --x lon --x lat" in note for note in notes)
+    plain = frame.rename(columns={"lon": "a", "lat": "b"})
+    assert not any("--x a --x b" in note.shell for note in make_plan(plain, {}).notes)

@@ -30,6 +30,8 @@ EXAMPLES = """\
   fillin fill log.csv --max-gap 6h               longer gaps stay missing; --max-std 0.5: values too uncertain
   fillin fill log.csv --draws 20                 twenty completed copies, for multiple imputation
   fillin fill noaa.csv --na -999.99              a value that means missing
+  fillin fill wells.csv --x lon --x lat --y nitrate --grid 0.1    scattered points, and a map: wells.grid.nc
+  fillin fill wells.csv --x lon --x lat --x depth --y nitrate --at new.csv     in three coordinates, at new locations
   fillin fill people.csv                         no column orders the rows: filled from similar rows
   fillin fill people.csv --as table --y age --y job    declares that, and the columns to fill
   fillin fill houses.csv --target price          one column from all others, where it is missing
@@ -45,6 +47,10 @@ A file is a series if it has a column of dates or times, or one of numbers that 
 (the observed value, or the predicted mean), NAME_std (its standard deviation; 0 where observed), and the interval from
 NAME_low to NAME_high, which contains a new observation with probability 95 % (--level). The figure is
 river.filled.png.
+
+With two or more --x the rows are points, in any order: numbers, or times. Missing values get the same four columns from
+the observed points around them. --grid also predicts a map over the range of the points: wells.grid.nc has NAME,
+NAME_std, NAME_low and NAME_high on multiples of the step, and wells.filled.png draws it.
 
 Any other file is a table: networks are trained on it (about a minute for a thousand rows) and fill every missing
 value from the other cells of its row and from similar rows. Numbers and dates get the same four columns (NAME_std of
@@ -64,7 +70,7 @@ _OPTIONS = {
         "--target COLUMN": "tables: fill this column alone, from the others",
         "--class COLUMN": "tables: its numbers are codes of classes (repeatable)",
         "--number COLUMN": "tables: read it as numbers (repeatable)",
-        "--by COLUMN": "column that identifies the series (repeatable)",
+        "--by COLUMN": "column that identifies the series, or sets of points (repeatable)",
         "--covariate COLUMN": "series: informs, but is not filled (default: all numbers; repeatable)",
         "--alone": "fill each column and group of series, or slice of a field, from itself only",
         "--as KIND": "series or table",

@@ -1,4 +1,4 @@
-"""Filling of missing values in series, tables, fields and images: `fillin.fill`.
+"""Filling of missing values in series, scattered points, tables, fields and images: `fillin.fill`.
 
 The package is not called `fill`, because `fillin.fill` is the public function.
 """
@@ -47,35 +47,39 @@ def fill(
     numbers: str | Sequence[str] | None = None,
     seed: int = 0,
 ) -> Any:
-    """Predict missing values of a series, a table, a field or an array, with their uncertainty.
+    """Predict missing values of a series, scattered points, a table, a field or an array, with their uncertainty.
 
     A frame is a *series* if a column orders its rows: times, or numbers that only rise or only fall. A pretrained model
     then fills its columns, each from its own observed values and from those of the other columns and groups. Any other
     frame is a *table*: networks are trained on it, and fill each missing cell from the other cells of its row and from
-    similar rows. A *field* (NumPy, xarray) is filled by a pretrained model from the observed cells around each missing
-    one, and from the same cell in other slices, such as times.
+    similar rows. With two or more columns `x` its rows are *points*, in any order, and a pretrained model fills each
+    column from the observed points around every missing one. A *field* (NumPy, xarray) is filled by a pretrained model
+    from the observed cells around each missing one, and from the same cell in other slices, such as times.
 
     Parameters
     ----------
     data : DataFrame, Table, ndarray, Dataset or DataArray
         A frame of pandas, polars or Arrow, an array of NumPy, or an object of xarray. NaN and null are missing.
-    x : str, optional
+    x : str or sequence of str, optional
         Series: the column of times or numbers that locates each row. A pandas index is a column too, unless it is
-        unnamed and holds integers. By default it is detected.
+        unnamed and holds integers. By default it is detected. Points: two or more such columns, their coordinates.
     y : str or sequence of str, optional
         Columns to fill. By default all that have missing values.
     by : str or sequence of str, optional
-        Series: columns that identify the series.
+        Series and points: columns that identify the series, or the sets of points, which are filled separately.
     at : DataFrame or array-like, optional
-        Series: locations of rows to add.
+        Series and points: locations of rows to add.
     every : str or float, optional
         Series: step of rows to add, such as 0.5, "1h" or "1mo".
     until : str or float, optional
         Series: location of the last row to add with `every`, which may lie beyond the end. By default the last one.
+    grid : float, str or dict of str to float or str, optional
+        Points: step of a regular grid, on which a map is predicted too; one for all coordinates or one for each, such
+        as {"lon": 0.1, "lat": 0.2} or {"day": "1d"}.
     bounds : (float, float) or dict of str to (float, float), optional
         Lower and upper bound of the values, None for no bound; one pair, or a pair for each column.
     y_err : str, optional
-        Series: column with the standard deviations of the errors of y.
+        Series and points: column with the standard deviations of the errors of y.
     alone : bool, default False
         Series: fill each column, and each group, from its own observed values only. Fields: fill each slice from
         itself only.
@@ -85,12 +89,13 @@ def fill(
         Series: longest gap that is filled, such as "6h" or 0.5, from the observation before it to the one after it, or
         beyond the ends from the nearest one. Longer gaps stay missing.
     max_std : float, optional
-        Series: largest standard deviation of a value that is filled. Others stay missing.
+        Series and points: largest standard deviation of a value that is filled. Others stay missing.
     draws : int, optional
         Series: number of completed copies, for multiple imputation. Copy k has the columns NAME_drawK: observed values,
         and values that are drawn jointly for all missing cells, across rows and columns.
     period : float, str or dict of str to float, optional
-        Series: period of a periodic x. Fields: the period of each periodic dimension, such as {"lon": 360}.
+        Series: period of a periodic x. Fields and points: the period of each periodic dimension or coordinate, such as
+        {"lon": 360}.
     level : float, default 0.95
         Coverage of the prediction intervals, between 0 and 1.
     kind : {"series", "table"}, optional
@@ -111,8 +116,8 @@ def fill(
     halo : int, optional
         Fields: number of cells that a block sees beyond its own. By default as many as it needs.
     model : str or Process, optional
-        Series and fields: name of pretrained weights, folder of a model, or the model. By default the pretrained one
-        for the number of dimensions.
+        Series, points and fields: name of pretrained weights, folder of a model, or the model. By default the
+        pretrained one for the number of dimensions.
     target : str, optional
         Tables: the only column to fill; networks are then trained to predict it alone.
     classes : str or sequence of str, optional
@@ -124,11 +129,12 @@ def fill(
 
     Returns
     -------
-    DataFrame, Table, Dataset or FilledArray
+    DataFrame, Table, Dataset, FilledArray or FilledPoints
         A frame of the same kind with, for each filled column NAME of numbers or dates, NAME_filled, NAME_std (0 where
         observed, of dates in days), NAME_low and NAME_high; for classes NAME_filled and NAME_probability. The `attrs`
         of a pandas frame describe how it was read. For a field, a Dataset with these variables. For an array, the
-        arrays `filled`, `std`, `low` and `high`. Data without missing values come back as they are.
+        arrays `filled`, `std`, `low` and `high`. With `grid` a named tuple: the `frame`, and the `map`, a Dataset with
+        NAME, NAME_std, NAME_low and NAME_high over the coordinates. Data without missing values come back as they are.
 
     Raises
     ------
@@ -152,6 +158,10 @@ def fill(
     >>> forecast = fillin.fill(frame, every=1, until=6, bounds=(0, None), model=model)
     >>> forecast["day"].tolist()
     [1, 2, 3, 4, 5, 6]
+    >>> wells = pd.DataFrame({"lon": [8, 9, 8.5], "lat": [50, 52, 51], "nitrate": [3.0, 9.0, None]})
+    >>> filled, grid = fillin.fill(wells, x=["lon", "lat"], y="nitrate", grid=0.5)
+    >>> filled["nitrate_filled"].notna().all(), dict(grid.sizes)
+    (np.True_, {'lat': 5, 'lon': 3})
     """
     plan = make_plan(data, {name: value for name, value in locals().items() if name != "data"})
     warn_doubtful(plan.notes)

@@ -21,6 +21,7 @@ _ROW_ID = re.compile(r"(?i:(^|[^a-z])id$)|[a-z]I[dD]$|^(Unnamed: \d+|__index_lev
 _INDEX_WORDS = frozenset(
     ["time", "date", "year", "x", "t", "depth", "distance", "position", "day", "month", "hour", "lon", "lat"]
 )
+_COORDINATES = (("lon", "lat"), ("longitude", "latitude"), ("easting", "northing"), ("x", "y"))
 _MIN_CLASS_REPEATS = 4  # mean number of rows per class of a class column
 _MAX_BACKWARD_STEPS = 0.1  # share of the steps of a column that almost orders the rows
 _FIRST_YEAR, _LAST_YEAR = 1500, 2500  # integers that may be years
@@ -308,6 +309,17 @@ def note_no_index(table: TypedTable, y: Sequence[str]) -> Note:
     index = index_option(nearest[0].name if nearest else row_ids.name if row_ids else "COLUMN")
     reason = explain_no_index(table, nearest, row_ids)
     return make_note(text, nearest is not None or may_be_years, reason=reason, index=index)
+
+
+def note_coordinates(table: TypedTable) -> list[Note]:
+    """Report two columns of numbers that are named as coordinates of points."""
+    numbers = {column.name.lower(): column.name for column in table.columns.values() if column.kind == NUMBER}
+    for pair in _COORDINATES:
+        if all(name in numbers for name in pair):
+            names = [numbers[name] for name in pair]
+            text = "if the rows are points at {names}, pass {x}: missing values are then filled from points around them"
+            return [make_note(text, names=" and ".join(names), x=option("x", names))]
+    return []
 
 
 def _backward_share(column: TypedColumn) -> float:

@@ -15,6 +15,7 @@ from fillin.filling.diagnostics import (
     list_names,
     make_note,
     note_codes,
+    note_coordinates,
     note_formatted_numbers,
     note_missing_words,
     note_no_index,
@@ -198,7 +199,8 @@ def _plan_table(source: Source, options: TableOptions) -> TablePlan:
             "{target} and {y} both name what to fill; give one of them", target=argument("target"), y=argument("y")
         )
     declared = {*classes, *numbers}
-    notes = [note_no_index(table, y)] if options.kind is None and target_name is None and not declared else []
+    detected = options.kind is None and target_name is None and not declared
+    notes = [note_no_index(table, y), *note_coordinates(table)] if detected else []
     table = declare_kinds(table, classes, numbers)
     check_no_units_row(table)
     named = [table.column(name) for name in dict.fromkeys(y)] if target_name is None else [table.column(target_name)]
