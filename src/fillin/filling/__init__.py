@@ -160,8 +160,8 @@ def fill(
     [1, 2, 3, 4, 5, 6]
     >>> wells = pd.DataFrame({"lon": [8, 9, 8.5], "lat": [50, 52, 51], "nitrate": [3.0, 9.0, None]})
     >>> filled, grid = fillin.fill(wells, x=["lon", "lat"], y="nitrate", grid=0.5)
-    >>> filled["nitrate_filled"].notna().all(), dict(grid.sizes)
-    (np.True_, {'lat': 5, 'lon': 3})
+    >>> filled["nitrate_filled"].isna().tolist(), dict(grid.sizes)
+    ([False, False, False], {'lat': 5, 'lon': 3})
     """
     plan = make_plan(data, {name: value for name, value in locals().items() if name != "data"})
     warn_doubtful(plan.notes)
