@@ -68,7 +68,7 @@ def _pairs(z: Float[ndarray, "n dx"], y: Float[ndarray, "n"]) -> tuple[Float[nda
         if len(rows) <= 2 * _NEIGHBOURS:
             break
         points, few = z[rows], rows[:_MAX_POINTS]
-        near = rows[KDTree(points).query(z[few], _NEIGHBOURS + 1)[1][:, 1:]]
+        near = rows[np.asarray(KDTree(points).query(z[few], _NEIGHBOURS + 1)[1])[:, 1:]]
         squares.append(((z[near] - z[few, None]) ** 2).reshape(-1, z.shape[1]))
         gaps.append(((y[near] - y[few, None]) ** 2).ravel())
     return np.concatenate(squares), np.concatenate(gaps)
