@@ -15,7 +15,8 @@ from fillin.inference.context import MAX_QUERIES, Context
 from fillin.predictive import GaussianMixture
 from fillin.runtime import Tick
 
-_OVERLAP = 0.25  # of half the side of a patch, on both sides of its border
+_OVERLAP = 0.5  # of half the side of a patch, on both sides of its border
+_NEAR = 1.25  # radii of a patch: the model sees all observations within, unless they are at one location
 _MIN_PER_PERIOD = 8  # patches along a period: each sees the observations on both sides of it
 _MAX_HALVINGS = 64  # of a box; beyond it the observations near it are at one location
 
@@ -89,10 +90,10 @@ def split_into_patches(context: Context, x: Float[ndarray, "m dx"]) -> Iterator[
 
 
 def _sees_all_near(context: Context, middle: ndarray, half: ndarray) -> bool:
-    """Test whether the context of a patch holds all observations of the ball around it and its overlap."""
+    """Test whether the context of a patch holds all observations of the ball around it."""
     if context.tree is None:
         return True
-    radius = (1 + _OVERLAP) * float(np.linalg.norm(half))
+    radius = _NEAR * float(np.linalg.norm(half))
     return bool(context.tree.query_ball_point(middle, radius, return_length=True) <= context.max_points)
 
 

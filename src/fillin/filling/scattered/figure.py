@@ -139,6 +139,6 @@ def _hidden_coordinates(roles: ScatteredRoles, grid: MapGrid | None) -> list[str
     """Return where the map cuts the coordinates that are not drawn, or that points of all of them are drawn."""
     hidden = roles.locations[2:]
     if grid is None:
-        return [f"points of all {', '.join(column.name for column in hidden)}"] if hidden else []
+        return [f"points at all values of {' and '.join(column.name for column in hidden)}"] if hidden else []
     cuts = (axis[len(axis) // 2 : len(axis) // 2 + 1] for axis in grid.axes[2:])
     return [f"map at {c.name} {format_locations(c, cut)[0]}" for c, cut in zip(hidden, cuts, strict=True)]
