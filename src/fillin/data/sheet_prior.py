@@ -74,13 +74,16 @@ class SheetPrior:
         return self._pack(x, y, f, error, missing)
 
     def _draw_protocol(self, n: int, random: torch.Generator) -> SheetBatch:
+        """Draw functions of the protocol `tnp`: half of the sheets as it does, the others with wide gaps or missing ends
+        and noise of any size."""
         b = self._batch_size(n, 1)
         x = 4 * uniform(random, b, n, self.dim_x) - 2
         f = parse_function(PROTOCOL_FUNCTIONS, {**_TNP, "noise": 0.0}).draw(x, random)[0]
-        y = f + _TNP["noise"] * torch.randn(f.shape, generator=random, dtype=f.dtype)
-        count = torch.randint(0, n, (b, 1), generator=random)
-        missing = torch.arange(n) >= count
-        return self._pack(x, y, f, torch.zeros_like(y), missing[..., None])
+        wide = uniform(random, b, 1, 1) < 0.5
+        noise = torch.where(wide, within(uniform(random, b, 1, 1), (1e-4, 0.1), logarithmic=True), _TNP["noise"])
+        y = f + noise * torch.randn(f.shape, generator=random, dtype=f.dtype)
+        missing = torch.arange(n)[:, None] >= torch.randint(0, n, (b, 1, 1), generator=random)
+        return self._pack(x, y, f, torch.zeros_like(y), torch.where(wide, draw_wide_gaps(x, random), missing))
 
     @staticmethod
     def _pack(x: Tensor, y: Tensor, f: Tensor, error: Tensor, missing: Bool[Tensor, "b n d"]) -> SheetBatch:
@@ -183,6 +186,16 @@ def draw_shared_noise(b: int, n: int, d: int, random: torch.Generator) -> Float[
     sources = torch.randn(b, n, 2, generator=random, dtype=torch.float64)
     loading = torch.randn(b, 2, d, generator=random, dtype=torch.float64)
     return size * (sources @ loading) / 2**0.5
+
+
+def draw_wide_gaps(x: Float[Tensor, "b n dx"], random: torch.Generator) -> Bool[Tensor, "b n 1"]:
+    """Draw one gap of a fifth to nine tenths of the width, anywhere or at an end."""
+    length = within(uniform(random, len(x), 1, 1), (0.8, 3.6))
+    start = (4 - length) * uniform(random, len(x), 1, 1)
+    end = uniform(random, len(x), 1, 1)
+    start = torch.where(end < 0.15, 0, torch.where(end < 0.4, 4 - length, start)) - 2
+    along = x[..., :1]
+    return (along >= start) & (along < start + length)
 
 
 def draw_missing(x: Float[Tensor, "b n dx"], d: int, random: torch.Generator) -> Bool[Tensor, "b n d"]:
