@@ -39,7 +39,7 @@ def test_command_measures_every_case_and_its_page_has_every_row(tiny, tmp_path, 
     text = make_speed_page(tmp_path)
     assert text.startswith("# Speed of what users wait for\n\n`fillin bench speed --rounds 1")
     assert all(f"| {row['case']} |" in text for row in rows)
-    assert "fillin.fill, 40 points" in capsys.readouterr().out
+    assert "fillin.fill by curve, 40 points" in capsys.readouterr().out
 
 
 def test_the_page_in_docs_is_made_of_its_json():

@@ -74,8 +74,7 @@ class SheetPrior:
         return self._pack(x, y, f, error, missing)
 
     def _draw_protocol(self, n: int, random: torch.Generator) -> SheetBatch:
-        """Draw functions of the protocol `tnp`: half of the sheets as it does, the others with wide gaps or missing ends
-        and noise of any size."""
+        """Draw functions of the protocol `tnp`: half of them as it does, half with wide gaps and any noise."""
         b = self._batch_size(n, 1)
         x = 4 * uniform(random, b, n, self.dim_x) - 2
         f = parse_function(PROTOCOL_FUNCTIONS, {**_TNP, "noise": 0.0}).draw(x, random)[0]

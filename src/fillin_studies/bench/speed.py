@@ -98,7 +98,7 @@ def make_training_steps(seed: int) -> dict[str, Workload]:
 
 
 def make_fills(seed: int) -> dict[str, Workload]:
-    """`fillin.fill` of a series of which a fifth is missing, as users have it and by the plain path."""
+    """`fillin.fill` by the weights `curve` of a series with a fifth missing, as it runs and by the plain path."""
     import fillin
     from fillin.inference.context import load_filler
 
@@ -108,7 +108,7 @@ def make_fills(seed: int) -> dict[str, Workload]:
     y = np.sin(x / 20) + 0.3 * np.sin(x / 7) + 0.1 * random.normal(size=POINTS)
     frame = pandas.DataFrame({"t": x, "y": np.where(random.random(POINTS) < MISSING, np.nan, y)})
     return {
-        "fill": lambda: fillin.fill(frame, x="t", y="y"),
+        "fill": lambda: fillin.fill(frame, x="t", y="y", model="curve"),
         "fill, reference": run_plainly(
             lambda: fillin.fill(frame, x="t", y="y", model=use_reference(load_filler("curve")))
         ),
@@ -130,7 +130,7 @@ def list_cases() -> list[SpeedCase]:
         for size in (LARGE, SMALL)
     ]  # fmt: skip
     cases.append(SpeedCase("a step of the recipe curve", "curve, reference", "curve", True, 1.6, make_training_steps))
-    name = f"fillin.fill, {POINTS:,} points, {100 * MISSING:g} % missing"
+    name = f"fillin.fill by curve, {POINTS:,} points, {100 * MISSING:g} % missing"
     cases.append(SpeedCase(name, "fill, reference", "fill", True, 2.5, make_fills))
     pixels = measure.sample_locations("grid", 2, SIDE * SIDE)
     inside = measure.fraction_inside(pixels, measure.ball_radius(WINDOW, 2))
