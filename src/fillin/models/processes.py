@@ -24,7 +24,7 @@ from fillin.models.guides import take_rows
 
 KINDS = ("rbf", "matern-5/2", "matern-3/2", "matern-1/2")
 SUBSET = 48  # rows that kernels compete on
-LARGE_SUBSET = 160  # rows that the best of them compete on again
+LARGE_SUBSET = 320  # rows that the best of them compete on again
 KERNELS, FEW_KERNELS = 20, 4  # that are averaged over up to SUBSET rows, and beyond
 _NOISES = (0.01, 0.1, 0.6)  # σ, relative to the signal
 _REFINED = 2  # of the best kernels, per round
@@ -237,13 +237,12 @@ def _choose_again(
     """Return the best kernels of columns of many observations, by larger subsets: a dense part and a thin rest
     together."""
     x, y, observed, error = columns
-    simple = theta[..., 3] == 0
-    each = [  # the best two of each kind, however poor they look on small subsets
-        evidence.masked_fill(~simple | (theta[..., 0] != kind), -torch.inf).topk(2, 1).indices
+    each = [  # the best of each kind, however poor it looks on small subsets
+        evidence.masked_fill((theta[..., 0] != kind) | (theta[..., 3] > 0), -torch.inf).argmax(1, keepdim=True)
         for kind in range(len(KINDS))
     ]
     best = evidence.topk(FEW_KERNELS, 1).indices
-    chosen = torch.cat([best, *each, evidence.masked_fill(simple, -torch.inf).topk(FEW_KERNELS, 1).indices], 1)
+    chosen = torch.cat([best, *each], 1)
     many = (observed.sum(1) > SUBSET).nonzero()[:, 0]
     if not len(many):
         return best
