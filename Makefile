@@ -41,7 +41,7 @@ WATCHED = LD_PRELOAD="$(shell $(CXX) -print-file-name=libasan.so) $(shell $(CXX)
 sanitize: setup  ## run the tests of the native kernel under AddressSanitizer and UBSan
 	cmake -S . -B build/sanitize -DCMAKE_CXX_COMPILER=$(CXX) -DFILLIN_SANITIZE=address,undefined
 	cmake --build build/sanitize
-	$(WATCHED) $(BIN)/pytest -vv --capture=sys tests/attention/test_kernel*.py  # a sanitizer ends the process with its message, so output is not captured
+	$(WATCHED) $(BIN)/pytest -vv --capture=sys tests/attention/test_kernel*.py tests/models/test_processes.py  # a sanitizer ends the process with its message, so output is not captured
 
 lint: setup      ## run ruff and pyright
 	$(BIN)/ruff check src tests examples
@@ -68,6 +68,9 @@ studies: setup   ## make the reports of docs/results (an hour and a half; DATA=D
 	for study in tables imputes; do \
 	  $(BIN)/fillin study $$study --budget full $(if $(strip $(TABLES)),--data $(strip $(TABLES))) || exit 1; \
 	  mkdir -p docs/results/$$study; cp $$(find out/$$study -maxdepth 1 -name '*.png') out/$$study/results.json out/$$study/report.md docs/results/$$study; done
+	$(BIN)/fillin study slices --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
+	mkdir -p docs/results/slices
+	cp out/slices/results.json out/slices/report.md docs/results/slices
 	$(BIN)/fillin study uses-rows --workers 1 $(if $(strip $(TABLES)),--data $(strip $(TABLES)))
 	mkdir -p docs/results/uses-rows
 	cp out/uses-rows/*.png out/uses-rows/results.json out/uses-rows/report.md docs/results/uses-rows

@@ -37,15 +37,15 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--data",
         metavar="DIR",
-        help="folder with curves/*.csv, fields/*.nc for `fill`; sheets/*.csv.gz for `sheets` and `fill`; "
+        help="folder with curves/*.csv, fields/*.nc for `fill` and `slices`; sheets/*.csv.gz for `sheets` and `fill`; "
         "NAME/data.csv.gz for `tables`, `imputes`, `uses-rows`, and NAME/test_mask.csv.gz, the splits of `tables` and "
         "`uses-rows`; mnist, fashion_mnist and cifar10 for `images` and `positions-and-span`",
     )
     command.add_argument(
         "--masks", type=positive, metavar="N",
         help="masks of each kind of gap in `fill` (3, full: 20) and of `imputes` (1, full: 3); splits of `tables` (2, "
-        "full: 10) and `uses-rows` (1, full: 3); seeds of `sheets` and `unseen-sheets` (1, full: 5), `images` (2) "
-        "and `positions-and-span` (3, full: 5)",
+        "full: 10) and `uses-rows` (1, full: 3); seeds of `slices` (1, full: 3), `sheets` and `unseen-sheets` (1, "
+        "full: 5), `images` (2) and `positions-and-span` (3, full: 5)",
     )  # fmt: skip
     command.add_argument(
         "--model",
