@@ -74,9 +74,9 @@ def test_draws_of_a_csv_and_of_bounded_columns(model, tmp_path):
     assert np.allclose(written["a_draw2"], expected["a_draw2"], rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("draws", [-1, 10_000])
+@pytest.mark.parametrize("draws", [-1, 10_000, True])
 def test_numbers_of_draws_are_checked(draws, model):
-    with pytest.raises(FillinError, match=r"draws must be a number of draws from 0 to 1000|draws"):
+    with pytest.raises(FillinError, match="draws must be a whole number from 0 to 1000"):
         fillin.fill(make_frame(), draws=draws, model=model)
 
 
@@ -142,3 +142,27 @@ def test_a_mixture_is_drawn_at_normal_scores():
     assert abs(draws.mean() - mixture.mean[0]) < 0.03
     assert abs(draws.std() - mixture.std[0]) < 0.03
     assert (np.diff(draws[scores[:, 0].argsort(), 0]) >= 0).all()
+
+
+def test_draws_of_many_columns_are_joint(model):
+    """More columns than are predicted together share the gaps of one walk."""
+    random = np.random.default_rng(0)
+    walk = random.normal(size=80).cumsum()
+    y = walk[:, None] + 0.3 * random.normal(size=(80, 15))
+    y[30:50] = np.nan
+    scores = SheetContext(model, np.arange(80.0), y).draw_scores(np.isnan(y), 200, 0)
+    middle = np.corrcoef(np.stack([score[:, 10] for score in scores if score is not None]))
+    assert middle.shape == (15, 15)
+    assert middle.min() > 0.4
+
+
+def test_blocks_of_draws_span_few_observed_cells():
+    """Also where little is missing of a long record."""
+    x = np.arange(20_000.0)[:, None]
+    queried = np.arange(0, 20_000, 400)
+    observed = np.setdiff1d(np.arange(20_000), queried)
+    process = ColumnProcess(x, observed, queried, Kernels(torch.zeros(1, 1, 6), torch.zeros(1), torch.zeros(1) > 0))
+    blocks = list(process._blocks())
+    assert sorted(i for block in blocks for i in range(block.start, block.stop)) == list(range(50))
+    close = ColumnProcess(x, observed[::400], np.arange(100, 300), process.kernels)
+    assert max(block.stop - block.start for block in close._blocks()) == sheet_paths._BLOCK

@@ -200,7 +200,7 @@ def _parse_steps(texts: list[str]) -> Any:
         return texts[0]
     if not all(name.strip() and step.strip() for name, _, step in pairs):
         raise InputError(
-            f"--grid: {', '.join(texts)} is not one step, nor steps by name; write 0.1, or lon=0.1 lat=0.2"
+            f"--grid: {', '.join(texts)} is not one step, nor steps by name; write 0.1, or lon=0.1,lat=0.2"
         )
     return {name.strip(): step.strip() for name, _, step in pairs}
 

@@ -92,7 +92,7 @@ class FillPlan(ABC):
     options_type: ClassVar[type]
     marker: ClassVar[str] = "filled"  # in the name of the output file
     prints_scores: ClassVar[bool] = False  # hold-out scores without a report
-    remedies: ClassVar[Mapping[str, Message]] = {}  # what to pass instead of options of other kinds
+    remedies: ClassVar[Mapping[str, Message | None]] = {}  # what to pass instead of options of other kinds
 
     source: Source
 
@@ -322,8 +322,9 @@ def make_plan(data: Any, options: Mapping[str, Any]) -> FillPlan:
             continue
         others = (other for other in reversed(KINDS) if other.choice and kind.choice and other.accepts(name))
         other, remedy = next(others, None), cast("Message | str", "")
-        if (instead := kind.plan_type.remedies.get(name)) is not None:
-            remedy = render(", or pass {instead}", instead=instead)
+        if name in kind.plan_type.remedies:
+            instead = kind.plan_type.remedies[name]
+            remedy = "" if instead is None else render(", or pass {instead}", instead=instead)
         elif other is not None and other.choice is not None:
             remedy = render(", or fill the data as {kind} with {choice}", kind=other.label, choice=other.choice())
         raise InputError(

@@ -9,6 +9,7 @@ normal scores z are correlated
   process of each column leaves, or, where most columns of a row are missing, as their values.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +21,7 @@ from fillin.models.processes import Kernels, correlate, distances
 from fillin.runtime import Tick
 
 _BLOCK = 96  # queries of a column that are drawn at once
+_SPAN = 128  # observed cells between them, at the most
 _OBSERVED, _DRAWN = 64, 48  # cells on each side, and before, that they are conditioned on
 _KERNELS = 4  # of a column, which share the draws
 _JITTER = 1e-6
@@ -48,6 +50,15 @@ class ColumnProcess:
             scores[draws] = self._draw_by(self.kernels.theta[:, k], noises[:, draws], tick)
         return scores
 
+    def _blocks(self) -> Iterator[slice]:
+        """Yield queries that are drawn at once: up to 96, with few observed cells between the first and the last."""
+        before, start = np.searchsorted(self.observed, self.queried), 0
+        while start < len(self.queried):
+            reach = int(np.searchsorted(before, before[start] + _SPAN, side="right"))
+            stop = min(start + _BLOCK, reach)
+            yield slice(start, stop)
+            start = stop
+
     def _draw_by(self, theta: torch.Tensor, noises: Float[ndarray, "2 s n"], tick: Tick) -> Float[ndarray, "s m"]:
         noise = float(theta[0, 2]) ** 2 + _JITTER
         latent, scores = np.empty((noises.shape[1], len(self.queried))), np.empty((noises.shape[1], len(self.queried)))
@@ -56,9 +67,8 @@ class ColumnProcess:
             parts = (torch.from_numpy(self.x[rows])[None] for rows in (a, b))
             return correlate(theta, self.kernels.period, distances(*parts))[0].numpy()
 
-        for start in range(0, len(self.queried), _BLOCK):
-            block = slice(start, min(start + _BLOCK, len(self.queried)))
-            rows, drawn = self.queried[block], np.arange(max(0, start - _DRAWN), start)
+        for block in self._blocks():
+            rows, drawn = self.queried[block], np.arange(max(0, block.start - _DRAWN), block.start)
             low, high = np.searchsorted(self.observed, [rows[0], rows[-1]])
             seen = self.observed[max(0, low - _OBSERVED) : high + _OBSERVED]
             context = np.concatenate([seen, self.queried[drawn]])
@@ -72,7 +82,7 @@ class ColumnProcess:
             mean = latent[:, drawn] @ weights[:, len(seen) :].T
             latent[:, block] = mean + noises[0][:, rows] @ factor.T
             known = own[: len(seen), : len(seen)]
-            share = np.linalg.solve(known, cross[:, : len(seen)].T).T * cross[:, : len(seen)] if len(seen) else cross
+            share = np.linalg.solve(known, cross[:, : len(seen)].T).T * cross[:, : len(seen)]
             std = np.sqrt(np.maximum(prior.diagonal() - share.sum(1), _JITTER) + noise)
             scores[:, block] = (latent[:, block] + noise**0.5 * noises[1][:, rows]) / std
             tick(len(rows) * len(scores))

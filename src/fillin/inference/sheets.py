@@ -80,31 +80,43 @@ class SheetContext:
         """Draw normal scores of the queried cells of each column, in the order of the rows, that are correlated across
         rows and columns (`sheet_paths`); the quantiles of the predictions at Φ of them are sample paths."""
         found: list[ndarray | None] = [None] * self.y.shape[1]
-        random = np.random.default_rng(seed)
-        for columns, targets in group_columns(self.y):
-            wanted = queried[:, columns] & np.isin(columns, targets)
-            if not wanted.any():
-                continue
-            record = self._prepare(columns)
-            seen = record.observed[0].numpy()
-            residual = correlate_columns(*record.residuals(self.model))
-            normal = mix_columns(random.normal(size=(2, n_draws, *seen.shape)), residual, seen)
-            informed = seen.mean(1) >= _INFORMED
-            if not informed.all():  # there columns differ from their means, and go together as they do elsewhere
-                values = correlate_columns(record.values[0].double().numpy(), seen)
-                apart = random.normal(size=(1, n_draws, int((~informed).sum()), seen.shape[1]))
-                normal[:1, :, ~informed] = mix_columns(apart, values, seen[~informed])
+        groups = [(columns, targets, self._prepare(columns)) for columns, targets in group_columns(self.y)]
+        seen = ~np.isnan(self.y[self.order])
+        normal = self._draw_normal(groups, seen, n_draws, np.random.default_rng(seed))
+        informed = seen.mean(1) >= _INFORMED
+        for columns, targets, record in groups:
             x = (record.u[0].double() * record.processes.unit[0]).numpy()
             for j, column in enumerate(columns):
-                rows = np.flatnonzero(wanted[self.order, j])
-                if not len(rows):
+                rows = np.flatnonzero(queried[self.order, column])
+                if column not in targets or not len(rows):
                     continue
                 scores = np.empty((n_draws, len(rows)))
                 for inside, kernels in record.processes.split(informed[rows]):
-                    process = ColumnProcess(x, np.flatnonzero(seen[:, j]), rows[inside], kernels.select(j))
-                    scores[:, inside] = process.draw(normal[..., j], tick)
+                    process = ColumnProcess(x, np.flatnonzero(seen[:, column]), rows[inside], kernels.select(j))
+                    scores[:, inside] = process.draw(normal[..., column], tick)
                 found[column] = scores[:, np.argsort(self.order[rows], kind="stable")]
         return found
+
+    def _draw_normal(
+        self, groups: "list[tuple[ndarray, ndarray, _Record]]", seen: Bool[ndarray, "n d"], n_draws: int,
+        random: np.random.Generator,
+    ) -> Float[ndarray, "2 s n d"]:  # fmt: skip
+        """Draw normal scores of every cell, of all columns, that are correlated between the columns of each row."""
+        parts = [record.residuals(self.model) for _, _, record in groups]
+        residuals = np.zeros((len(parts[0][0]), seen.shape[1]))
+        present = np.zeros(residuals.shape, dtype=bool)
+        for (columns, targets, _), (values, observed) in zip(groups, parts, strict=True):
+            inside = np.isin(columns, targets)
+            residuals[:, columns[inside]], present[:, columns[inside]] = values[:, inside], observed[:, inside]
+        normal = random.normal(size=(2, n_draws, *seen.shape))
+        normal = mix_columns(normal, correlate_columns(residuals, present), seen)
+        apart = seen.mean(1) < _INFORMED
+        if apart.any():  # there columns differ from their means, and go together as they do elsewhere
+            level, size = level_and_size(self.y[self.order])
+            values = correlate_columns((self.y[self.order] - level) / size, seen)
+            latent = random.normal(size=(1, n_draws, int(apart.sum()), seen.shape[1]))
+            normal[:1, :, apart] = mix_columns(latent, values, seen[apart])
+        return normal
 
     def _prepare(self, columns: Int[ndarray, "c"]) -> "_Record":
         """Return columns as tensors, rows in the order of their locations, with the guides of all of them."""

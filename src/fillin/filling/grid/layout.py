@@ -101,7 +101,8 @@ class FieldSettings:
         mixture = self._predict_standardised(context, cells, tick)
         if expected is not None and self.background is not None:
             mean, std = mixture.moments()
-            factor = self.background.widen(std)[:, None]
+            predicted = expected[1] != 1  # slices with too few observed cells are filled from themselves alone
+            factor = np.where(predicted, self.background.widen(std), 1.0)[:, None]
             mixture = mixture.rescaled((1 - factor) * mean[:, None], factor)
             mixture = mixture.rescaled(expected[0][:, None], expected[1][:, None])
         return mixture.transformed(self.warp)

@@ -74,9 +74,9 @@ class ScatteredPlan(TabularPlan, PretrainedPlan):
 
     options_type = ScatteredOptions
     unit = "set of points"
-    remedies: ClassVar[Mapping[str, Message]] = {
+    remedies: ClassVar[Mapping[str, Message | None]] = {
         "every": option("grid", 0.1), "until": option("grid", 0.1), "max_gap": option("max_std", 0.5),
-        "covariate": option("x", "COLUMN"),
+        "covariate": option("x", "COLUMN"), "alone": None, "draws": None,
     }  # fmt: skip
 
     source: Source

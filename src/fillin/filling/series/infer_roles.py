@@ -322,8 +322,13 @@ def _find_informing(
         column
         for column in table.columns.values()
         if column.name not in {*names, *others} and column.kind == NUMBER and column.invalid is None
-        and not column.numbers_rows and not column.missing.all()
+        and not column.numbers_rows and not column.unnamed_index and _varies(column)
     ]  # fmt: skip
+
+
+def _varies(column: TypedColumn) -> bool:
+    observed = column.values[~column.missing]
+    return len(observed) > 0 and bool((observed != observed[0]).any())
 
 
 def check_new_columns(table: TypedTable, column: TypedColumn, suffixes: Iterable[str]) -> None:

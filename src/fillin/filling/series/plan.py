@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,7 +61,7 @@ class SeriesOptions(FillOptions):
     covariate: str | Sequence[str] | None = None
     max_gap: str | float | None = None
     max_std: float | None = None
-    draws: int = 0
+    draws: Any = 0  # a whole number
     model: "str | Process | None" = None
 
 
@@ -178,10 +179,11 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
                 "{max_std} must be a positive number, in the units of the values, got {value}",
                 max_std=argument("max_std"), value=options.max_std,
             )  # fmt: skip
-        if not isinstance(options.draws, int) or not 0 <= options.draws <= MAX_DRAWS:
+        draws = options.draws
+        if isinstance(draws, bool) or not isinstance(draws, Integral) or not 0 <= int(draws) <= MAX_DRAWS:
             raise InputError(
-                "{draws} must be a number of draws from 0 to {most}, got {value}",
-                draws=argument("draws"), most=MAX_DRAWS, value=options.draws,
+                "{draws} must be a whole number from 0 to {most}, got {value!r}",
+                draws=argument("draws"), most=MAX_DRAWS, value=draws,
             )  # fmt: skip
         check_values(roles.table, [*roles.locations, *roles.y, *([] if roles.y_err is None else [roles.y_err])], bounds)
         return cls(source, options, roles, new, bounds, period, max_gap, _split_series(roles, new, bounds, period))
