@@ -59,7 +59,8 @@ def describe_model(model: str, level: float, prior: str) -> list[str]:
     return [
         f"The model '{model}' was trained on a broad mixture of {prior}; it is conditioned on observed values only.",
         f"The prediction interval contains a new observation with probability {level:.0%}, observation noise included; "
-        "_std is the standard deviation of the same. Observed values are kept, with a standard deviation of 0.",
+        "_std is its standard deviation without rare, far components, which widen the interval alone. Observed values "
+        "are kept, with a standard deviation of 0.",
         "Values are missing for reasons that have nothing to do with the values themselves.",
     ]
 

@@ -322,6 +322,11 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
             unit = " s" * (roles.x.clock is not None)
             lines.append(f"'{roles.x.name}' is periodic with period {self.period:g}{unit}.")
         lines += [f"{column} lies in {describe_bounds(*limits)}." for column, limits in self.bounds.items()]
+        if self.options.draws:
+            lines.append(
+                f"NAME_draw1 … NAME_draw{self.options.draws} are completed copies, drawn jointly across rows and "
+                f"columns (seed {self.options.seed}); the moments of the draws of a cell are its mean and _std."
+            )
         if roles.y_err is not None:
             lines.append(
                 f"'{roles.y_err.name}' holds the standard deviations of the errors of observed values (empty or 0: "

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_SHEET_CELLS = 30_000_000  # of a sheet; larger ones are filled column by column
 _NOWHERE = -1
+_GAIN = 0.98  # of errors, from which on the most informative columns are named
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +87,8 @@ class SeriesSheet:
 
         lines = []
         for source in find_sources(self.x, self.y, self.queried):
-            shares = ", ".join(f"{name(j)} ({share:.0%})" for j, share in source.shares.items())
+            gains = source.joint < _GAIN * source.alone  # else the others do not matter
+            shares = ", ".join(f"{name(j)} ({share:.0%})" for j, share in source.shares.items()) if gains else ""
             lines.append(
                 f"{name(source.column)}: in its gaps the error is about {source.alone:.2f} of its standard deviation "
                 f"by interpolation, and {source.joint:.2f} with the other columns"
