@@ -102,7 +102,7 @@ _OPTIONS = {
         "--draws M": "series: add M completed copies, drawn jointly: NAME_draw1 …",
     },
     "model": {
-        "--model NAME|FOLDER": "default: sheet for series, surface or radial for fields",
+        "--model NAME|FOLDER": "default: sheet for series, else surface or radial by dimensions",
         "--seed SEED": "seed of hold-out, draws, and networks of tables (default: 0)",
     },
 }  # by group; all are options of `make_plan`, and each kind of data accepts some of them
