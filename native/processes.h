@@ -1,8 +1,10 @@
 // Gaussian processes with many kernels for the same few observations: a kernel to each lane of a vector of doubles.
 //
-//     C_ij = (1 − ρ) k(r_ij / ℓ) + ρ exp(−2 s_ij / c² − ½ r_ij² / λ²) + (σ² + e_i²) [i = j],    C = L Lᵀ, w = L⁻¹ y
+//     C_ij = (1 − ρ) k(r_ij / ℓ) + ρ exp(−2 s_ij / c² − ½ r_ij² / λ²) + t_ij + (σ² + e_i²) [i = j],  C = L Lᵀ, w = L⁻¹ y
 //     k(u) = (1 + a u + b u²) exp(−m u − h u²)
-//     ln p(y | kernel) = −Σ_i ln L_ii − ½ (n + ν) ln(ν + ‖w‖²) + constant
+//     ln p(y | kernel) = −Σ_i ln L_ii − ½ (n − d + ν) ln(ν + ‖w‖²) + constant
+//
+// t is the covariance of a level and a slope with a wide prior, which take up d values.
 #pragma once
 
 #include <algorithm>
@@ -45,11 +47,18 @@ inline dvec square_root(dvec a) {
 }
 
 // The observations of one column: distances and sin² of half the phase between them (nullptr: no period), in rows of
-// `stride`, those of queries after them; values, squared errors, and which rows are there.
+// `stride`, those of queries after them; the covariance of the trend; values, squared errors, and which rows are there.
 struct Observations {
-  const double *distance, *wave, *y, *error;
+  const double *distance, *wave, *trend, *y, *error;
   const uint8_t *there;
   int rows, stride;
+};
+
+struct Prior {
+  double level, freedom, fixed, jitter;  // t at distance 0, ν, d, and the least variance
+
+  // ν + the number of n values that the trend leaves
+  double left(int n) const { return freedom + std::max(0.0, n - fixed); }
 };
 
 constexpr int THETA = 6;  // kind, ℓ, σ, ρ, c, λ
@@ -129,9 +138,10 @@ inline Fit factorise(const Observations &o, const Kernels &kernels, double jitte
   for (int i = 0; i < n; i++) {
     size_t row = space.rows[i];
     const double *apart = o.distance + row * o.stride, *phase = o.wave ? o.wave + row * o.stride : apart;
+    const double *trend = o.trend + row * o.stride;
     dvec *own = space.factor.data() + (size_t)i * (i + 1) / 2;
     for (int j = 0; j <= i; j++) {
-      dvec c = kernels(apart[space.rows[j]], phase + space.rows[j]);
+      dvec c = kernels(apart[space.rows[j]], phase + space.rows[j]) + trend[space.rows[j]];
       if (j == i) c += kernels.noise + o.error[row];
       c -= product(own, space.factor.data() + (size_t)j * (j + 1) / 2, j);
       if (j < i) own[j] = c * space.inverse[j];
@@ -153,11 +163,11 @@ inline Fit factorise(const Observations &o, const Kernels &kernels, double jitte
 }
 
 // ln p(y | kernel) of `count` ≤ K kernels, up to a constant.
-inline void evidence(const Observations &o, const double *theta, int count, double freedom, double jitter,
-                     Space &space, double *out) {
-  Fit fit = factorise(o, Kernels(theta, count, o.wave, jitter), jitter, space);
+inline void evidence(const Observations &o, const double *theta, int count, const Prior &prior, Space &space,
+                     double *out) {
+  Fit fit = factorise(o, Kernels(theta, count, o.wave, prior.jitter), prior.jitter, space);
   for (int l = 0; l < count; l++)
-    out[l] = -fit.logs[l] - 0.5 * (fit.n + freedom) * std::log(freedom + fit.square[l]);
+    out[l] = -fit.logs[l] - 0.5 * prior.left(fit.n) * std::log(prior.freedom + fit.square[l]);
 }
 
 // v = L⁻¹ c, in place
@@ -170,12 +180,13 @@ inline void whiten(const Space &space, int n, dvec *c, int from = 0) {
 
 // Add the predictions of `count` kernels: Σ mean, Σ (variance of the latent function + mean²) and Σ variance of the
 // noise, of every row that is there from the others, and then of `queries` rows, whose distances follow.
-inline void predict(const Observations &o, int queries, const double *theta, int count, double freedom, double jitter,
+inline void predict(const Observations &o, int queries, const double *theta, int count, const Prior &prior,
                     Space &space, double *mean, double *second, double *noise) {
+  double jitter = prior.jitter;
   Kernels kernels(theta, count, o.wave, jitter);
   Fit fit = factorise(o, kernels, jitter, space);
   int n = fit.n;
-  dvec scale = (freedom + fit.square) / (freedom + n);
+  dvec scale = (prior.freedom + fit.square) / prior.left(n);
   auto add = [&](size_t row, dvec m, dvec variance) {
     variance = variance > jitter ? variance : both(jitter);
     dvec moment = scale * variance + m * m, rest = scale * (kernels.noise - jitter);
@@ -199,10 +210,11 @@ inline void predict(const Observations &o, int queries, const double *theta, int
   for (int q = 0; q < queries; q++) {
     size_t row = (size_t)o.rows + q;
     const double *apart = o.distance + row * o.stride, *phase = o.wave ? o.wave + row * o.stride : apart;
-    for (int i = 0; i < n; i++) c[i] = kernels(apart[space.rows[i]], phase + space.rows[i]);
+    const double *trend = o.trend + row * o.stride;
+    for (int i = 0; i < n; i++) c[i] = kernels(apart[space.rows[i]], phase + space.rows[i]) + trend[space.rows[i]];
     dvec m = product(c, space.alpha.data(), n);
     whiten(space, n, c);
-    add(row, m, 1 - product(c, c, n));
+    add(row, m, 1 + prior.level - product(c, c, n));
   }
 }
 

@@ -78,9 +78,11 @@ int32_t in_dimensions(int dim_x, Body body) {
 
 Observations observations(const FillinProcesses &p, size_t c) {
   size_t m = p.rows, pairs = c * (m + p.queries) * m;
-  return {p.distance + pairs, p.wave ? p.wave + pairs : nullptr, p.y + c * m, p.error + c * m, p.there + c * m,
-          p.rows,             p.rows};
+  return {p.distance + pairs, p.wave ? p.wave + pairs : nullptr, p.trend + pairs, p.y + c * m, p.error + c * m,
+          p.there + c * m,    p.rows,                                p.rows};
 }
+
+Prior prior_of(const FillinProcesses &p, size_t c) { return {p.level, p.freedom, p.fixed[c], p.jitter}; }
 
 }  // namespace
 }  // namespace fillin
@@ -116,7 +118,7 @@ int32_t fillin_evidence(const FillinProcesses *p) {
     for (int item = next(); item >= 0; item = next()) {
       size_t c = item / blocks, first = (size_t)(item % blocks) * K, at = c * p->kernels + first;
       int count = std::min<int>(K, p->kernels - (int)first);
-      evidence(observations(*p, c), p->theta + at * THETA, count, p->freedom, p->jitter, space, p->out + at);
+      evidence(observations(*p, c), p->theta + at * THETA, count, prior_of(*p, c), space, p->out + at);
     }
   });
 }
@@ -141,8 +143,7 @@ int32_t fillin_predict(const FillinProcesses *p) {
       for (int first = 0; first < p->kernels; first += K) {
         const double *theta = p->theta + ((size_t)c * p->kernels + first) * THETA;
         int count = std::min<int>(K, p->kernels - first);
-        predict(observations(*p, c), p->queries, theta, count, p->freedom, p->jitter, space, out, out + rows,
-                out + 2 * rows);
+        predict(observations(*p, c), p->queries, theta, count, prior_of(*p, c), space, out, out + rows, out + 2 * rows);
       }
     }
   });

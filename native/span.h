@@ -112,16 +112,18 @@ typedef struct {
   int32_t columns, kernels, rows, queries, threads;
   const double *distance;   // [columns, rows + queries, rows]
   const double *wave;       // the same shape: sin²(π r / p), or NULL
+  const double *trend;      // the same shape: the covariance of the level and the slope of every kernel
   const double *y, *error;  // [columns, rows]: values, and squares of known errors
   const uint8_t *there;     // [columns, rows]: whether the row is observed
   const double *theta;      // [columns, kernels, 6]: kind, ℓ, σ, ρ, c, λ
-  double freedom, jitter;
+  const double *fixed;      // [columns]: values that the trend takes up
+  double level, freedom, jitter;  // trend at distance 0; ν
   double *out;
 } FillinProcesses;
 
 // The number of lanes of this build; the sizes of the structures above and (which = 2) the version of this interface,
 // which changes with their meaning. The caller checks both.
-enum { FILLIN_INTERFACE = 5 };
+enum { FILLIN_INTERFACE = 7 };
 int32_t fillin_lanes(void);
 int32_t fillin_sizes(int32_t which);
 

@@ -34,6 +34,7 @@ Keep = Bool[Tensor, "b nt dy"]
 
 class MarginalHead(nn.Module):
     joint = False  # it predicts every target entry on its own
+    separates_noise = False  # whether it also predicts the latent function
 
 
 class GaussianHead(MarginalHead):
@@ -83,6 +84,8 @@ class ObservedMixture(MixtureSameFamily):
 
 class ObservedHead(MarginalHead):
     """One mixture for observations and one for the latent function."""
+
+    separates_noise = True
 
     def __init__(self, dim: int, dim_y: int, components: int = 4, floor: float = 1e-3):
         super().__init__()
@@ -165,6 +168,7 @@ class _JointHead(nn.Module):
     """Base of joint heads: mean, std and `rank` covariance features of each target entry."""
 
     joint = True
+    separates_noise = False
 
     def __init__(self, dim: int, dim_y: int, rank: int = 16, floor: float = 1e-3):
         super().__init__()

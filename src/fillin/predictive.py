@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from fillin.errors import InputError, InputTypeError
 from fillin.warp import Warp
@@ -18,8 +18,9 @@ MAX_CLASSES = 100  # of a column of a table; rarer ones share one code
 _RARE_WEIGHT = 0.01  # components below it do not count towards mean and standard deviation
 _SMALL_WEIGHT, _FAR_STDS = 0.1, 4.0  # below and beyond which `trimmed` leaves a component out
 _QUARTILES_APART = 1.349  # of a normal distribution, in standard deviations
-_DRAW_ROUNDS = 40  # of bisection for a draw
+_QUANTILE_ROUNDS = 100  # of the search for a quantile, at the most
 _SEARCH_STDS = 40  # a quantile lies within so many standard deviations of a component
+_PRECISION, _ROUNDING = 1e-9, 4e-16  # of a quantile, in the smallest standard deviation and relative to its size
 _NODES, _NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
 _NODE_WEIGHTS = _NODE_WEIGHTS / _NODE_WEIGHTS.sum()
 _MAX_NODES_AT_ONCE = 1 << 22
@@ -100,16 +101,18 @@ class GaussianMixture:
         density = largest[..., 0] + np.log(np.exp(log - largest).sum(-1))
         return density if self.warp is None else density + self.warp.log_slope(y)
 
-    def quantile(self, level: float | Float[ndarray, "..."], rounds: int = 60) -> Float[ndarray, "..."]:
-        """The value at which the cdf is `level` [q 1 … 1], [q *b], by bisection: a mixture has no closed form."""
-        shape = np.broadcast_shapes(np.shape(level), self.means.shape[:-1])
-        low = np.broadcast_to((self.means - _SEARCH_STDS * self.stds).min(-1), shape)
-        high = np.broadcast_to((self.means + _SEARCH_STDS * self.stds).max(-1), shape)
-        for _ in range(rounds):
-            middle = (low + high) / 2
-            is_below = (self.weights * ndtr((middle[..., None] - self.means) / self.stds)).sum(-1) < level
-            low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
-        z = (low + high) / 2
+    def quantile(self, level: float | Float[ndarray, "..."]) -> Float[ndarray, "..."]:
+        """The value at which the cdf is `level` [q 1 … 1], [q *b]: a mixture has no closed form."""
+        batch, size = self.means.shape[:-1], self.means.shape[-1]
+        shape = np.broadcast_shapes(np.shape(level), batch)
+        target = np.broadcast_to(level, shape).ravel()
+        rows = np.broadcast_to(np.arange(int(np.prod(batch))).reshape(batch), shape).ravel()
+        weights, means, stds = (part.reshape(-1, size) for part in (self.weights, self.means, self.stds))
+        z, at_once = np.empty(len(target)), max(1, _MAX_NODES_AT_ONCE // max(1, size))
+        for start in range(0, len(target), at_once):
+            part = slice(start, start + at_once)
+            z[part] = _find_quantiles(weights[rows[part]], means[rows[part]], stds[rows[part]], target[part])
+        z = z.reshape(shape)
         return z if self.warp is None else self.warp.inverse(z)
 
     def quantiles(self, levels: Float[ndarray, "q"]) -> Float[ndarray, "q *b"]:
@@ -126,7 +129,7 @@ class GaussianMixture:
     def draw_at(self, scores: Float[ndarray, "s *b"]) -> Float[ndarray, "s *b"]:
         """The quantiles at Φ(score): draws as correlated as the scores, whose moments are those of the distribution."""
         weights = self._moment_weights
-        return replace(self, weights=weights, moment_weights=None).quantile(ndtr(scores), rounds=_DRAW_ROUNDS)
+        return replace(self, weights=weights, moment_weights=None).quantile(ndtr(scores))
 
     def transformed(self, warp: Warp) -> "GaussianMixture":
         """The distribution of y = warp⁻¹(z), where this one is of z."""
@@ -223,6 +226,45 @@ class Categorical:
 
 
 Predictive = GaussianMixture | Categorical
+
+
+def _find_quantiles(
+    weights: Float[ndarray, "n k"],
+    means: Float[ndarray, "n k"],
+    stds: Float[ndarray, "n k"],
+    level: Float[ndarray, "n"],
+) -> Float[ndarray, "n"]:
+    """Find where the cdf of each mixture is `level`: by Newton's method inside a bracket, which is halved where a step
+    leaves it or steps do not become half as long."""
+    low, high = (means - _SEARCH_STDS * stds).min(-1), (means + _SEARCH_STDS * stds).max(-1)
+    middle = (weights * means).sum(-1)
+    width = (weights * (stds + np.abs(means - middle[:, None]))).sum(-1)
+    z = np.clip(middle + width * ndtri(level).clip(-_SEARCH_STDS, _SEARCH_STDS), low, high)
+    precision = _PRECISION * stds.min(-1)
+    found, pending, change = z.copy(), np.arange(len(z)), np.full_like(z, np.inf)
+    done = np.zeros(len(z), dtype=bool)
+    for _ in range(_QUANTILE_ROUNDS):
+        u = (z[:, None] - means) / stds
+        excess = (weights * ndtr(u)).sum(-1) - level
+        low, high = np.where(excess < 0, z, low), np.where(excess < 0, high, z)
+        slope = (weights * np.exp(-0.5 * u**2) / stds).sum(-1) / np.sqrt(2 * np.pi)
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            step = z - excess / slope
+        halved = ~((step >= low) & (step <= high) & (np.abs(step - z) <= change / 2))
+        step = np.where(halved, low + (high - low) / 2, step)
+        change = np.where(halved, high - low, np.abs(step - z))
+        z = np.where(done, z, step)  # a result does not depend on the rows beside it
+        done |= change <= np.maximum(precision, _ROUNDING * np.maximum(np.abs(low), np.abs(high)))
+        found[pending] = z
+        if done.all():
+            break
+        if 2 * done.sum() > len(done):
+            rest = ~done
+            pending, done = pending[rest], done[rest]
+            z, low, high, level, change, precision, weights, means, stds = (
+                part[rest] for part in (z, low, high, level, change, precision, weights, means, stds)
+            )
+    return found
 
 
 def _draw_index(weights: Float[ndarray, "*b k"], n_samples: int, random: np.random.Generator) -> Int[ndarray, "*b s"]:

@@ -11,18 +11,10 @@ from support.helpers import distance
 from fillin.attention import kernel
 from fillin.data.kernels import Matern12Kernel, Matern32Kernel, Matern52Kernel, RBFKernel
 from fillin.gp import GPPosterior
-from fillin.models import processes
-from fillin.models.processes import (
-    KERNELS,
-    Kernels,
-    average_predictions,
-    choose_kernels,
-    choose_subsets,
-    compute_evidence,
-    predict_cells,
-)
-
-_FREEDOM = 3.0
+from fillin.models import covariance, kernel_choice, processes
+from fillin.models.covariance import FREEDOM, NO_TREND, SUBTRACTED, compute_evidence, factorise
+from fillin.models.kernel_choice import choose_kernels, choose_subsets
+from fillin.models.processes import KERNELS, Kernels, Processes, average_predictions, predict_cells
 
 
 def random_columns(c=3, n=20, dim_x=1, seed=0):
@@ -37,7 +29,7 @@ def random_columns(c=3, n=20, dim_x=1, seed=0):
 
 def every_kernel(c: int, periodic: bool = True) -> torch.Tensor:
     plain = [(kind, length, noise, 0, 1, 1) for kind in range(4) for length in (3.0, 0.3) for noise in (0.01, 0.5)]
-    return torch.tensor(plain + periodic * list(processes._PERIODIC), dtype=torch.float64).expand(c, -1, -1)
+    return torch.tensor(plain + periodic * list(kernel_choice._PERIODIC), dtype=torch.float64).expand(c, -1, -1)
 
 
 @needs_kernel
@@ -45,12 +37,12 @@ def every_kernel(c: int, periodic: bool = True) -> torch.Tensor:
 def test_native_likelihoods_and_predictions_equal_the_reference(dim_x):
     x, y, observed, error, period = random_columns(dim_x=dim_x)
     theta = every_kernel(3, dim_x == 1)
-    got = processes._evidence(theta, period, x, y, error, observed)
+    got = covariance.evaluate_kernels(theta, period, x, y, error, observed)
     assert distance(got, compute_evidence(theta, period, x, y, error, observed)) < 1e-8
-    apart = processes.distances(x, x)
+    apart = covariance.distances(x, x)
     for number in range(theta.shape[1]):
-        found = processes.correlate(theta[:, number], period, apart)
-        assert distance(found, processes.compute_correlation(theta[:, number], period, apart)) < 1e-13
+        found = covariance.correlate(theta[:, number], period, apart)
+        assert distance(found, covariance.compute_correlation(theta[:, number], period, apart)) < 1e-13
     kernels = Kernels(theta, period, torch.ones(3, dtype=torch.bool))
     queries = 3 * torch.rand(3, 7, dim_x).double() - 1
     keep = torch.cat([observed, torch.ones(3, 7, dtype=torch.bool)], 1)[:, None]
@@ -67,25 +59,28 @@ def test_kernels_are_those_of_the_library(number, kind):
     x = random_columns()[0]
     theta = torch.tensor([[number, 0.7, 0.1, 0, 1, 1]], dtype=torch.float64).expand(3, -1)
     expected = kind(x, x, torch.tensor([[0.7, 1.0]]).double().expand(3, -1))
-    found = processes.correlate(theta, torch.zeros(3), processes.distances(x, x))
+    found = covariance.correlate(theta, torch.zeros(3), covariance.distances(x, x))
     assert distance(found, expected) < 1e-7  # the library adds to the diagonal
 
 
 def test_predictions_of_one_kernel_are_exact_inference():
-    """The scale of the process is integrated out, which leaves the mean as it is and scales the variance."""
+    """The scale of the process is integrated out, which leaves the mean as it is and scales the variance. The level and
+    the slope are part of the process."""
     x, y, observed, error, period = random_columns(c=1)
     theta = torch.tensor([[[0, 0.7, 0.2, 0, 1, 1]]], dtype=torch.float64)
     found = predict_cells(Kernels(theta, period, torch.zeros(1, dtype=torch.bool)), x, y, observed, error, ~observed)
-    gram = RBFKernel()(x, x, torch.tensor([[0.7, 1.0]]).double())[0]
-    seen, noise = observed[0], 0.04 + error[0].square() + 1e-8
+    gram = (RBFKernel()(x, x, torch.tensor([[0.7, 1.0]]).double()) + SUBTRACTED.correlate(covariance.distances(x, x)))[
+        0
+    ]
+    seen, noise = observed[0], 0.04 + error[0].square() + covariance.JITTER
 
     def exact(context, target):
         posterior = GPPosterior.from_covariance(gram[context][:, context] + noise[context].diag(), y[0, context, None])
-        mean, variance = posterior.predict(gram[context][:, target], torch.ones(int(target.sum())).double())
+        mean, variance = posterior.predict(gram[context][:, target], gram.diagonal()[target])
         return mean[:, 0], variance
 
     white = torch.linalg.solve(gram[seen][:, seen] + noise[seen].diag(), y[0, seen])
-    scale = (_FREEDOM + y[0, seen] @ white) / (_FREEDOM + seen.sum())
+    scale = (FREEDOM + y[0, seen] @ white) / (FREEDOM + seen.sum() - 2)  # a level and a slope take up two values
     mean, variance = exact(seen, ~seen)
     assert distance(found.mean[0, ~seen], mean) < 1e-7
     assert distance(found.variance[0, ~seen], scale * variance) < 1e-7
@@ -116,6 +111,7 @@ def test_the_kernel_of_the_data_is_found(name, monkeypatch):
 
 
 def test_a_period_is_used_where_there_is_one():
+    """Without a level and a slope to be sure of, which widen and worsen forecasts."""
     x = torch.linspace(-2, 2, 90, dtype=torch.float64)[None, :, None].expand(2, -1, -1)
     random = torch.Generator().manual_seed(0)
     wave = torch.sin(2 * math.pi * x[..., 0] / 0.37).abs() * 2 + 0.05 * torch.randn(2, 90, generator=random).double()
@@ -123,7 +119,7 @@ def test_a_period_is_used_where_there_is_one():
     observed = torch.ones(2, 90, dtype=torch.bool)
     observed[:, 60:] = False
     period = torch.tensor([0.185, 0.0], dtype=torch.float64)
-    kernels = choose_kernels(x, torch.where(observed, y, 0), observed, torch.zeros_like(y), period)
+    kernels = choose_kernels(x, torch.where(observed, y, 0), observed, torch.zeros_like(y), period, NO_TREND)
     found = predict_cells(kernels, x, torch.where(observed, y, 0), observed, torch.zeros_like(y), ~observed)
     error = (found.mean - y)[:, 60:].square().mean(1).sqrt()
     assert error[0] < 0.15 < 0.4 < error[1]
@@ -135,14 +131,14 @@ def test_subsets_hold_observed_rows_once(n):
     observed[0] = True
     observed[1, 1:] = False
     for rows, there in choose_subsets(x, observed):
-        assert rows.shape[1] <= processes.SUBSET
+        assert rows.shape[1] <= kernel_choice.SUBSET
         for column in range(4):
             chosen = rows[column, there[column]]
             assert observed[column, chosen].all()
             assert len(chosen.unique()) == len(chosen)
     _, there = choose_subsets(x, observed)[0]
     for column in range(4):
-        assert there[column].sum() == min(processes.SUBSET, observed[column].sum())
+        assert there[column].sum() == min(kernel_choice.SUBSET, observed[column].sum())
 
 
 @pytest.mark.parametrize("n", [30, 120])
@@ -186,9 +182,95 @@ def test_odd_columns_have_finite_predictions(values):
 def test_large_subsets_hold_observed_rows_once(n):
     observed = random_columns(c=4, n=n)[2]
     observed[0] = True
-    for rows, there in processes.choose_large_subsets(observed):
-        assert rows.shape[1] <= processes.LARGE_SUBSET
+    for rows, there in kernel_choice.choose_large_subsets(observed):
+        assert rows.shape[1] <= kernel_choice.LARGE_SUBSET
         for column in range(4):
             chosen = rows[column, there[column]]
             assert observed[column, chosen].all()
             assert len(chosen.unique()) == len(chosen)
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_column_without_a_period_has_a_covariance(native):
+    """A second part of a long scale is smooth without a period: the sum is positive definite to float precision."""
+    x = torch.linspace(-2, 2, 200, dtype=torch.float64)[None, :, None]
+    theta = torch.tensor([[0.0, 2.0, 0.01, 0.8, 1e3, 3.0]], dtype=torch.float64)
+    correlate = covariance.correlate if native else covariance.compute_correlation
+    values = torch.linalg.eigvalsh(correlate(theta, torch.zeros(1, dtype=torch.float64), covariance.distances(x, x))[0])
+    assert values[0] > -1e-12
+
+
+def draw_beside_gap(c: int, seed: int = 0):
+    """Noise-free functions of length .4 at 20 locations on each side of a gap of four fifths of the width and in it,
+    without the trend and in the units of those beside the gap, and which are observed."""
+    random = torch.Generator().manual_seed(seed)
+    sides = 0.4 * torch.rand(c, 40, 1, generator=random, dtype=torch.float64)
+    sides = torch.where(torch.arange(40)[:, None] < 20, sides - 2, 2 - sides)
+    x = torch.cat([sides, 3.2 * torch.rand(c, 30, 1, generator=random, dtype=torch.float64) - 1.6], 1)
+    gram = RBFKernel()(x, x, torch.tensor([[0.4, 1.0]]).double().expand(c, -1))
+    factor = factorise(gram + 1e-9 * torch.eye(70).double())
+    y = (factor @ torch.randn(c, 70, 1, generator=random, dtype=torch.float64))[..., 0]
+    design = torch.stack([torch.ones_like(y), x[..., 0]], -1)
+    y = y - (design @ torch.linalg.lstsq(design[:, :40], y[:, :40, None]).solution)[..., 0]
+    observed = (torch.arange(70) < 40).expand(c, -1)
+    return x, y / y[:, :40].std(1, keepdim=True), observed
+
+
+def test_intervals_hold_in_a_gap_of_which_only_the_ends_are_known():
+    """The level and the slope that were removed are uncertain, and the scale is not that of what they leave: processes
+    that take them for known cover 42 %."""
+    x, y, observed = draw_beside_gap(60)
+    seen, none = torch.where(observed, y, 0), torch.zeros(60).double()
+    kernels = choose_kernels(x, seen, observed, torch.zeros_like(y), none)
+    found = predict_cells(kernels, x, seen, observed, torch.zeros_like(y), ~observed)
+    inside = ((found.mean - y).abs() < 1.96 * (found.variance + found.noise).sqrt())[:, 40:]
+    assert 0.85 < inside.double().mean() < 0.99
+
+
+def test_a_trend_that_was_not_removed_is_followed():
+    x = torch.linspace(-2, 2, 60, dtype=torch.float64)[None, :, None]
+    theta = torch.tensor([[[0, 0.3, 0.1, 0, 1, 1]]], dtype=torch.float64)
+    kernels = Kernels(theta, torch.zeros(1).double(), torch.zeros(1, dtype=torch.bool))
+    observed = ((x[..., 0] < -0.8) | (x[..., 0] > 0.8)).expand(2, -1)
+    y = torch.stack([1 + x[0, :, 0], torch.zeros(60)]).double()
+    found = predict_cells(
+        kernels.repeat(2), x.expand(2, -1, -1), torch.where(observed, y, 0), observed, torch.zeros_like(y), ~observed
+    )
+    middle = found.mean[:, 28:32].mean(1)
+    assert abs(middle[0] - 1) < 0.15
+    assert abs(middle[1]) < 1e-6
+
+
+def test_stretched_kernels_are_those_of_stretched_locations():
+    x, *_, period = random_columns()
+    theta, apart = every_kernel(3), covariance.distances(x, x)
+    kernels = Kernels(theta, period, torch.zeros(3, dtype=torch.bool))
+    stretched = kernels.stretch(2.5)
+    for number in range(theta.shape[1]):
+        found = covariance.correlate(stretched.theta[:, number], stretched.period, 2.5 * apart)
+        assert distance(found, covariance.correlate(theta[:, number], period, apart)) < 1e-12
+
+
+def test_joined_processes_are_those_of_each_window():
+    theta, informed = every_kernel(6)[:, :4], torch.zeros(2, 1, 3, dtype=torch.bool)
+    kernels = Kernels(theta, torch.rand(6).double(), torch.zeros(6, dtype=torch.bool))
+    both = Processes(kernels, None, torch.ones(2, 1, 1).double(), informed)
+    halves = [
+        Processes(Kernels(theta[part], kernels.period[part], kernels.drawn[part]), None, both.unit[:1], informed[:1])
+        for part in (slice(3), slice(3, 6))
+    ]
+    joined = Processes.join(halves)
+    assert torch.equal(joined.alone.theta, theta)
+    assert torch.equal(joined.alone.period, kernels.period)
+    assert joined.unit.shape == both.unit.shape
+    assert joined.informed.shape == informed.shape
+
+
+def test_a_covariance_that_rounding_left_indefinite_has_a_factor():
+    x = torch.linspace(-2, 2, 300, dtype=torch.float64)[None, :, None]
+    theta = torch.tensor([[0, 4.0, 0, 0, 1, 1]], dtype=torch.float64)
+    gram = covariance.compute_correlation(theta, torch.zeros(1), covariance.distances(x, x))
+    factor = factorise(torch.cat([gram, torch.eye(300).double()[None]]))
+    assert factor.isfinite().all()
+    assert distance(factor[0] @ factor[0].T, gram[0]) < 1e-6
+    assert torch.equal(factor[1], torch.eye(300).double())

@@ -65,7 +65,7 @@ class SheetPrior:
             return self._draw_protocol(min(n, 50), random)
         b = self._batch_size(n, d)
         x = draw_rows(b, n, self.dim_x, random)
-        f = draw_columns(x * zoom_functions(b, n, random), d, random)
+        f = draw_columns(x * zoom_functions(b, n if self.dim_x == 1 else 8 * n ** (1 / self.dim_x), random), d, random)
         columns = f.mT.flatten(0, 1)[..., None]  # [b·d n 1]
         places = x.repeat_interleave(d, 0)
         noisy, error = (part[..., 0].unflatten(0, (b, d)).mT for part in observe(places, columns, self.noise, random))
@@ -93,13 +93,18 @@ class SheetPrior:
 
 def draw_rows(b: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tensor, "b n dx"]:
     """Draw n locations; half of the sheets are parts of longer records: a dense block, and a thinned rest."""
-    if dim_x > 1 or n < 16:
+    if n < 16:
         return draw_locations(b, n, dim_x, random)
     longer = round(n * float(within(uniform(random, 1), (1.5, 16.0), logarithmic=True)))
     record = draw_locations(b, longer, dim_x, random)
     near = round(n * float(within(uniform(random, 1), (0.3, 0.9))))
     start = torch.randint(longer - near + 1, (b, 1), generator=random)
     key = uniform(random, b, longer)
+    if dim_x > 1:  # by their distance from one of them
+        centre = record.gather(1, torch.randint(longer, (b, 1, 1), generator=random).expand(-1, -1, dim_x))
+        by_distance = (record - centre).square().sum(-1).argsort(1)
+        record = record.gather(1, by_distance[..., None].expand(record.shape))
+        start = torch.zeros_like(start)
     position = torch.arange(longer)
     key = torch.where((position >= start) & (position < start + near), -1.0, key)
     rows = key.argsort(1)[:, :n].sort(1).values
@@ -108,8 +113,9 @@ def draw_rows(b: int, n: int, dim_x: int, random: torch.Generator) -> Float[Tens
     return torch.where(uniform(random, b, 1, 1) < 0.5, part, whole)
 
 
-def zoom_functions(b: int, n: int, random: torch.Generator) -> Float[Tensor, "b 1 1"]:
-    """Draw factors by which functions vary faster than in the broad prior: long records hold many length scales."""
+def zoom_functions(b: int, n: float, random: torch.Generator) -> Float[Tensor, "b 1 1"]:
+    """Draw factors by which functions vary faster than in the broad prior: records of many rows, n along each
+    dimension, hold many length scales."""
     zoom = within(uniform(random, b, 1, 1), (0.5, max(1.0, n / 24)), logarithmic=True)
     return torch.where(uniform(random, b, 1, 1) < 0.5, zoom, 1.0)
 
@@ -201,8 +207,12 @@ def draw_missing(x: Float[Tensor, "b n dx"], d: int, random: torch.Generator) ->
     """Draw the missing cells: at random, in blocks of each column, in rows of all columns, in one column, or in two of
     these ways."""
     b, n, _ = x.shape
-    direction = torch.randn(b, x.shape[-1], 1, generator=random, dtype=x.dtype)
-    along = (x @ direction)[..., 0] if x.shape[-1] > 1 else x[..., 0]
+    along = x[..., 0]
+    if x.shape[-1] > 1:  # in any direction, or away from a centre
+        direction = torch.randn(b, x.shape[-1], 1, generator=random, dtype=x.dtype)
+        centre = 4 * uniform(random, b, 1, x.shape[-1]) - 2
+        away = torch.linalg.vector_norm(x - centre, dim=-1)
+        along = torch.where(uniform(random, b, 1) < 0.5, away, (x @ direction)[..., 0])
     rank = (along.argsort(1).argsort(1).to(x.dtype) + 0.5) / n  # [b n] in (0, 1)
 
     share = uniform(random, b, 1, 1)

@@ -8,6 +8,7 @@ passes the groups. `load_filler` loads the pretrained model that predicts.
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ from torch import Tensor
 from fillin.errors import InputError, argument
 from fillin.heads import marginal_of, to_predictive
 from fillin.models import Process, load
-from fillin.models.filler import Filler
+from fillin.models.base import Points
+from fillin.models.processes import Processes
 from fillin.models.sheet import Sheet
 from fillin.predictive import MAX_MAGNITUDE, GaussianMixture
 from fillin.pretrained import locate, names
@@ -27,14 +29,18 @@ from fillin.runtime import Tick
 
 MAX_CONTEXT_POINTS = 512
 MAX_QUERIES = 1024  # at once
+MAX_ERROR = 1e6  # of an observation, in the size of its column; a larger one says no less
 REACH = 3.0  # widths of the context beyond which no model was trained
 _CONSTANT_SPREAD = 0.01  # of its size: the spread that a constant is given
 _PAIR_FACTOR = 4.0  # the size of a pair of values, in distances from their middle
 _ROUNDING = 1e-12  # relative differences below it are rounding
 _MAX_TIES = 64  # points that may be as far away as the last of a context
-_BY_DIMENSIONS, ANY_DIMENSIONS = {1: "curve", 2: "surface"}, "radial"
+_BY_DIMENSIONS, ANY_DIMENSIONS = {1: "sheet", 2: "sheet-2d"}, "radial"
 _DATA = {1: "a series", 2: "a field over two dimensions", 3: "a field over three dimensions"}
-_MAX_BATCH = 4  # contexts that are predicted at once
+_MAX_BATCH, _MAX_BATCH_ROWS = 16, 4096  # contexts that are predicted at once, and their queries and points
+_NEAR_SHARE = 0.5  # of the points of a context, that are the nearest ones
+_SURROUNDING, _SECTORS = 4, 8  # nearest points, of those of a context, that sectors choose from
+_WINDOWS = 6  # of many observations, that Gaussian processes are chosen from
 Groups = Iterable[tuple[ndarray, ndarray]]  # rows of the queries of each group, and its middle [dx]
 
 
@@ -99,10 +105,29 @@ class Context:
         return GaussianMixture.concatenate(parts)[np.argsort(np.concatenate(order), kind="stable")]
 
     def nearest(self, middle: Float[ndarray, "dx"]) -> Int[ndarray, "k"]:
-        """Rows of the observations nearest to `middle`, at most `max_points`, in their order."""
+        """Rows of the observations nearest to `middle`, at most `max_points`, in their order; for a sheet half of them
+        on all sides."""
         if self.tree is None:
             return np.arange(len(self.x))
+        if isinstance(self.model, Sheet) and self.x.shape[1] == 2:
+            box = None if self.period is None else self.period / self.unit
+            return surrounding_rows(self.tree, self.to_units(middle[None])[0], self.max_points, box)
         return nearest_rows(self.tree, self.to_units(middle[None])[0], self.max_points)
+
+    @cached_property
+    def processes(self) -> Processes | None:
+        """Gaussian processes of many observations, by which a `Sheet` predicts the queries near some: chosen from
+        windows."""
+        if self.tree is None or not isinstance(self.model, Sheet) or self.x.shape[1] == 1:
+            return None
+        rows = np.linspace(0, len(self.x) - 1, _WINDOWS + 2)[1:-1].round().astype(int)
+        groups = [QueryGroup(np.arange(0), self.nearest(self.x[row]), self.x[row]) for row in np.unique(rows)]
+        parts = [self._normalise(self.x[:0], group)[0] for group in groups]
+        xc, yc, mask = (torch.from_numpy(np.stack([part[name] for part in parts])) for name in ("xc", "yc", "mask_c"))
+        error = (
+            torch.from_numpy(np.stack([part["error_c"] for part in parts])).float() if self.error is not None else None
+        )
+        return self.model.choose_processes(Points(xc.float(), yc.float(), mask, mask.any(-1), error))
 
     def to_units(self, x: ndarray) -> ndarray:
         """x / unit, periodic columns within one period."""
@@ -144,15 +169,15 @@ class Context:
 
     def _batches(self, groups: Groups) -> Iterator[list[QueryGroup]]:
         """Groups that the model predicts in one call: neighbours with the same context are one group, and contexts of
-        equal size are one batch. Only a filler is known to predict each query by itself."""
-        batchable = isinstance(self.model, Filler)
+        equal size are one batch. Only models of any units are known to predict each query by itself."""
+        batchable = self.model.any_units
         batch: list[QueryGroup] = []
         for queries, middle in groups:
             group = QueryGroup(queries, self.nearest(middle), middle)
             if batch and batchable and self._shares_context(batch[-1], group):
                 batch[-1] = replace(batch[-1], queries=np.concatenate([batch[-1].queries, queries]))
                 continue
-            if batch and not (batchable and len(batch) < _MAX_BATCH and len(batch[0].context) == len(group.context)):
+            if batch and not (batchable and self._fits(batch, group)):
                 yield batch
                 batch = []
             batch.append(group)
@@ -162,6 +187,12 @@ class Context:
     def _shares_context(self, group: QueryGroup, other: QueryGroup) -> bool:
         few = len(group.queries) + len(other.queries) <= MAX_QUERIES
         return few and self.period is None and np.array_equal(group.context, other.context)
+
+    @staticmethod
+    def _fits(batch: list[QueryGroup], group: QueryGroup) -> bool:
+        queries = max(len(group.queries), *(len(other.queries) for other in batch))
+        rows = (len(batch) + 1) * (queries + len(group.context))
+        return len(batch) < _MAX_BATCH and rows <= _MAX_BATCH_ROWS and len(batch[0].context) == len(group.context)
 
     @torch.inference_mode()
     def _predict(self, x: Float[ndarray, "m dx"], groups: list[QueryGroup], noise: bool) -> list[GaussianMixture]:
@@ -177,7 +208,8 @@ class Context:
         batch = {name: np.stack([arguments[name] for arguments in columns]) for name in columns[0]}
         mask = batch.pop("mask_c")
         tensors = {name: torch.from_numpy(values.astype(np.float32)) for name, values in batch.items()}
-        prediction = self.model(**tensors, mask_c=None if mask.all() else torch.from_numpy(mask))
+        options = {} if self.processes is None else {"processes": self.processes}
+        prediction = self.model(**tensors, mask_c=None if mask.all() else torch.from_numpy(mask), **options)
         mixtures = to_predictive(marginal_of(prediction, noise))
         assert isinstance(mixtures, GaussianMixture)
         parts = []
@@ -186,20 +218,28 @@ class Context:
             parts.append(mixture if growth is None else mixture.widened(growth[:, None, None]))
         return parts
 
+    @staticmethod
+    def limit_reach(
+        x: Float[ndarray, "m dx"], xc: Float[ndarray, "n dx"]
+    ) -> tuple[Float[ndarray, "m dx"], Float[ndarray, "m"]]:
+        """Return x within three widths of the context, beyond which no model was trained, and the factor by which
+        standard deviations grow farther away."""
+        low, high = xc.min(0), xc.max(0)
+        reach = np.where(high > low, REACH * (high - low), np.inf)
+        growth = np.sqrt(np.maximum(np.maximum(low - x, x - high) / reach, 1).max(1, initial=1))
+        return np.clip(x, low - reach, high + reach), growth
+
     def _normalise(self, x: ndarray, group: QueryGroup) -> tuple[dict[str, ndarray], tuple]:
         """Return arguments of the model, of order one, and (level, size, growth): the scale of its prediction.
 
         It runs in float64, before any model, so that dates and large values survive the conversion to float32;
-        `fillin.models.filler.Normalization` then fits trend and period of a context, inside a filler.
+        `fillin.models.filler.Normalization` then fits trend and period of a context, inside the model.
         """
         rows, middle = group.context, group.middle
         xc, yc, x = self._unwrap(self.x[rows], middle), self.y[rows], self._unwrap(x, middle)
         growth = None
-        if isinstance(self.model, Filler) and len(xc) > 1:  # beyond its reach a filler was never trained
-            low, high = xc.min(0), xc.max(0)
-            reach = np.where(high > low, REACH * (high - low), np.inf)
-            growth = np.sqrt(np.maximum(np.maximum(low - x, x - high) / reach, 1).max(1, initial=1))
-            x = np.clip(x, low - reach, high + reach)
+        if self.model.any_units and len(xc) > 1:
+            x, growth = self.limit_reach(x, xc)
         origin = xc.min(0) if len(xc) else (x.min(0) if len(x) else np.zeros(x.shape[1]))
         level, size = level_and_size(yc, self.spread)
         missing = np.isnan(yc)
@@ -210,7 +250,7 @@ class Context:
             "mask_c": ~missing,
         }
         if self.error is not None:
-            arguments["error_c"] = np.nan_to_num(self.error[rows] / size)
+            arguments["error_c"] = np.minimum(np.nan_to_num(self.error[rows] / size), MAX_ERROR)
         return arguments, (level, size, growth)
 
 
@@ -219,6 +259,29 @@ def nearest_rows(tree: KDTree, middle: Float[ndarray, "dx"], count: int) -> Int[
     distance, rows = map(np.asarray, tree.query(middle, min(count + _MAX_TIES, tree.n)))
     order = np.lexsort((rows, np.round(distance / distance[-1], 9) if distance[-1] else distance))
     return np.sort(rows[order[:count]])
+
+
+def surrounding_rows(
+    tree: KDTree, middle: Float[ndarray, "2"], count: int, period: Float[ndarray, "2"] | None = None
+) -> Int[ndarray, "k"]:
+    """Return the rows of `count` points around the middle: the nearest half, and the nearest others of each of eight
+    sectors. Beside a wide gap the nearest points alone lie on one side."""
+    rows = nearest_rows(tree, middle, _SURROUNDING * count)
+    offset = np.asarray(tree.data)[rows] - middle
+    if period is not None:
+        offset -= np.round(offset / np.where(period > 0, period, np.inf)) * period
+    # a thousandth of a turn away from the axes, where the cells of a lattice lie
+    turn = np.arctan2(offset[:, 1], offset[:, 0]) / (2 * np.pi) + 0.001
+    sector = np.floor(_SECTORS * turn).astype(int) % _SECTORS
+    distance = np.square(offset).sum(1)
+    order = np.argsort(np.round(distance / max(distance.max(), 1e-300), 9), kind="stable")
+    near, rest = order[: round(_NEAR_SHARE * count)], order[round(_NEAR_SHARE * count) :]
+    rank = np.empty(len(rest), dtype=int)
+    for number in range(_SECTORS):
+        inside = sector[rest] == number
+        rank[inside] = np.arange(int(inside.sum())) + int((sector[near] == number).sum())
+    chosen = np.concatenate([near, rest[np.argsort(rank, kind="stable")[: count - len(near)]]])
+    return np.sort(rows[chosen])
 
 
 def to_batch(values: ndarray) -> Tensor:
@@ -251,7 +314,7 @@ def default_weights(dims: int) -> str:
     """The name of the weights for inputs of `dims` dimensions, or of those for any number if only these ship.
 
     >>> default_weights(1)
-    'curve'
+    'sheet'
     """
     name = _BY_DIMENSIONS.get(dims, ANY_DIMENSIONS)
     return ANY_DIMENSIONS if name not in names() and ANY_DIMENSIONS in names() else name
@@ -269,7 +332,7 @@ def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool 
                 shipped=absent if str(loaded) == default_weights(dims) else "",
             )  # fmt: skip
         loaded = load(loaded)
-        if not isinstance(loaded, Filler | Sheet):
+        if not loaded.any_units:
             raise InputError(
                 "{model}: {name} is not a model that fills gaps; train one with: fillin train {recipe}",
                 model=argument("model"), name=model, recipe=_BY_DIMENSIONS.get(dims, ANY_DIMENSIONS),
@@ -279,6 +342,8 @@ def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool 
             "{model}: the model has dim_x={dim_x} and dim_y={dim_y}; {data} needs {dims} and 1",
             model=argument("model"), dim_x=loaded.dim_x, dim_y=loaded.dim_y, data=data, dims=dims,
         )  # fmt: skip
-    if errors and not isinstance(loaded, Filler | Sheet):
-        raise InputError("{y_err}: this model does not read errors; use a filler", y_err=argument("y_err"))
+    if errors and not loaded.any_units:
+        raise InputError(
+            "{y_err}: this model does not read errors; use one that does, such as 'sheet'", y_err=argument("y_err")
+        )
     return loaded.eval()

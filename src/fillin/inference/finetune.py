@@ -10,7 +10,7 @@ from torch import Tensor
 
 from fillin.data import Task
 from fillin.data.broad_prior import order_context_first
-from fillin.heads import Autoregressive, ObservedHead, ObservedMixture
+from fillin.heads import Autoregressive, ObservedMixture
 from fillin.inference.context import Context, Tick
 from fillin.models import Process
 from fillin.objectives import log_likelihood, observed_and_clean
@@ -98,7 +98,7 @@ def _draw_task(context: Context, random: np.random.Generator) -> Task:
 
 
 def _objective(learner: Process, model: Process, task: Task) -> Tensor:
-    if not isinstance(model.head, ObservedHead):
+    if not model.head.separates_noise:
         return log_likelihood(learner, task)
     with torch.no_grad():
         prediction = model(*task.inputs)

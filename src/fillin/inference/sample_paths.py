@@ -11,6 +11,8 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from fillin.inference.context import Context, Tick, level_and_size, to_batch
+from fillin.inference.record import draw_paths
+from fillin.models.sheet import Sheet
 from fillin.sampling import sample
 
 MAX_CHAIN = 256  # locations of one autoregressive chain
@@ -22,12 +24,15 @@ COVARIANCE_PATHS = 128  # sample paths that a correlation is estimated from
 def sample_paths(
     context: Context, x: Float[ndarray, "m dx"], n: int, seed: int, tick: Tick = lambda done: None
 ) -> Float[ndarray, "n m"]:
-    """Draw n sample paths of observations at x, from a context with one output.
+    """Draw n sample paths of observations at x, from a context with one output. Those of a sheet are the quantiles of
+    its predictions at correlated normal scores (`record.draw_paths`); other models draw value after value.
 
     Up to 256 locations are one chain, each drawn given those before it, in random order. For more locations, 256 random
     ones are drawn first; then one neighbourhood after another, given the observed and drawn points around it. `tick`
     counts values.
     """
+    if isinstance(context.model, Sheet):
+        return draw_paths(context, x, n, seed, tick)
     random = np.random.default_rng(seed)
     paths, done = np.empty((n, len(x))), np.empty(0, dtype=int)
     (level,), (size,) = level_and_size(context.y)

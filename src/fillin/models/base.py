@@ -187,13 +187,15 @@ class Process(nn.Module, ABC):
     """Neural process: `model(xc, yc, xt)` returns the predictive distribution of yt.
 
     `kind` of the distribution is "marginal", "joint", "latent" or "autoregressive" (see NOTATION.md). An `equivariant`
-    model sees locations relative to the context only. `dim_x` is None where any number is allowed. A subclass
+    model sees locations relative to the context only; the predictions of one of `any_units` do not depend on those of x
+    and y. `dim_x` is None where any number is allowed. A subclass
     names its options in its constructor and passes the others on; those that remain here are options of the head, which
     reads `features` (0: `width`) numbers at each target.
     """
 
     kind = "marginal"
     equivariant = False
+    any_units = False
 
     def __init__(
         self,

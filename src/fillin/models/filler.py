@@ -43,8 +43,9 @@ class Normalization:
     season: Float[Tensor, "b 1 1"] | None = None  # confidence that there is a period, 0 to 1
 
     @classmethod
-    def of(cls, context: Points, seasons=False, spacing=False, isotropic=False) -> "Normalization":
-        """Compute the normalisation of each column of x, or with `isotropic` of all by the diagonal of their box.
+    def of(cls, context: Points, seasons=False, spacing=False, width="columns") -> "Normalization":
+        """Compute the normalisation of x by the `width` of each of its columns, by the "diagonal" of their box, or by
+        its "largest" side.
 
         With `spacing` locations also get a coordinate in steps between context points, with `seasons` the phase of the
         period. Gradients flow only where x requires them, as in a search for length scales.
@@ -52,10 +53,13 @@ class Normalization:
         with torch.set_grad_enabled(torch.is_grad_enabled() and context.x.requires_grad):
             valid = context.valid[..., None]
             low = _smallest(context.x, valid)
-            width = -_smallest(-(context.x - low), valid)
-            width = torch.linalg.vector_norm(width, dim=-1, keepdim=True).expand_as(width) if isotropic else width
-            width = torch.where(width > 0, width, 1)
-            u = 4 * (context.x - low) / width - 2
+            extent = -_smallest(-(context.x - low), valid)
+            if width == "diagonal":
+                extent = torch.linalg.vector_norm(extent, dim=-1, keepdim=True).expand_as(extent)
+            elif width == "largest":
+                extent = extent.amax(-1, keepdim=True).expand_as(extent)
+            extent = torch.where(extent > 0, extent, 1)
+            u = 4 * (context.x - low) / extent - 2
             observed = context.observed & valid
             n = observed.sum(1, keepdim=True).to(u.dtype)
             base = _smallest(context.y, observed)
@@ -68,7 +72,7 @@ class Normalization:
             scale = torch.where(std > 1e-5 * size, std, 0.01 * size)  # a constant has a hundredth of its level
             scale = torch.where((scale > 0) & (n > 2), scale, 1)
             density = observed.any(-1).sum(1).to(u.dtype)[:, None, None] / 10 if spacing else None
-            units = cls(low, width, base, level, slope, scale, density)
+            units = cls(low, extent, base, level, slope, scale, density)
             return units if not seasons else _with_season(units, u, rest / scale, observed)
 
     def location(self, x: Float[Tensor, "b n dx"]) -> Float[Tensor, "b n _"]:
@@ -124,24 +128,34 @@ def _with_season(units: Normalization, u: Tensor, rest: Tensor, observed: Tensor
     return replace(units, cycles=cycles, season=season)
 
 
-def find_periods(
+def periodogram(
     phase: Float[Tensor, "b n"], values: Float[Tensor, "b n d"], observed: Bool[Tensor, "b n d"]
-) -> tuple[Float[Tensor, "b 1 d"], Float[Tensor, "b 1 d"]]:
-    """Find the frequency that explains most of each column, in cycles over the width, and the confidence in it, 0 to 1:
-    by periodogram (Schuster 1898) and least squares. Values are 0 where they are not observed."""
-    b, n, d = values.shape
+) -> tuple[Float[Tensor, "f"], Float[Tensor, "b d f"]]:
+    """Return frequencies in cycles over the width, and the power of each column there (Schuster 1898), 0 above half the
+    number of its points. Values are 0 where they are not observed."""
     # frequencies above half the number of points are excluded; an exported graph computes and masks them
-    max_cycles = _MAX_CYCLES if torch.compiler.is_exporting() else min(_MAX_CYCLES, n // 2)
-    if max_cycles < 2:
-        return values.new_zeros(b, 1, d), values.new_zeros(b, 1, d)
+    max_cycles = _MAX_CYCLES if torch.compiler.is_exporting() else min(_MAX_CYCLES, values.shape[1] // 2)
     columns = values.mT  # [b d n]
-    points = observed.sum(1)[..., None].to(phase.dtype)  # [b d 1]
-    fast = (points / 2).floor()
+    fast = (observed.sum(1)[..., None].to(phase.dtype) / 2).floor()
     grid = torch.arange(_GRID_PER_CYCLE * max_cycles + 1, dtype=phase.dtype, device=phase.device) / _GRID_PER_CYCLE
     angle = 2 * math.pi * grid[:, None] * phase[:, None]  # [b f n]
     real, imaginary = (torch.einsum("bfn,bdn->bdf", wave, columns) for wave in (angle.cos(), angle.sin()))
     power = (real.square() + imaginary.square()) / columns.square().sum(-1, keepdim=True).clamp_min(1e-12)
-    power = torch.where(grid <= fast, power, 0)
+    return grid, torch.where(grid <= fast, power, 0)
+
+
+def find_periods(
+    phase: Float[Tensor, "b n"], values: Float[Tensor, "b n d"], observed: Bool[Tensor, "b n d"]
+) -> tuple[Float[Tensor, "b 1 d"], Float[Tensor, "b 1 d"]]:
+    """Find the frequency that explains most of each column, in cycles over the width, and the confidence in it, 0 to 1:
+    by periodogram and least squares. Values are 0 where they are not observed."""
+    b, n, d = values.shape
+    if not torch.compiler.is_exporting() and n < 4:
+        return values.new_zeros(b, 1, d), values.new_zeros(b, 1, d)
+    columns = values.mT  # [b d n]
+    points = observed.sum(1)[..., None].to(phase.dtype)  # [b d 1]
+    fast = (points / 2).floor()
+    grid, power = periodogram(phase, values, observed)
     voted = torch.zeros_like(power)
     for multiple, weight in enumerate(_HARMONICS, 1):
         harmonic = power[..., ::multiple]
@@ -149,7 +163,7 @@ def find_periods(
     best = torch.where((grid >= 1.5) & (grid <= fast), voted, -1).argmax(-1)  # [b d]; below 1.5 cycles it is a trend
     fine = torch.linspace(-1, 1, 2 * _REFINEMENT + 1, dtype=phase.dtype, device=phase.device) / _GRID_PER_CYCLE
     near = (grid[best][..., None] + fine).flatten(0, 1)  # [b·d f]
-    explained = _explained(phase.repeat_interleave(d, 0), columns.flatten(0, 1), near, observed.mT.flatten(0, 1))
+    explained = explain_by_waves(phase.repeat_interleave(d, 0), columns.flatten(0, 1), near, observed.mT.flatten(0, 1))
     at = explained.argmax(1, keepdim=True)
     points, fast = points.flatten(0, 1), fast.flatten(0, 1)
     log_odds = 0.5 * points * explained.gather(1, at) - torch.log(_GRID_PER_CYCLE * points / 2 + 1) - 1
@@ -158,8 +172,10 @@ def find_periods(
     return cycles, confidence.clamp(0, 1)
 
 
-def _explained(phase: Tensor, value: Tensor, cycles: Float[Tensor, "b f"], valid: Bool[Tensor, "b n"]) -> Tensor:
-    """Return the share of Σ value² that a wave of each frequency and its first overtone explain [b f]."""
+def explain_by_waves(
+    phase: Float[Tensor, "b n"], value: Float[Tensor, "b n"], cycles: Float[Tensor, "b f"], valid: Bool[Tensor, "b n"]
+) -> Float[Tensor, "b f"]:
+    """Return the share of Σ value² that a wave of each frequency and its first overtone explain."""
     angle = 2 * math.pi * cycles[:, :, None] * phase[:, None]
     waves = torch.stack([angle.cos(), angle.sin(), (2 * angle).cos(), (2 * angle).sin()], 2)  # [b f 4 n]
     waves = waves * valid[:, None, None]
@@ -192,6 +208,8 @@ class Filler(AutoregressiveTNP):
     the caller scales columns by their relevance.
     """
 
+    any_units = True
+
     def __init__(
         self, dim_x: int = 1, dim_y: int = 1, width: int = 64, head: str = "observed", seasons: bool = True,
         spacing: bool = False, radial: bool = False, **options,
@@ -205,7 +223,8 @@ class Filler(AutoregressiveTNP):
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> Autoregressive:
         context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
-        units = Normalization.of(context, self.seasons, self.spacing, isotropic=self.dim_x is None)
+        width = "diagonal" if self.dim_x is None else "columns"
+        units = Normalization.of(context, self.seasons, self.spacing, width)
         trend = units.trend(targets.x)
         context = replace(
             context, x=units.location(context.x), y=torch.where(context.observed, units.value(context.y, context.x), 0),

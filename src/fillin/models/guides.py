@@ -15,12 +15,15 @@ if TYPE_CHECKING:
     from fillin.models.processes import Processes
 
 RIDGES = (1e-3, 0.1, 3.0, 30.0)  # penalties that compete, in observations
+PRIOR_RIDGES = (0.1, 3.0, 30.0, 300.0, 1e5)  # the same around a prior prediction, which may be all that is used
+_MOST_OWN = 3.0  # of them, for the interpolation of a column and the intercept
+_MIN_GAIN = 0.99  # of errors, below which one guide replaces another
 FOLDS = 5  # blocks of rows, each predicted from the others
 GAPS = (1, 3, 9, 27, 81)  # rows on each side of an observed cell that are treated as missing too
 NEIGHBOURS = 6  # observations that an interpolation in several dimensions averages
 MIN_ERROR = 1e-3  # of a guide, in standard deviations of the column
 _MAX_ENTRIES = 1 << 22  # of the design matrices of the columns that are predicted at once
-_INTERCEPT_PENALTY = 1e-3
+_INTERCEPT_PENALTY, _NO_TREND = 1e-3, 1e9
 _MIN_AVAILABLE = 1 / 3  # share of the missing cells of a column in whose rows another must be observed to predict it
 _FEW = 3  # observations below which a column has no errors to learn from
 N_GUIDES = 3
@@ -41,17 +44,27 @@ class Guides:
 
 @torch.no_grad()
 def compute_guides(
-    x: Float[Tensor, "b n dx"], y: Float[Tensor, "b n d"], observed: Bool[Tensor, "b n d"], step: Float[Tensor, "b 1 1"]
+    x: Float[Tensor, "b n dx"],
+    y: Float[Tensor, "b n d"],
+    observed: Bool[Tensor, "b n d"],
+    step: Float[Tensor, "b 1 1"],
+    trend: Float[Tensor, "b n d"] | float = 0.0,
+    prior: Float[Tensor, "b n d"] | None = None,
 ) -> Guides:
-    """Compute the guides of standardised columns y, whose mean is 0.
+    """Compute the guides of standardised columns y, whose mean is 0, and from which a `trend` was subtracted.
 
-    The regressions run twice: missing cells of other columns are interpolated at first, then predicted by both.
+    The regressions run twice: missing cells of other columns are interpolated at first, then predicted by both. They
+    are those of y + trend: columns that go together no longer do so when each has lost a trend of its own. `prior`
+    predicts each cell without its own value. Regressions of what it leaves compete with the others, column by column:
+    their penalty then shrinks towards it instead of 0.
     """
     context = observed.any(-1)
     # rows of the context first, in order, so that the others have no effect on it
     order = torch.where(context, x[..., 0], torch.inf).argsort(dim=1, stable=True)
     back, count = order.argsort(1), context.sum(1)
-    x, y, observed = (take_rows(part, order) for part in (x, torch.where(observed, y, 0), observed))
+    parts = (x, torch.where(observed, y, 0), observed, torch.zeros_like(y) + trend)
+    x, y, observed, trend = (take_rows(part, order) for part in parts)
+    prior = None if prior is None else take_rows(prior, order)
     number = torch.arange(x.shape[1], device=x.device)
     folds = torch.where(number < count[:, None], number * FOLDS // count[:, None].clamp_min(1), FOLDS)
     largest = int(count.max())  # beyond it all gaps are alike: nothing is left to interpolate from
@@ -63,12 +76,21 @@ def compute_guides(
     available = find_available(observed)
 
     def regress_both(completed: Tensor) -> tuple[Tensor, list[Tensor]]:
-        across, fits = regress(completed, y, observed, available, folds), []
+        completed, target = completed + trend, y + trend
+        across, fits = regress(completed, target, observed, available, folds, x=x) - trend, []
+        rest = None if prior is None else torch.where(observed, y - prior, 0)
+        if prior is not None and rest is not None:
+            fit = prior + regress(completed, rest, observed, available, folds, ridges=PRIOR_RIDGES)
+            across = _choose_columns(fit, across, y, observed)
         for near, own in zip(neighbours, alone, strict=True):
             # a gap of a missing cell has its own ends; so have the observations of the other columns beside it
             ends = near if near is neighbours[0] else near.select(observed, neighbours[0])
-            own, beside = torch.where(observed, own, along), ends.interpolate_all(completed)
-            fits.append(regress(completed, y, observed, available, folds, own, beside))
+            own, beside = torch.where(observed, own, along) + trend, ends.interpolate_all(completed)
+            fits.append(regress(completed, target, observed, available, folds, own, beside, x) - trend)
+            if prior is not None and rest is not None:
+                own = torch.where(observed, near.interpolate(rest), neighbours[0].interpolate(rest))
+                fit = prior + regress(completed, rest, observed, available, folds, own, beside, ridges=PRIOR_RIDGES)
+                fits[-1] = _choose_columns(fit, fits[-1], y, observed)
         return across, fits
 
     across, fits = regress_both(torch.where(observed, y, along))
@@ -99,6 +121,11 @@ def find_available(observed: Bool[Tensor, "b n d"]) -> Bool[Tensor, "b d d"]:
     seen = missing.mT @ observed.to(torch.float32)
     other = ~torch.eye(d, dtype=torch.bool, device=observed.device)
     return other & ((count == 0) | (seen >= _MIN_AVAILABLE * count))
+
+
+def _choose_columns(first: Tensor, second: Tensor, y: Tensor, observed: Tensor) -> Float[Tensor, "b n d"]:
+    """Return the columns of the first guide where its errors are clearly smaller, else those of the second."""
+    return torch.where(_error(first, y, observed) < _MIN_GAIN * _error(second, y, observed), first, second)
 
 
 def _error(guide: Float[Tensor, "b n d"], y: Tensor, observed: Tensor) -> Float[Tensor, "b 1 d"]:
@@ -147,6 +174,12 @@ class Neighbours:
         )]  # fmt: skip
         return Neighbours(*parts)
 
+    def followed_by(self, other: "Neighbours") -> "Neighbours":
+        """Return these neighbours for the first rows, and the other ones for the rows after them."""
+        n = self.rows.shape[1]
+        pairs = ((self.rows, other.rows), (self.weights, other.weights), (self.distances, other.distances))
+        return Neighbours(*(torch.cat([first, rest[:, n:]], 1) for first, rest in pairs))
+
 
 def _interpolate_scales(neighbours: list[Neighbours], observed: Tensor) -> Float[Tensor, "s b n d"]:
     """Return the weight of each gap in the prediction of each cell: linear in the logarithm of the size of its gap."""
@@ -174,7 +207,7 @@ def find_neighbours(
     between the nearest ones before and after, from the first or last one beyond them; in several dimensions with
     weights 1/distance² from the nearest ones. The rows of the context come first, in the order of x."""
     if x.shape[-1] != 1:
-        return [_find_nearest(x, observed, gap, step) for gap in gaps]
+        return _find_nearest(x, observed, gaps, step)
     b, n, d = observed.shape
     number = torch.arange(n, device=x.device)
     context = observed.any(-1)
@@ -207,20 +240,26 @@ def find_neighbours(
     return found
 
 
-def _find_nearest(x: Tensor, observed: Tensor, gap: int, step: Tensor) -> Neighbours:
-    b, n, d = observed.shape
-    squares = (x[:, :, None] - x[:, None]).square().sum(-1) / step.square()
-    near_rows = squares < (gap - 0.5) ** 2 if gap > 1 else torch.zeros_like(squares, dtype=torch.bool)
-    near_rows = near_rows | torch.eye(n, dtype=torch.bool, device=x.device)
-    k = min(NEIGHBOURS, n)
-    parts = []
-    for j in range(d):
-        near, rows = squares.masked_fill(near_rows | ~observed[:, None, :, j], torch.inf).topk(k, largest=False)
-        weights = 1 / near.clamp_min(1e-6)
-        weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-30)
-        first = near[..., :2] if k > 1 else near.expand(b, n, 2)
-        parts.append((rows, weights, torch.where(first.isfinite(), first.sqrt().clamp_min(1e-3), 0)))
-    return Neighbours(*(torch.stack(column, 2) for column in zip(*parts, strict=True)))
+def _find_nearest(x: Tensor, observed: Tensor, gaps: list[int], step: Tensor) -> list[Neighbours]:
+    _, n, d = observed.shape
+    context = max(int(observed.any(-1).sum(1).max()), 1)
+    squares = (x[:, :, None] - x[:, None, :context]).square().sum(-1) / step.square()
+    own = torch.eye(n, context, dtype=torch.bool, device=x.device)
+    k, found = min(NEIGHBOURS, context), []
+    for gap in gaps:
+        # beyond a gap of one, only cells of the context are interpolated: their errors are those of the guides
+        part = squares if gap == 1 else squares[:, :context]
+        near = own if gap == 1 else part < (gap - 0.5) ** 2
+        parts = []
+        for j in range(d):
+            distances, rows = part.masked_fill(near | ~observed[:, None, :context, j], torch.inf).topk(k, largest=False)
+            weights = 1 / distances.clamp_min(1e-6)
+            weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-30)
+            first = distances[..., :2] if k > 1 else distances.expand(*distances.shape[:2], 2)
+            parts.append((rows, weights, torch.where(first.isfinite(), first.sqrt().clamp_min(1e-3), 0)))
+        neighbours = Neighbours(*(torch.stack(column, 2) for column in zip(*parts, strict=True)))
+        found.append(neighbours if not found else neighbours.followed_by(found[0]))
+    return found
 
 
 def measure_influence(
@@ -246,13 +285,15 @@ def regress(
     folds: Int64[Tensor, "b n"],
     own: Float[Tensor, "b n d"] | None = None,
     beside: Float[Tensor, "b d n d"] | None = None,
+    x: Float[Tensor, "b n dx"] | None = None,
+    ridges: tuple[float, ...] = RIDGES,
 ) -> Float[Tensor, "b n d"]:
     """Predict each column by ridge regression on the `available` other columns, `completed`. With `own`, an
     interpolation of the column, also on that, and on the differences of the other columns from their interpolations
-    `beside`.
+    `beside`; with `x` also, or not, on the location.
 
     Rows are divided into `folds`, successive blocks, and observed cells are predicted from the other folds: neighbours
-    are alike, and leaving out one row alone would flatter. The penalty is chosen by these errors, per column.
+    are alike, and leaving out one row alone would flatter. Penalties are chosen by these errors, per column.
     """
     d = y.shape[-1]
     at_once = max(1, _MAX_ENTRIES // max(1, FOLDS * completed.numel()))
@@ -264,10 +305,30 @@ def regress(
         design = [features * other]
         if own is not None and beside is not None:
             design += [(features - beside[:, columns].double()) * other, own.double().mT[:, columns, :, None]]
+        if x is not None:
+            design += [x.double()[:, None].expand(-1, len(columns), -1, -1)]
         design += [torch.ones_like(design[0][..., :1])]
         target, seen = y.double()[..., columns].mT, observed[..., columns].mT
-        parts.append(_regress(torch.cat(design, -1), target, seen, folds))
+        joined = torch.cat(design, -1)
+        most = torch.full(joined.shape[-1:], torch.inf, dtype=joined.dtype, device=y.device)
+        if ridges is PRIOR_RIDGES:  # the penalty of the other columns is high where the prior is all that is used
+            most[joined.shape[-1] - (1 if own is None else 2) :] = _MOST_OWN
+        strengths = _penalties(ridges, joined, 0 if x is None else x.shape[-1]).minimum(most)
+        parts.append(_regress(joined, target, seen, folds, strengths))
     return torch.cat(parts, 1).mT.to(y.dtype)
+
+
+def _penalties(ridges: tuple[float, ...], design: Float[Tensor, "b c n p"], locations: int) -> Float[Tensor, "r p"]:
+    """Return the penalties that compete. The last columns of the design are `locations`, with and without which
+    regressions compete, and the intercept."""
+    penalty = design.new_ones(design.shape[-1])
+    penalty[-1] = _INTERCEPT_PENALTY
+    rows = design.new_tensor(ridges)[:, None] * penalty
+    if not locations:
+        return rows
+    without = rows.clone()
+    rows[:, -1 - locations : -1], without[:, -1 - locations : -1] = _INTERCEPT_PENALTY, _NO_TREND
+    return torch.cat([rows, without])
 
 
 def _regress(
@@ -275,19 +336,17 @@ def _regress(
     y: Float[Tensor, "b c n"],
     observed: Bool[Tensor, "b c n"],
     folds: Int64[Tensor, "b n"],
+    strengths: Float[Tensor, "r p"],
 ) -> Float[Tensor, "b c n"]:
-    _, _, n, p = design.shape
+    n = design.shape[2]
     members = observed[:, :, None] & (folds[:, None] == torch.arange(FOLDS, device=y.device)[:, None])[:, None]
     weighted = design[:, :, None] * members[..., None]  # [b c f n p]
     grams, moments = weighted.mT @ design[:, :, None], weighted.mT @ y[:, :, None, :, None]
     gram, moment = grams.sum(2, keepdim=True), moments.sum(2, keepdim=True)
     grams, moments = torch.cat([gram - grams, gram], 2), torch.cat([moment - moments, moment], 2)  # the last: all rows
-    penalty = torch.ones(p, dtype=y.dtype, device=y.device)
-    penalty[-1] = _INTERCEPT_PENALTY
-    ridges = torch.tensor(RIDGES, dtype=y.dtype, device=y.device)[:, None, None] * torch.diag(penalty)
-    slopes = torch.linalg.solve(grams[:, :, :, None] + ridges, moments[:, :, :, None])[..., 0]  # [b c f+1 r p]
+    slopes = torch.linalg.solve(grams[:, :, :, None] + torch.diag_embed(strengths), moments[:, :, :, None])[..., 0]
     fits = (slopes.flatten(2, 3) @ design.mT).unflatten(2, (FOLDS + 1, -1))  # [b c f+1 r n]
     fold = torch.where(observed, folds[:, None], FOLDS)[:, :, None, None]
-    predicted = fits.gather(2, fold.expand(-1, -1, -1, len(RIDGES), -1))[:, :, 0]  # [b c r n]
+    predicted = fits.gather(2, fold.expand(-1, -1, -1, len(strengths), -1))[:, :, 0]  # [b c r n]
     error = torch.where(observed[:, :, None], predicted - y[:, :, None], 0).square().sum(-1)
     return predicted.gather(2, error.argmin(2)[..., None, None].expand(-1, -1, 1, n))[:, :, 0]

@@ -22,13 +22,14 @@ from torch.nn.functional import softplus
 
 from fillin.attention import expand_key_mask
 from fillin.errors import InputError, choose
-from fillin.heads import ObservedMixture, rescale
+from fillin.heads import MarginalHead, ObservedMixture, rescale
 from fillin.layers import Block, MultiHeadAttention, mlp
 from fillin.linear import LinearLayer
 from fillin.models.base import Points, Process, Targets
 from fillin.models.filler import Normalization, find_periods
-from fillin.models.guides import ACROSS, MIN_ERROR, N_GUIDES, Guides, compute_guides
-from fillin.models.processes import choose_processes, predict_sheet
+from fillin.models.guides import ACROSS, MIN_ERROR, N_GUIDES, Guides, compute_guides, take_rows
+from fillin.models.kernel_choice import choose_by_windows, choose_for_part, choose_processes
+from fillin.models.processes import Processes, predict_sheet
 from fillin.models.tnp import TransformerProcess
 
 if TYPE_CHECKING:
@@ -64,11 +65,11 @@ class SheetLayer(nn.Module):
         return h + self.rows.feed_forward(self.rows.norm_feed(h))
 
 
-class AnchoredHead(nn.Module):
+class AnchoredHead(MarginalHead):
     """Mixtures of normals for observations and for the latent function. Two components correct each of the anchors, in
     units of its error: anchor + scale · Normal(μ, σ)."""
 
-    joint = False
+    separates_noise = True
 
     def __init__(self, dim: int, anchors: int, floor: float = 1e-2):
         super().__init__()
@@ -125,7 +126,10 @@ def median_step(u: Float[Tensor, "b n dx"], valid: Bool[Tensor, "b n"]) -> Float
         ordered = torch.where(valid, u[..., 0], torch.inf).sort(1).values
         gaps = ordered.diff(dim=1)
     else:
-        gaps = torch.cdist(u, u) + torch.diag_embed(u.new_full((b, n), torch.inf))
+        first = (~valid).to(torch.uint8).argsort(dim=1, stable=True)[:, : max(int(valid.sum(1).max()), 1)]
+        u, valid = take_rows(u, first), valid.gather(1, first)
+        gaps = torch.cdist(u, u, compute_mode="donot_use_mm_for_euclid_dist")
+        gaps = gaps + torch.diag_embed(u.new_full(first.shape, torch.inf))
         gaps = gaps.masked_fill(~(valid[:, None] & valid[:, :, None]), torch.inf).amin(-1)
     good = gaps.isfinite() & (gaps > 0)
     median = torch.where(good, gaps, torch.nan).nanmedian(1).values
@@ -141,6 +145,7 @@ class Sheet(TransformerProcess):
     """
 
     kind = "marginal"
+    any_units = True
 
     def __init__(
         self, dim_x: int = 1, dim_y: int = 1, width: int = 64, heads: int = 4, head_dim: int | None = None,
@@ -167,12 +172,18 @@ class Sheet(TransformerProcess):
         errors = None if sheet.error is None else torch.where(observed, sheet.error, 0)
         return self._predict(Points(x, y, observed, observed.any(-1), errors), guides=guides)
 
-    def _predict(self, rows: Points, contexts: int | None = None, guides: Guides | None = None) -> ObservedMixture:
+    def _predict(
+        self,
+        rows: Points,
+        contexts: int | None = None,
+        guides: Guides | None = None,
+        processes: Processes | None = None,
+    ) -> ObservedMixture:
         units = self.units(rows)
         y = torch.where(rows.observed, units.norm.value(rows.y, rows.x), 0)
         error = None if rows.error is None else rows.error / units.norm.scale
         if guides is None:
-            guides = self._compute_guides(rows, units, y, error)
+            guides = self._compute_guides(rows, units, y, error, processes)
         else:
             values = guides.values - units.norm.trend(rows.x)[..., None]
             scale = units.norm.scale[..., None]
@@ -209,26 +220,54 @@ class Sheet(TransformerProcess):
         mean, std, _ = predict_sheet(alone, sheet.x, z, observed, error, torch.zeros_like(z), queries=False)
         return units.norm.trend(sheet.x) + units.norm.scale * mean[..., 0], units.norm.scale * std[..., 0]
 
-    def record_guides(self, record: Points) -> Guides:
-        """Return the guides of a whole record, in the units of y, for predictions of its parts."""
+    def record_guides(self, record: Points, prior: Float[Tensor, "b n d"] | None = None) -> Guides:
+        """Return the guides of a whole record, in the units of y, for predictions of its parts. `prior` predicts each
+        cell without its own value."""
         units = self.units(record)
         y = torch.where(record.observed, units.norm.value(record.y, record.x), 0)
         error = None if record.error is None else record.error / units.norm.scale
-        guides, scale = self._compute_guides(record, units, y, error), units.norm.scale[..., None]
+        prior = None if prior is None else units.norm.value(prior, record.x)
+        guides, scale = self._compute_guides(record, units, y, error, prior=prior), units.norm.scale[..., None]
         values = guides.values * scale + units.norm.trend(record.x)[..., None]
         return replace(guides, values=values, errors=guides.errors * scale)
 
     @torch.no_grad()
-    def _compute_guides(self, rows: Points, units: SheetUnits, y: Tensor, error: Tensor | None) -> Guides:
+    def choose_for_part(self, part: Points, guides: Guides) -> Processes:
+        """Choose the Gaussian processes of a part of a record in one dimension. `guides` are those of the record."""
+        units = self.units(part)
+        y = torch.where(part.observed, units.norm.value(part.y, part.x), 0)
+        error = None if part.error is None else part.error / units.norm.scale
+        across = (guides.values[..., ACROSS] - units.norm.trend(part.x)) / units.norm.scale
+        assert guides.processes is not None
+        u, unit = units.norm.location(part.x), 4 / units.norm.width
+        return choose_for_part(guides.processes, u, y, part.observed, error, across, units.period, unit)
+
+    @torch.no_grad()
+    def choose_processes(self, windows: Points) -> Processes:
+        """Choose the Gaussian processes of a long record of one column from windows of it."""
+        units = self.units(windows)
+        y = torch.where(windows.observed, units.norm.value(windows.y, windows.x), 0)[..., 0]
+        error = torch.zeros_like(y) if windows.error is None else windows.error[..., 0] / units.norm.scale[..., 0]
+        unit = 4 / units.norm.width.amax(0, keepdim=True)
+        return choose_by_windows(windows.x, y, windows.observed[..., 0], error, unit)
+
+    @torch.no_grad()
+    def _compute_guides(
+        self, rows: Points, units: SheetUnits, y: Tensor, error: Tensor | None, processes: Processes | None = None,
+        prior: Tensor | None = None,
+    ) -> Guides:  # fmt: skip
         u = units.norm.location(rows.x)
-        guides = compute_guides(u, y, rows.observed, units.step)
+        trend = u @ (units.norm.slope / units.norm.scale)
+        guides = compute_guides(u, y, rows.observed, units.step, trend, prior)
+        if processes is not None:
+            return replace(guides, processes=processes.repeat(len(u)))
         across = guides.values[..., ACROSS]
         unit = 4 / units.norm.width
         return replace(guides, processes=choose_processes(u, y, rows.observed, error, across, units.period, unit))
 
     @torch.no_grad()
     def units(self, rows: Points) -> SheetUnits:
-        norm = Normalization.of(rows)
+        norm = Normalization.of(rows, width="largest")
         u = norm.location(rows.x)
         step = median_step(u, rows.valid)
         d = rows.y.shape[-1]
@@ -242,10 +281,14 @@ class Sheet(TransformerProcess):
             parts += [(confidence * angle.cos())[..., None], (confidence * angle.sin())[..., None]]
         return SheetUnits(norm, step, torch.cat(parts, -1), period)
 
-    def forward(self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None) -> ObservedMixture:
+    def forward(
+        self, xc, yc, xt, mask_c=None, mask_t=None, error_c=None, processes: Processes | None = None
+    ) -> ObservedMixture:
+        """Predict observations at xt [b m dx] from a context. `processes` are those of a longer record, of which the
+        context is a part."""
         context, targets = Process.read(self, xc, yc, xt, mask_c, mask_t)
         rows = replace(context, error=error_c).join(targets.without_values(self.dim_y))
-        mixture = self._predict(replace(rows, keep=rows.observed.any(-1)), len(context))
+        mixture = self._predict(replace(rows, keep=rows.observed.any(-1)), len(context), processes=processes)
         return select(mixture, slice(len(context), None))
 
     def encode(self, context: Points, targets: Targets) -> Points:

@@ -325,22 +325,34 @@ def run_processes(
     y: Float[Tensor, "c m"],
     error: Float[Tensor, "c m"],
     there: Bool[Tensor, "c m"],
-    freedom: float,
-    jitter: float,
+    trend: Float[Tensor, "c mq m"],
+    fixed: Float[Tensor, "c"],
+    prior: tuple[float, float, float],
 ) -> Float[Tensor, "c _"] | Float[Tensor, "c 3 mq"]:
     """Run `evidence` or `predict` of native/processes.h in double precision: log likelihoods of the kernels [c g] up to
     a constant, or the sums over the kernels of means, second moments and variances of the noise [c 3 mq]."""
     wave = None
     if bool((theta[..., 3] > 0).any()):
-        wave = torch.sin(torch.pi * distance / period[:, None, None].clamp_min(1e-9)).square()
-    parts = [None if part is None else part.double().contiguous() for part in (distance, wave, y, error.square())]
+        wave = half_wave(distance, period)
+    parts = [
+        None if part is None else part.double().contiguous() for part in (distance, wave, trend, y, error.square())
+    ]
     present, theta = there.to(torch.uint8).contiguous(), theta.double().contiguous()
     (c, g, _), (rows, m) = theta.shape, distance.shape[1:]
     out = theta.new_zeros((c, g) if name == "evidence" else (c, 3, rows))
-    addresses = [None if part is None else part.data_ptr() for part in (*parts, present, theta)]
+    fixed = fixed.double().contiguous()
+    addresses = [None if part is None else part.data_ptr() for part in (*parts, present, theta, fixed)]
     sizes = (c, g, m, rows - m, torch.get_num_threads())
-    call(name, FillinProcesses(*sizes, *addresses, freedom, jitter, out.data_ptr()))
+    call(name, FillinProcesses(*sizes, *addresses, *prior, out.data_ptr()))
     return out
+
+
+def half_wave(distance: Float[Tensor, "c n m"], period: Float[Tensor, "c"]) -> Float[Tensor, "c n m"]:
+    """Return sin² of half the difference in phase at these distances; 0 without a period."""
+    if not bool((period > 0).any()):
+        return torch.zeros_like(distance)
+    frequency = torch.where(period > 0, 1 / period, 0)[:, None, None]
+    return torch.sin(torch.pi * frequency * distance).square()
 
 
 def run_correlate(
@@ -349,9 +361,9 @@ def run_correlate(
     """Correlations at these distances by a Gaussian process kernel for each column (native/processes.h)."""
     wave = None
     if bool((theta[:, 3] > 0).any()):
-        wave = torch.sin(torch.pi * distance / period[:, None, None].clamp_min(1e-9)).square()
+        wave = half_wave(distance, period)
     distance, theta, out = distance.contiguous(), theta.contiguous(), torch.empty_like(distance)
     sizes = (len(distance), 1, 1, distance[0].numel() - 1, torch.get_num_threads())  # one row of all distances
-    addresses = [distance.data_ptr(), None if wave is None else wave.data_ptr(), None, None, None, theta.data_ptr()]
-    call("correlate", FillinProcesses(*sizes, *addresses, 0.0, 0.0, out.data_ptr()))
+    addresses = [distance.data_ptr(), None if wave is None else wave.data_ptr(), *[None] * 4, theta.data_ptr(), None]
+    call("correlate", FillinProcesses(*sizes, *addresses, *[0.0] * 3, out.data_ptr()))
     return out
