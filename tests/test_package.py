@@ -105,6 +105,7 @@ SOFTMAX_ALLOWED = {
     "fillin.learners.row_network": "gate over the heads of one row",
     "fillin.measure": "torch's attention is measured beside ours",
     "fillin.models.npt": "class probabilities",
+    "fillin.models.kernel_choice": "posterior weights of kernels",
     "fillin.models.processes": "posterior weights of kernels",
     "fillin.objectives": "class probabilities",
 }

@@ -57,7 +57,7 @@ def test_models_lists_pretrained_weights(capsys):
     assert main(["models", "--pretrained", "--json"]) == 0
     rows = {row["weights"]: row for row in json.loads(capsys.readouterr().out)}
     assert set(rows) == set(pretrained.names())
-    assert (rows["curve"]["dim_x"], rows["surface"]["dim_x"], rows["radial"]["dim_x"]) == (1, 2, None)
+    assert (rows["curve"]["dim_x"], rows["sheet-2d"]["dim_x"], rows["radial"]["dim_x"]) == (1, 2, None)
     assert all(row["trained_on"] and 0 < row["megabytes"] < 4 for row in rows.values())
     assert main(["models", "--pretrained"]) == 0
     assert "fillin.load" in capsys.readouterr().out

@@ -29,8 +29,8 @@ def test_scikit_learn_checks_pass(ship_models, unchecked):
     """With default options and untrained weights."""
     small = {"width": 16, "heads": 2, "layers": 1, "hidden": 16}
     ship_models(
-        curve=fillin.create("filler", 1, **small),
-        surface=fillin.create("filler", 2, **small),
+        sheet=fillin.create("filler", 1, **small),
+        **{"sheet-2d": fillin.create("filler", 2, **small)},
         radial=fillin.create("filler", 1, radial=True, **small),
     )
     results = check_estimator(ProcessRegressor(), on_skip=None)
@@ -38,14 +38,14 @@ def test_scikit_learn_checks_pass(ship_models, unchecked):
 
 
 def test_the_number_of_columns_chooses_the_model(ship_models):
-    with pytest.raises(InputError, match=r"'curve', which does not ship yet \(there is none of its kind\).*dim_x=1"):
+    with pytest.raises(InputError, match=r"'sheet', which does not ship yet \(there is none of its kind\).*dim_x=1"):
         ProcessRegressor().fit(X, Y)
-    ship_models(curve=filler(1))
+    ship_models(sheet=filler(1))
     assert ProcessRegressor().fit(X, Y).model_.dim_x == 1
-    for columns, name in ((2, "surface"), (3, "radial"), (7, "radial")):
-        with pytest.raises(InputError, match=rf"X has {columns} columns.*'{name}'.*there is curve"):
+    for columns, name in ((2, "sheet-2d"), (3, "radial"), (7, "radial")):
+        with pytest.raises(InputError, match=rf"X has {columns} columns.*'{name}'.*there is sheet"):
             ProcessRegressor().fit(*draw_points(dim_x=columns))
-    ship_models(surface=filler(2), radial=filler(1, radial=True))
+    ship_models(radial=filler(1, radial=True), **{"sheet-2d": filler(2)})
     assert ProcessRegressor().fit(*draw_points(dim_x=2)).model_.dim_x == 2
     for columns in (3, 7):
         assert ProcessRegressor().fit(*draw_points(dim_x=columns)).model_.dim_x is None

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.spatial import KDTree
 from support.fields_with_gaps import waves
 from support.helpers import KernelMean
 
 import fillin
 from fillin.filling.grid.layout import FieldSettings, blend
 from fillin.filling.grid.variable import index_axis
-from fillin.inference.context import Context
+from fillin.inference.context import Context, nearest_rows, surrounding_rows
 from fillin.predictive import GaussianMixture
 from fillin.warp import BoundsWarp
 
@@ -82,7 +83,7 @@ def test_tiles_are_blended_as_a_mixture():
         given[settings.centre(tile)[0]] = tile, mixture
         return mixture
 
-    mixed = blend(tiles, predict, 24, counts.append)
+    mixed = blend(tiles, lambda some: [predict(tile) for tile in some], 24, counts.append)
     mean, square, below = np.zeros(24), np.zeros(24), np.zeros(24)
     for tile, mixture in given.values():
         tile_mean = mixture.mean - 1e4
@@ -109,7 +110,7 @@ def test_rare_components_of_a_tile_stay_rare_in_the_blend():
         parts = row, np.array([at, 1e6]), np.array([0.1, 1e6])
         return GaussianMixture(*(np.broadcast_to(part, (n, 2)) for part in parts))
 
-    mean = blend(tiles, predict, 200).mean
+    mean = blend(tiles, lambda some: [predict(tile) for tile in some], 200).mean
     assert mean.min() == 0
     assert mean.max() == pytest.approx(1)
     assert np.diff(mean).max() < 0.03
@@ -126,13 +127,33 @@ def test_no_seam_in_a_wide_gap(monkeypatch):
     values = np.where(np.random.default_rng(0).random((60, 60)) < 0.3, np.nan, truth)
     values[15:45, 15:45] = np.nan
     predictions = []
-    predict = Context.predict
-    monkeypatch.setattr(
-        Context, "predict", lambda self, x, **more: predictions.append(predict(self, x, **more)) or predictions[-1]
-    )
+    predict = Context._predict
+    monkeypatch.setattr(Context, "_predict", lambda *more: predictions.extend(predict(*more)) or predictions[-1:])
     filled = fillin.fill(values, model=Flat()).filled[15:45, 15:45]
     means = np.array([prediction.mean.mean() for prediction in predictions])
     assert np.ptp(means) > 20, "tiles differ"
     steps = max(np.abs(np.diff(filled, axis=axis)).max() for axis in (0, 1))
     assert steps < 0.15 * np.ptp(means)
     assert np.ptp(filled) > 10
+
+
+@pytest.mark.parametrize("period", [None, np.array([20.0, 0.0])])
+def test_a_context_beside_a_gap_lies_on_all_sides(period):
+    """Around a point near one edge of a wide gap, the nearest points alone lie on one side; half of a context lies in
+    all sectors, and a turn or a shift of everything changes nothing."""
+    lattice = np.argwhere(np.ones((20, 40))).astype(float)
+    gap = np.abs(lattice - [10, 20]).max(1) < 7
+    points, middle = lattice[~gap], np.array([10.0, 22.6])
+    tree = KDTree(points, boxsize=period)
+    near = points[nearest_rows(tree, middle, 48)]
+    around = points[surrounding_rows(tree, middle, 48, period)]
+    assert len(np.unique(around, axis=0)) == 48
+    assert not (near[:, 1] < 20).any()
+    assert (around[:, 1] < 20).sum() >= 8
+    distance = np.linalg.norm(points - middle, axis=1)
+    closest = points[np.argsort(distance)[:20]]
+    assert all((around == point).all(1).any() for point in closest)
+    if period is None:
+        turned = KDTree(points[:, ::-1] * [1, -1] + 100)
+        again = points[surrounding_rows(turned, np.array([22.6, -10.0]) + 100, 48)]
+        assert {*map(tuple, again)} == {*map(tuple, around)}

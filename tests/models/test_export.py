@@ -24,7 +24,7 @@ from fillin.models import names
 
 GROUPS = {  # one process per group
     "each task apart": ["cnp", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "lbanp", "istnp"],
-    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler", "surface"],
+    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler", "sheet-2d"],
 }
 DOCS = Path(__file__).parents[2] / "docs" / "export.md"
 REFUSED = ["convcnp", "convnp", "te-cmanp", "npt", "sheet"]
@@ -84,7 +84,7 @@ def exported(pytestconfig, tmp_path):
 def small(name: str):
     """Small model of one layer and two outputs; fillers have one output, or two inputs and two outputs."""
     torch.manual_seed(0)
-    kind, dims = {"filler": ("filler", (1, 1)), "surface": ("filler", (2, 2))}.get(name, (name, (1, 2)))
+    kind, dims = {"filler": ("filler", (1, 1)), "sheet-2d": ("filler", (2, 2))}.get(name, (name, (1, 2)))
     layers = {"layers": 1} if "layers" in fillin.models.list_options(kind) else {}
     return tiny(kind, *dims, torch.float32, **layers).eval()
 
@@ -143,7 +143,7 @@ def assert_equivariant_to_units(run, model) -> None:
 
 
 def test_every_model_is_exported_or_refused():
-    assert sorted(REFUSED + [name for group in GROUPS.values() for name in group]) == sorted([*names(), "surface"])
+    assert sorted(REFUSED + [name for group in GROUPS.values() for name in group]) == sorted([*names(), "sheet-2d"])
 
 
 @pytest.mark.parametrize("name", REFUSED)

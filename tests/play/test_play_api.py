@@ -86,7 +86,7 @@ def images(client):
     return {example["name"]: example["image"] for example in client.get("/api/images").json()}
 
 
-@pytest.mark.parametrize("model", ["surface", "digits"])
+@pytest.mark.parametrize("model", ["sheet-2d", "digits"])
 @pytest.mark.parametrize("pattern", ["few", "half", "coarse", "painted"])
 def test_an_image_is_completed(client, images, pattern, model):
     context = {"image": images["digit-3"], "pattern": pattern, "observed_pixels": [1, 9, 17, 60], "model": model}
@@ -103,7 +103,7 @@ def test_an_image_is_completed(client, images, pattern, model):
 
 def test_the_digits_model_predicts_digits_better(client, images):
     errors = {}
-    for model in ("surface", "digits"):
+    for model in ("sheet-2d", "digits"):
         squares = []
         for label in range(1, 10, 2):
             image = images[f"digit-{label}"]
@@ -112,7 +112,7 @@ def test_the_digits_model_predicts_digits_better(client, images):
             truth = np.array(image["pixels"], float).reshape(8, 8, -1)[..., 0]
             squares.append(np.square(mean - truth).mean())
         errors[model] = np.mean(squares) ** 0.5
-    assert errors["digits"] < 0.9 * errors["surface"]
+    assert errors["digits"] < 0.9 * errors["sheet-2d"]
 
 
 def test_the_digits_model_completes_a_small_photograph_and_refuses_a_large_one(client, images):
@@ -125,7 +125,7 @@ def test_the_digits_model_completes_a_small_photograph_and_refuses_a_large_one(c
     large = {"height": 40, "width": 33, "channels": 1, "pixels": [0] * 1320}
     response = post(client, "/api/images/complete", image=large, model="digits")
     assert response.status_code == 422
-    assert "at most 32 × 32 pixels; choose the model surface" in response.json()["detail"]
+    assert "at most 32 × 32 pixels; choose the model sheet-2d" in response.json()["detail"]
 
 
 def test_the_example_digits_are_held_out(client):
@@ -154,7 +154,7 @@ def test_an_uploaded_image_is_downsampled_with_a_note(client):
     response = client.post("/api/images/read", content=random_png(200, 100), headers=headers).json()
     assert (response["image"]["width"], response["image"]["height"]) == (64, 32)
     assert response["note"] == "downsampled: 200 × 100 → 64 × 32 pixels"
-    assert response["model"] == "surface"
+    assert response["model"] == "sheet-2d"
     invalid = client.post("/api/images/read", content=b"\x89PNG no", headers=headers)
     assert invalid.status_code == 422
     assert "cannot be read as PNG or JPEG" in invalid.json()["detail"]

@@ -136,7 +136,7 @@ def test_images_are_completed_from_painted_pixels(page, visitor):
         before = page.evaluate(CANVAS_URL, "image-mean")
         page.check(f"input[value={pattern}]")
         wait_for_redraw(page, "image-mean", before)
-    for model in ("surface", "digits"):
+    for model in ("sheet-2d", "digits"):
         before = page.evaluate(CANVAS_URL, "image-mean")
         with expect_response(page, "/api/images/complete") as event:
             page.check(f"#image-form input[value={model}]")
@@ -208,7 +208,7 @@ def test_an_image_can_be_dropped(page):
     page.click("#tab-images")
     drop_file(page, "image-mean", "a.png", "image/png", random_png(80, 20))
     page.wait_for_selector("#image-note >> text=downsampled: 80 × 20 → 64 × 16 pixels")
-    wait_for_status(page, "pixels by the model trained on surfaces")
+    wait_for_status(page, "pixels by the model trained on random functions")
     assert page.is_disabled("#image-form input[value=digits]")  # the image is too large for it
     drop_file(page, "images", "notes.txt", "text/plain", b"no image")
     wait_for_status(page, "notes.txt is not a PNG or JPEG")
@@ -218,13 +218,13 @@ def test_an_image_can_be_dropped(page):
 
 def test_the_chosen_model_stays_and_shows_its_own_layers(page):
     page.click("#tab-images")
-    for model, layers in (("digits", 4), ("surface", 8)):
+    for model, trained_on, layers in (("digits", "digits", 4), ("sheet-2d", "random functions", 6)):
         page.check(f"#image-form input[value={model}]")
         for digit in (5, 3):
             page.check(f"input[aria-label='Digit {digit}']")
             page.wait_for_selector("#image-size >> text=×")
         assert page.is_checked(f"#image-form input[value={model}]")
-        wait_for_status(page, f"by the model trained on {model}")
+        wait_for_status(page, f"by the model trained on {trained_on}")
         with expect_response(page, "/api/images/attention"):
             page.click("#image-mean", position={"x": 90, "y": 120})
         page.wait_for_selector("#image-legend >> text=head 4")

@@ -8,6 +8,8 @@ from fillin.cli.options import THREADS_HELP, positive
 EXAMPLES = """\
   fillin complete photo.png                        fully transparent pixels are missing; writes photo.completed.png
   fillin complete photo.png --mask m.png           white pixels of the mask are observed, the others are completed
+  fillin complete raw.png --mask bayer.png         a mask in colour: in each channel, where it is above 127
+  fillin complete photo.npy                        an array h × w × 3 from 0 to 1; NaN is missing, also in one channel
   fillin complete photo.png --keep 0.1             from a tenth of its pixels
   fillin complete photo.png --hide bottom          from the other half; also top, left, right, hole
   fillin complete photo.png --observed 'grid 4'    from every fourth pixel; 'coarse 4': from means of 4 × 4
@@ -22,7 +24,7 @@ one sheet. See docs/images.md.
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("image", metavar="IMAGE", help="PNG or JPEG, grey or in colour")
+    command.add_argument("image", metavar="IMAGE", help="PNG, JPEG or an array (.npy), grey or in colour")
     observed = command.add_argument_group("observed pixels (default: those that are not fully transparent)")
     observed.add_argument("--keep", type=float, metavar="SHARE", help="a random share of the pixels")
     patterns = "random, top, bottom, left, right, block, hole, line, grid, coarse"
@@ -31,11 +33,16 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     observed.add_argument("--know", dest="pattern", help=argparse.SUPPRESS)  # its name in 0.1
     observed.add_argument("--hide", metavar="PART", help="part to hold out: bottom, top, left, right or hole")
-    observed.add_argument("--mask", metavar="FILE", help="an image of the same size: white is observed")
+    observed.add_argument(
+        "--mask", metavar="FILE", help="an image of the same size: white is observed; in colour, channel by channel"
+    )
     command.add_argument("--scale", type=int, default=1, metavar="N", help="enlarge each side N times (default: 1)")
     command.add_argument("--samples", type=int, default=5, metavar="N", help="number of sampled images (default: 5)")
     command.add_argument(
-        "--model", metavar="NAME|FOLDER", default="surface", help="weights or a run over 2-D inputs (default: surface)"
+        "--model",
+        metavar="NAME|FOLDER",
+        default="sheet-2d",
+        help="weights or run over 2-D inputs (default: sheet-2d)",
     )
     command.add_argument(
         "--attend", metavar="ROW,COLUMN", help="draw the attention of each head from this pixel: NAME.attend.png"

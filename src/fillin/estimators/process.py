@@ -15,16 +15,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from fillin.errors import InputError, InputTypeError, UnknownName
 from fillin.estimators.base import SavedEstimator, check_targets, to_floats
-from fillin.heads import ObservedHead
-from fillin.inference.context import Context, default_weights
+from fillin.inference.anisotropy import fit_units
+from fillin.inference.context import default_weights
 from fillin.inference.finetune import MAX_STEPS as FINETUNE_STEPS
 from fillin.inference.finetune import MIN_POINTS, finetune
 from fillin.inference.length_scales import MAX_STEPS as LENGTH_SCALE_STEPS
 from fillin.inference.length_scales import fit_length_scales
+from fillin.inference.record import make_context
 from fillin.inference.sample_paths import COVARIANCE_PATHS, covariance, sample_paths
 from fillin.models import Process, load
-from fillin.models.filler import Filler
 from fillin.models.registry import create_from_config
+from fillin.models.sheet import Sheet
 from fillin.predictive import check_levels
 from fillin.pretrained import names
 from fillin.runtime import progress
@@ -46,9 +47,10 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
     Parameters
     ----------
     model : str, os.PathLike or Process, default="auto"
-        "auto" takes the weights "curve" for one column of X, "surface" for two and "radial" for more; or a name of
-        pretrained weights, a folder that `fillin.save` wrote, or a process with one output. A radial model sees
-        distances alone, so `fit` searches for the length scale of each column (`scales_`) for some seconds.
+        "auto" takes the weights "sheet" for one column of X, "sheet-2d" for two and "radial" for more; or a name of
+        pretrained weights, a folder that `fillin.save` wrote, or a process with one output. A sheet of two columns
+        measures distances in units that `fit` estimates from 32 observations or more. A radial model sees distances
+        alone, so `fit` searches for the length scale of each column for some seconds (`scales_`).
     adapt : bool, default=False
         Fine-tune a copy of the model on the observations, for at most a minute, where there are 100 or more. The gain
         on held-out points is `gain_`, in nats per point; a loss is never kept.
@@ -63,7 +65,7 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
     X_train_, y_train_, y_err_ : ndarray
         The observations.
     scales_ : ndarray of shape (outputs, dx) or None
-        Length scales of the columns of X for a radial model.
+        Length scales of the columns of X for a radial model, or a sheet of two columns.
     gain_ : float
         Gain of fine-tuning.
 
@@ -129,10 +131,12 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
         return self
 
     def _fit_scales(self, model: Process, X: ndarray, y: Float[ndarray, "n dy"]) -> Float[ndarray, "dy dx"] | None:
-        """Length scales of the columns of X for each output; None unless the model is radial."""
-        if model.dim_x is not None or X.shape[1] < 2:
+        """Length scales of the columns of X for each output; None unless the model is radial or a sheet."""
+        if X.shape[1] < 2 or not (model.dim_x is None or isinstance(model, Sheet)):
             return None
         observed = ~np.isnan(y)
+        if isinstance(model, Sheet):
+            return np.stack([fit_units(X[rows], y[rows, i]) for i, rows in enumerate(observed.T)])
         with progress("length scales", LENGTH_SCALE_STEPS * y.shape[1]) as tick:
             scales = [
                 fit_length_scales(model, X[rows], y[rows, i], self.seed_, tick) for i, rows in enumerate(observed.T)
@@ -159,19 +163,21 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
     def _set_context(
         self, model: Process, X: ndarray, y: Float[ndarray, "n dy"], error: ndarray | None, scales: ndarray | None
     ) -> None:
-        if error is not None and not isinstance(model, Filler):
-            raise InputError("y_err: this model does not read errors; use a 'filler', or leave y_err out")
+        if error is not None and not model.any_units:
+            raise InputError(
+                "y_err: this model does not read errors; use one that does, such as 'sheet', or leave y_err out"
+            )
         self.model_, self.X_train_, self.y_train_, self.y_err_, self.scales_ = model, X, y, error, scales
         # models compute in float32, where 1e6 + sin x is nearly constant: the middle of the range is subtracted
         low, high = np.nanmin(y, 0), np.nanmax(y, 0)
         self.centre_ = np.where(high - low > 1e-12 * np.maximum(abs(low), abs(high)), low / 2 + high / 2, 0)
         self.contexts_ = [
-            Context(
+            make_context(
                 model,
                 X[rows],
                 (y - self.centre_)[rows][:, [i]],
                 None if error is None else error[rows][:, [i]],
-                scale=None if scales is None else scales[i],
+                None if scales is None else scales[i],
             )
             for i, rows in enumerate(~np.isnan(y).T)
         ]
@@ -227,7 +233,7 @@ class ProcessRegressor(RegressorMixin, SavedEstimator):
             raise InputError(
                 f"return_cov: {len(X)} locations are too many; give at most {MAX_COVARIANCE_POINTS}, or use sample_y"
             )
-        if not noise and not isinstance(self.model_.head, ObservedHead):
+        if not noise and not self.model_.head.separates_noise:
             raise InputError("noise=False: this model does not separate the function from its noise; leave noise=True")
         with progress("predict", len(X) * len(self.contexts_), len(X) > _PROGRESS_QUERIES) as tick:
             mixtures = [context.predict(X, noise, tick)[:, 0] for context in self.contexts_]

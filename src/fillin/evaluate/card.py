@@ -82,7 +82,8 @@ def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
     if data["name"] == "sheets":
         (low, high), (_, most) = data["rows"], data["columns"]
         prior = f"the prior of sheets (`fillin.data.sheet_prior`), {low} to {high} rows, up to {most} columns"
-        table += ["", *_compare_sheets(run.model(), batches)]
+        if data["dim_x"] == 1:  # the only dimension of `GaussianSheets`
+            table += ["", *_compare_sheets(run.model(), batches)]
     elif data["name"] == "curves":
         prior = f"`{data['function']}` under the protocol `{data['protocol']}`"
     else:

@@ -28,6 +28,7 @@ def fill(
     y_err: str | None = None,
     alone: bool = False,
     covariate: str | Sequence[str] | None = None,
+    station_at: Sequence[str] | None = None,
     max_gap: str | float | None = None,
     max_std: float | None = None,
     draws: int | None = None,
@@ -85,6 +86,9 @@ def fill(
         itself only.
     covariate : str or sequence of str, optional
         Series: columns that inform but are not filled. By default all other columns of numbers inform.
+    station_at : sequence of str, optional
+        Series with `by`: the two or three columns with the location of each station, such as ("lon", "lat"). Stations
+        then inform each other by their distance too, and one that is never observed is predicted from those around it.
     max_gap : str or float, optional
         Series: longest gap that is filled, such as "6h" or 0.5, from the observation before it to the one after it, or
         beyond the ends from the nearest one. Longer gaps stay missing.

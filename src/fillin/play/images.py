@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from fillin.filling.image.read import PartialImage
 
 router = APIRouter(prefix="/api/images", tags=["images"])
-WEIGHTS = {"surface": "surface", "digits": "te-tnp-digits"}  # the pretrained weights of each model
+WEIGHTS = {"sheet-2d": "sheet-2d", "digits": "te-tnp-digits"}  # the pretrained weights of each model
 _MAX_INTERACTIVE_CELLS = 1024  # of a completion that is computed while the user paints
 _PHOTOGRAPH_SIDE = 32  # pixels along the longer side of scikit-learn's photographs
 Side = Annotated[int, Field(ge=2, le=limits.MAX_IMAGE_SIDE)]
 Byte = Annotated[int, Field(ge=0, le=255)]
 PixelIndex = Annotated[int, Field(ge=0, lt=limits.MAX_IMAGE_SIDE**2)]
-ImageModelName = Literal["surface", "digits"]
+ImageModelName = Literal["sheet-2d", "digits"]
 
 
 class ImagePixels(StrictRequest):
@@ -51,20 +51,20 @@ class ImagePixels(StrictRequest):
 
 class ImageContext(StrictRequest):
     """Image and its observed part: a few random pixels, the upper half, a coarse version, or the `observed_pixels`
-    (indices, row by row) if the pattern is "painted". The model "surface" was trained on random surfaces, "digits" on
+    (indices, row by row) if the pattern is "painted". The model "sheet-2d" was trained on random sheets, "digits" on
     handwritten digits; the latter attends between all pixels, so images are limited to 32 × 32."""
 
     image: ImagePixels
     pattern: Literal["few", "half", "coarse", "painted"] = "few"
     observed_pixels: Annotated[list[PixelIndex], Field(max_length=limits.MAX_IMAGE_SIDE**2, default_factory=list)]
-    model: ImageModelName = "surface"
+    model: ImageModelName = "sheet-2d"
     seed: Seed = 0
 
     @model_validator(mode="after")
     def _fits_the_model(self) -> "ImageContext":
         if self.model == "digits" and max(self.image.height, self.image.width) > limits.MAX_DIGITS_SIDE:
             size = f"{limits.MAX_DIGITS_SIDE} × {limits.MAX_DIGITS_SIDE}"
-            raise ValueError(f"the model digits takes images of at most {size} pixels; choose the model surface")
+            raise ValueError(f"the model digits takes images of at most {size} pixels; choose the model sheet-2d")
         return self
 
 
@@ -88,7 +88,7 @@ class ImageResponse(BaseModel):
     name: str
     title: str
     image: ImagePixels
-    model: ImageModelName = "surface"
+    model: ImageModelName = "sheet-2d"
     note: str = ""
 
 

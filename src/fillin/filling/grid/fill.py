@@ -3,7 +3,8 @@
 `fill_block` does the work, here or on the workers of a cluster.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -39,7 +40,9 @@ def fill_grid(layout: GridLayout, model: "Process | None", tick: Tick = lambda d
         cells = tuple(np.arange(len(axis.x)) for axis in layout.settings.axes)
         learned = layout.settings.background
         background = None if learned is None else compute_background(values, layout.settings)
-        parts = fill_block(model, layout.settings, values, cells, layout.fillable, cells, background, tick=tick)
+        parts = fill_block(
+            model, layout.settings, values, cells, layout.fillable, cells, background, tick=tick, workers=None
+        )
     order = [layout.variable.dims.index(dim) for dim in layout.original_dims]
     return parts.transpose([0, *(1 + i for i in order)])
 
@@ -86,12 +89,14 @@ def fill_block(
     background: ndarray | None = None,
     coarse: tuple[ndarray, ndarray | None, tuple[Int[ndarray, "_"], ...]] | None = None,
     tick: Tick = lambda done: None,
+    workers: int | None = 1,
 ) -> ndarray:
     """Return [4 … inner]: filled, std, low and high of the cells `inner`, as indices along each axis, of all slices.
 
     `values` [… cells] are observed or NaN, `background` [2 … cells] is their prediction from other slices. Missing
     cells are filled where `fillable`, which broadcasts to [… inner]; observed ones keep their value, with std 0.
     `coarse` has a few cells of the whole field, their background and their indices, for gaps wider than the block.
+    Slices are filled by so many `workers` (None: the threads of torch), each on one thread.
     """
     lead = values.shape[: values.ndim - len(cells)]
     shape = tuple(len(rows) for rows in inner)
@@ -99,7 +104,8 @@ def fill_block(
     within = np.ix_(*((part - rows[0]) % len(axis.x) for axis, rows, part in axes))  # `rows` may cross a seam
     fillable = np.broadcast_to(fillable, (*lead, *shape))
     out = np.empty((4, *lead, *shape), dtype=values.dtype)
-    for index in np.ndindex(*lead):
+
+    def fill_slice(index: tuple[int, ...]) -> None:
         value = values[index][within].astype(float)
         parts = [value, np.where(np.isnan(value), np.nan, 0.0), value.copy(), value.copy()]
         missing = np.nonzero(np.isnan(value) & fillable[index])
@@ -119,7 +125,31 @@ def fill_block(
                 for part, numbers in zip(parts, prediction, strict=True):
                     part[missing] = numbers
         out[(slice(None), *index)] = np.stack(parts)
+
+    _run_all(fill_slice, list(np.ndindex(*lead)), 1 if model is None else workers)
     return out
+
+
+def _run_all(task: Callable[[tuple[int, ...]], None], items: list[tuple[int, ...]], workers: int | None) -> None:
+    """Run a task for each item: operations on the context of a tile are too small for torch to divide among threads."""
+    if workers == 1 or len(items) == 1:
+        for item in items:
+            task(item)
+        return
+    import torch
+
+    before = torch.get_num_threads()
+    workers = min(workers or before, len(items))
+    with ThreadPoolExecutor(workers, "fillin-slice", lambda: torch.set_num_threads(1)) as pool:
+        futures = [pool.submit(task, item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+        finally:
+            torch.set_num_threads(before)  # later threads of the process take the number that was set last
 
 
 def _observed_cells(

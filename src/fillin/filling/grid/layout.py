@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from fillin.models import Process
 
 TILE_CONTEXT_CELLS = {1: 512, 2: 128, 3: 384}  # by dimensions; more cells dilute the near ones
+_TILES_AT_ONCE = 32
 _EXCLUSIVE = 0.1  # of the way from a centre to the next, on either side, a tile predicts alone
 _MAX_FIELD_CELLS = 4_000_000  # of a field filled in one block
 _MAX_BLOCK_VALUES, _MIN_BLOCK_CELLS = 16_000_000, 40_000  # of a block with all of its slices
@@ -112,14 +114,21 @@ class FieldSettings:
         if not len(cells) or (context.tree is None and context.period is None):
             return context.predict(x, tick=tick)[:, 0]
 
-        def predict_tile(tile: Tile) -> GaussianMixture:
-            return context.predict(x[tile.rows], groups=[(np.arange(len(tile.rows)), self.centre(tile))])[:, 0]
+        def predict_tiles(tiles: list[Tile]) -> list[GaussianMixture]:
+            ends = np.cumsum([len(tile.rows) for tile in tiles])
+            rows = np.split(np.arange(ends[-1]), ends[:-1])
+            groups = [(part, self.centre(tile)) for part, tile in zip(rows, tiles, strict=True)]
+            mixture = context.predict(x[np.concatenate([tile.rows for tile in tiles])], groups=groups)[:, 0]
+            return [mixture[part] for part in rows]
 
-        return blend(self.tiles(cells), predict_tile, len(cells), tick)
+        return blend(self.tiles(cells), predict_tiles, len(cells), tick)
 
 
 def blend(
-    tiles: list[Tile], predict: Callable[[Tile], GaussianMixture], n: int, tick: Tick = lambda done: None
+    tiles: list[Tile],
+    predict: Callable[[list[Tile]], list[GaussianMixture]],
+    n: int,
+    tick: Tick = lambda done: None,
 ) -> GaussianMixture:
     """Blend the predictions of all tiles at n cells; a cell is done with the last tile that has a share in it."""
     last = np.zeros(n, dtype=int)
@@ -128,8 +137,8 @@ def blend(
     n_done = np.bincount(last, minlength=len(tiles))
     corners = max(int(tile.corner.max()) for tile in tiles) + 1
     share, parts = np.zeros((n, corners)), None
-    for tile, number in zip(tiles, n_done, strict=True):
-        mixture = predict(tile)
+    batches = (predict(tiles[start : start + _TILES_AT_ONCE]) for start in range(0, len(tiles), _TILES_AT_ONCE))
+    for tile, mixture, number in zip(tiles, chain.from_iterable(batches), n_done, strict=True):
         arrays = np.stack([mixture.weights, mixture.means, mixture.stds])  # [3 m k]
         if parts is None:
             parts = np.zeros((3, n, corners, arrays.shape[-1]))

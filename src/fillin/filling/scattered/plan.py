@@ -76,7 +76,7 @@ class ScatteredPlan(TabularPlan, PretrainedPlan):
     unit = "set of points"
     remedies: ClassVar[Mapping[str, Message | None]] = {
         "every": option("grid", 0.1), "until": option("grid", 0.1), "max_gap": option("max_std", 0.5),
-        "covariate": option("x", "COLUMN"), "alone": None, "draws": None,
+        "covariate": option("x", "COLUMN"), "alone": None, "draws": None, "station_at": None,
     }  # fmt: skip
 
     source: Source

@@ -44,6 +44,11 @@ class ScatteredRoles:
     notes: list[Note]
     located: Bool[ndarray, "n"]  # rows with all coordinates
 
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are constant in each group."""
+        return self.by
+
     def coordinates(self, columns: Sequence[ndarray]) -> Float[ndarray, "n dx"]:
         """Return values of the coordinate columns as numbers; dates as seconds since the first."""
         parts = []

@@ -6,7 +6,7 @@ import { drawAttention, drawObserved, drawPixels, drawUrl, outline } from "./ima
 
 const MAX_DIGITS_SIDE = 32; // pixels, of images for the digits model (limits.py repeats this number)
 const MAX_INTERACTIVE_CELLS = 4000; // of a completion that is computed while the user paints
-const TRAINED_ON = { digits: "digits", surface: "surfaces" };
+const TRAINED_ON = { digits: "digits", "sheet-2d": "random functions" };
 const state = {
   image: null, model: "digits", chosenModel: null, // by the user
   pattern: "few", observed: new Set(), seed: 0, scale: 4, completion: null, target: null, attention: null, layer: 8,
