@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def complete(
-    image: Any, observed: Any = None, scale: int = 1, samples: int = 0, model: "str | Process" = "surface",
+    image: Any, observed: Any = None, scale: int = 1, samples: int = 0, model: "str | Process" = "sheet-2d",
     seed: int = 0, *, known: Any = None,
 ) -> NumericPrediction:  # fmt: skip
     """Predict the missing pixels of an image, with their uncertainty, at any resolution.
@@ -19,16 +19,16 @@ def complete(
     Parameters
     ----------
     image : array-like of shape (h, w), (h, w, 1) or (h, w, 3)
-        Grey or RGB values: bytes, or floats from 0 to 1. NaN is missing.
-    observed : array-like of bool of shape (h, w), optional
-        True where a pixel is observed. By default all pixels that are not NaN.
+        Grey or RGB values: bytes, or floats from 0 to 1. NaN is missing, also in some channels of a pixel.
+    observed : array-like of bool of shape (h, w) or (h, w, 3), optional
+        True where a pixel, or a channel of it, is observed. By default all values that are not NaN.
     scale : int, default 1
         Number of predicted cells along each side of a pixel.
     samples : int, default 0
         Number of whole images to draw.
-    model : str or Process, default "surface"
+    model : str or Process, default "sheet-2d"
         Model over two-dimensional locations with one or three outputs: name of pretrained weights, folder, or the
-        model itself. A model trained on images sees the colours as they are; `surface` fits any image.
+        model itself. A model trained on images sees the colours as they are; `sheet-2d` fits any image.
     seed : int, default 0
         Seed of the samples.
     known : array-like of bool of shape (h, w), optional
@@ -44,7 +44,7 @@ def complete(
     Raises
     ------
     InputError
-        If the shape, the range or the options are invalid, or no pixel is observed.
+        If the shape, the range or the options are invalid, or no pixel, or no value of a channel, is observed.
     InputTypeError
         If `image` does not hold numbers.
 

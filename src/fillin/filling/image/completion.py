@@ -17,12 +17,12 @@ from scipy.ndimage import map_coordinates
 from scipy.special import ndtr
 
 from fillin.errors import InputError, argument
+from fillin.filling.image.channels import complete_channels
 from fillin.filling.image.pixel_context import PixelContext
 from fillin.filling.image.read import PartialImage
 from fillin.filling.prediction import NumericPrediction
 from fillin.models import Process
 from fillin.models.base import LatentProcess
-from fillin.models.filler import Filler
 from fillin.predictive import HALF_WIDTH_95
 from fillin.runtime import Tick
 
@@ -71,7 +71,12 @@ def complete_image(
             "no pixel is observed, so there is nothing to complete from; set {observed} to True somewhere",
             observed=argument("observed"),
         )  # fmt: skip
-    any_image = isinstance(model, Filler)  # other models are trained on colours around 0
+    partly = None
+    if image.channels is not None:  # first the other channels of pixels of which some are observed
+        partly = complete_channels(image.colours, image.channels, samples, seed)
+        assert partly is not None
+        image = replace(image, y=partly.insert(image.y, image.channels, partly.mean.clip(0, 1)))
+    any_image = model.any_units  # other models are trained on colours around 0
     offset = 0.0 if any_image else 0.5
     axes = ColourAxes.principal(image.y) if any_image else ColourAxes.channels(image.y.shape[1])
     context = PixelContext(model, image.shape, scale, image.x, axes.rotate(image.y - offset)[None])
@@ -90,12 +95,19 @@ def complete_image(
         def clip(values: ndarray) -> ndarray:
             return axes.rotate((axes.rotate_back(values) + offset).clip(0, 1) - offset)
 
+        if partly is not None and image.channels is not None:  # each sample from channels of its own
+            drawn_channels = partly.samples.clip(0, 1)
+            colours = np.stack([partly.insert(image.y, image.channels, part) for part in drawn_channels])
+            context = replace(context, y=axes.rotate(colours - offset))
         drawn = axes.rotate_back(draw_images(context, mean, std, samples, seed, clip, tick)) + offset
     mean, std = clip_moments(axes.rotate_back(mean) + offset, axes.channel_std(std))
     if observed.any():  # exactly
         mean[observed] = image.y
-        drawn[:, observed] = image.y
+        drawn[:, observed] = image.y if partly is None or not samples else axes.rotate_back(context.y) + offset
         std[observed] = 0
+        if partly is not None:
+            at = tuple(partly.cells.T)
+            mean[at], std[at] = clip_moments(partly.mean, partly.std)
     low, high = ((mean + sign * HALF_WIDTH_95 * std).clip(0, 1) for sign in (-1, 1))
     return NumericPrediction(..., mean, std, low, high, samples=drawn.clip(0, 1))
 

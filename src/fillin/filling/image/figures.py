@@ -3,6 +3,7 @@
 Attention from one pixel to the observed points is drawn with each head in its colour, as in Kim et al. 2019.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,7 +96,7 @@ def show_observed(image: PartialImage) -> Float[ndarray, "h w 3"]:
     """Return the observed pixels on a plain ground; points that are no pixels as the coarse image they form."""
     out = np.broadcast_to(np.array(_MISSING_COLOUR), (*image.shape, 3)).copy()
     if image.mask is not None:
-        out[image.mask] = image.y
+        out[image.mask] = np.nan_to_num(image.y)
         return out
     from scipy.spatial import KDTree
 
@@ -138,6 +139,10 @@ def attention_weights(model: "Process", image: PartialImage, pixel: tuple[int, i
     """
     from fillin.attention import record_weights
 
+    whole = ~np.isnan(image.y).any(1)
+    if not whole.any():
+        raise InputError("--attend: no pixel is observed in all channels, and attention is between such pixels")
+    image = replace(image, x=image.x[whole], y=image.y[whole])
     context = PixelContext(model, image.shape, 1, image.x, image.y[None] - 0.5)
     at = np.array(pixel, float)
     rows = context.nearest(at)
@@ -152,7 +157,7 @@ def attention_weights(model: "Process", image: PartialImage, pixel: tuple[int, i
     ]
     if not layers:
         raise InputError(
-            "--attend: this model has no attention from a target to context points; use a tnp, an anp or surface"
+            "--attend: this model has no attention from a target to context points; use a tnp, an anp or sheet-2d"
         )
     return image.x[rows], layers
 

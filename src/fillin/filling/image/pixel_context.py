@@ -22,11 +22,10 @@ from fillin.inference.context import level_and_size, nearest_rows, to_batch
 from fillin.inference.tiles import split_into_tiles
 from fillin.models import Process
 from fillin.models.base import LatentProcess
-from fillin.models.filler import Filler
 from fillin.predictive import GaussianMixture
 from fillin.runtime import Tick
 
-_FILLER_CONTEXT, _OTHER_CONTEXT = 64, 2048  # observed points; more of them dilute the near ones for a filler
+_NEAR_CONTEXT, _OTHER_CONTEXT = 64, 2048  # observed points; more of them dilute the near ones for a model of any units
 _GAP_DISTANCE = 2.0  # in distances between observed points; cells nearer than that are not in a gap
 _MAX_CELLS, _MAX_LATENT_CELLS = 2048, 256  # predicted at once, the latter by a latent model
 _TILE_WIDTH = 0.65  # of the square that holds a context; wider is faster, and no worse on photographs
@@ -136,7 +135,7 @@ class PixelContext:
 
     @cached_property
     def n_context(self) -> int:
-        return _FILLER_CONTEXT if isinstance(self.model, Filler) else _OTHER_CONTEXT
+        return _NEAR_CONTEXT if self.model.any_units else _OTHER_CONTEXT
 
     @cached_property
     def _tree(self) -> KDTree | None:
@@ -178,15 +177,16 @@ def predict_colours(
 
     For a latent model, also return the function of each latent sample for the first image. A model with one output
     predicts every channel as a task of its own; one with three sees grey three times, and its outputs are averaged. A
-    filler sees colours in units of the observed ones, `spread` being that of the whole image, and may leave out the
-    noise; other models see colours as they are.
+    model of any units sees colours in those of the observed ones, `spread` being that of the whole image, and may leave
+    out the noise; other models see colours as they are.
     """
     b, n, c = yc.shape
     by_channel = model.dim_y == 1
     tasks = yc.transpose(0, 2, 1).reshape(b * c, n, 1) if by_channel else np.broadcast_to(yc, (b, n, model.dim_y))
     level, size = np.zeros(1), np.ones(1)
-    if isinstance(model, Filler):
+    if model.any_units:
         level, size = level_and_size(tasks[..., 0].T, np.tile(np.broadcast_to(spread, c), b))
+        xc, xt = xc - xc[:1], xt - xc[:1]  # before they are rounded: equal pixels elsewhere give equal inputs
     level, size = level[:, None, None], size[:, None, None]
     normalised = torch.from_numpy(((tasks - level) / size).astype(np.float32))
     inputs, queries = (to_batch(x).expand(len(tasks), -1, -1) for x in (xc, xt))

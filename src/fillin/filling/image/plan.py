@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fillin.models import Process
 
 MAX_CELLS = 1 << 22  # of a completed image
-_DEFAULT_MODEL = "surface"
+_DEFAULT_MODEL = "sheet-2d"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +81,17 @@ class ImagePlan(FillPlan):
         (h, w), n = self.image.shape, len(self.image.x)
         mask, scale = self.image.mask, self.options.scale
         observed = f"{n:,} coarse pixels" if mask is None else f"{n:,} pixels ({n / mask.size:.1%})"
+        observed += " in part" if self.image.n_partly == n else ""
         return f"{self.source.name}: {w} × {h}, {observed} observed" + (
             f"; enlarged {scale} times" if scale > 1 else ""
         )
 
     @property
     def notes(self) -> list[Note]:
-        from fillin.models.filler import Filler
-
         notes, channels = [Note(text) for text in self.image.notes], self.image.colours.shape[2]
-        if not isinstance(self.model, Filler) and self.model.dim_y != channels:
+        if self.image.n_partly:
+            notes.append(Note(f"{self.image.n_partly:,} pixels lack some channels: predicted from the others, too"))
+        if not self.model.any_units and self.model.dim_y != channels:
             text = "the model predicts colours: grey is shown to it as three equal channels, whose means are averaged"
             if channels == 3:
                 text = "the model predicts grey alone: red, green and blue are completed one by one"
@@ -100,7 +101,7 @@ class ImagePlan(FillPlan):
     @property
     def n_missing(self) -> int:
         mask, n_cells = self.image.mask, int(np.prod(self.image.shape)) * self.options.scale**2
-        return int((~mask).sum()) if mask is not None and self.options.scale == 1 else n_cells
+        return int((~mask).sum()) + self.image.n_partly if mask is not None and self.options.scale == 1 else n_cells
 
     @property
     def n_steps(self) -> int:

@@ -14,6 +14,7 @@ from fillin.data.images import Pattern, to_colours
 from fillin.data.images.datasets import read_image
 from fillin.errors import InputError, InputTypeError, choose
 
+CHANNELS = "red", "green", "blue"
 OBSERVED_BY_HIDDEN = {"bottom": "top", "top": "bottom", "left": "right", "right": "left", "hole": "hole"}
 
 
@@ -22,7 +23,8 @@ class PartialImage:
     """An image, and its observed points: x in rows and columns (a pixel is 1), y from 0 to 1.
 
     `mask` marks the observed pixels; None where the points are no pixels. With `held_out`, the colours of all
-    pixels are there to compare predictions with.
+    pixels are there to compare predictions with. `channels` marks the observed channels where some pixels lack others;
+    these are NaN in y.
     """
 
     colours: Float[ndarray, "h w c"]
@@ -31,6 +33,12 @@ class PartialImage:
     mask: Bool[ndarray, "h w"] | None
     held_out: bool = False
     notes: tuple[str, ...] = ()
+    channels: Bool[ndarray, "h w c"] | None = None
+
+    @property
+    def n_partly(self) -> int:
+        """Number of pixels of which some channels are missing."""
+        return 0 if self.channels is None else int((self.channels.any(2) & ~self.channels.all(2)).sum())
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -41,6 +49,8 @@ def read_file(
     path: Path, keep: float | None, pattern: str | None, hide: str | None, mask: str | None, scale: int, seed: int
 ) -> PartialImage:
     """Read an image file; at most one of `keep`, `pattern`, `hide` and `mask` selects the observed pixels."""
+    if path.suffix.lower() == ".npy":
+        return _read_numpy_file(path, keep, pattern, hide, mask, scale)
     pixels = read_image(path)
     transparent, notes = _read_transparency(path, pixels.shape[:2])
     options = {"keep": keep, "observed": pattern, "hide": hide, "mask": mask}
@@ -48,10 +58,14 @@ def read_file(
     if len(given) > 1:
         raise InputError(f"--{given[0]} and --{given[1]} both choose the observed pixels; leave one out")
     if mask is not None:
-        white = read_image(Path(mask)).mean(2) > 127
+        shades = read_image(Path(mask)).astype(int)
+        white = shades.mean(2) > 127
         if white.shape != pixels.shape[:2]:
             (h, w), (rows, columns) = pixels.shape[:2], white.shape
             raise InputError(f"--mask {mask} is {columns} × {rows}, the image {w} × {h}; they must have the same size")
+        if shades.shape == pixels.shape and np.ptp(shades, 2).max(initial=0) > 127:  # a mask in colour
+            seen = (shades > 127) & ~transparent[..., None]
+            return observe_channels(pixels / 255, seen, notes, f"--mask {mask}")
         return observe_mask(pixels, white & ~transparent, False, notes, f"--mask {mask}")
     if not given:
         if not transparent.any() and scale == 1:
@@ -101,21 +115,75 @@ def read_array(image: Any, observed: Any) -> PartialImage:
     if pixels.dtype.kind in "ui":
         pixels = pixels / 255
     pixels = pixels.astype(float)
-    present = np.asarray(~np.isnan(pixels).any(2))
+    channels = ~np.isnan(pixels)
+    present = np.asarray(channels.all(2))
+    if observed is None and (channels.any(2) & ~present).any():
+        return observe_channels(_check_range(pixels, channels), channels)
     mask = present if observed is None else np.asarray(observed)
+    if mask.shape == pixels.shape and mask.dtype.kind == "b" and pixels.shape[2] > 1:
+        if (mask & ~channels).any():
+            raise _nan_error(mask & ~channels)
+        if (mask.any(2) & ~mask.all(2)).any():
+            return observe_channels(_check_range(pixels, mask), mask)
+        mask = np.asarray(mask.all(2))
     if mask.shape != pixels.shape[:2] or mask.dtype.kind != "b":
         raise InputError(
             f"observed must be True or False for each of {pixels.shape[0]} × {pixels.shape[1]} pixels, got "
             f"{mask.dtype} of shape {mask.shape}"
         )
     if (mask & ~present).any():
-        row, column = np.argwhere(mask & ~present)[0]
-        raise InputError(
-            f"image is NaN at row {row}, column {column}, where observed is True; set observed to False there"
-        )
-    if ((pixels[mask] < 0) | (pixels[mask] > 1)).any():
-        raise InputError("image must have colours from 0 to 1, or bytes from 0 to 255; divide it by its largest value")
+        raise _nan_error(mask & ~present)
+    _check_range(pixels, mask)
     return PartialImage(pixels, np.argwhere(mask).astype(float), pixels[mask], mask)
+
+
+def observe_channels(
+    colours: Float[ndarray, "h w c"], observed: Bool[ndarray, "h w c"], notes: tuple[str, ...] = (),
+    source: str = "the image",
+) -> PartialImage:  # fmt: skip
+    """Observe some channels of each pixel. Every channel must be observed somewhere."""
+    none = [name for name, seen in zip(CHANNELS, np.asarray(observed.any((0, 1))), strict=True) if not seen]
+    if len(none) == len(CHANNELS):
+        raise InputError(f"{source}: no value is observed, so there is nothing to complete from")
+    if none:
+        raise InputError(
+            f"{source}: no value of {' and '.join(none)} is observed, and nothing shows how it goes together with the "
+            "other channels; give some values of it, or complete the other channels as grey images"
+        )
+    mask = np.asarray(observed.any(2))
+    y = np.where(observed, colours, np.nan)[mask]
+    channels = None if observed[mask].all() else observed
+    return PartialImage(colours, np.argwhere(mask).astype(float), y, mask, False, notes, channels)
+
+
+def _read_numpy_file(
+    path: Path, keep: float | None, pattern: str | None, hide: str | None, mask: str | None, scale: int
+) -> PartialImage:
+    """Read an array in which NaN is missing."""
+    given = {"keep": keep, "observed": pattern, "hide": hide, "mask": mask}
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(f"{path}: --{name} is for PNG and JPEG; in an array the missing values are NaN")
+    try:
+        array = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is no array of NumPy ({error}); write it with numpy.save") from None
+    if array.dtype.kind == "f" and not np.isnan(array).any() and scale == 1:
+        raise InputError(f"{path}: nothing is missing: no value is NaN; set missing values to NaN, or use --scale 4")
+    return read_array(array, None)
+
+
+def _check_range(pixels: Float[ndarray, "h w c"], observed: Bool[ndarray, "*b"]) -> Float[ndarray, "h w c"]:
+    if ((pixels[observed] < 0) | (pixels[observed] > 1)).any():
+        raise InputError("image must have colours from 0 to 1, or bytes from 0 to 255; divide it by its largest value")
+    return pixels
+
+
+def _nan_error(wrong: Bool[ndarray, "h w *c"]) -> InputError:
+    row, column = np.argwhere(wrong)[0][:2]
+    return InputError(
+        f"image is NaN at row {row}, column {column}, where observed is True; set observed to False there"
+    )
 
 
 def _choose_pattern(keep: float | None, pattern: str | None, hide: str | None) -> Pattern:
