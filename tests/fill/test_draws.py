@@ -12,7 +12,8 @@ from fillin.errors import FillinError
 from fillin.inference import sheet_paths
 from fillin.inference.sheet_paths import ColumnProcess, correlate_columns, mix_columns
 from fillin.inference.sheets import SheetContext
-from fillin.models.processes import Kernels, correlate, distances
+from fillin.models.covariance import correlate, distances
+from fillin.models.processes import Kernels
 from fillin.predictive import GaussianMixture
 
 
@@ -156,6 +157,21 @@ def test_draws_of_many_columns_are_joint(model):
     assert middle.min() > 0.4
 
 
+def test_draws_near_uncertain_values_go_together(model):
+    """An observation with a large error does not pin the draws beside it."""
+    y = np.random.default_rng(0).normal(size=60).cumsum()[:, None]
+    y[29], y[31] = np.nan, np.nan
+
+    def correlation(error: float) -> float:
+        errors = np.zeros_like(y)
+        errors[30] = error
+        (scores,) = SheetContext(model, np.arange(60.0), y, errors).draw_scores(np.isnan(y), 2000, 0)
+        assert scores is not None
+        return float(np.corrcoef(scores.T)[0, 1])
+
+    assert correlation(5.0) > correlation(0.0) + 0.1
+
+
 def test_blocks_of_draws_span_few_observed_cells():
     """Also where little is missing of a long record."""
     x = np.arange(20_000.0)[:, None]
@@ -163,6 +179,6 @@ def test_blocks_of_draws_span_few_observed_cells():
     observed = np.setdiff1d(np.arange(20_000), queried)
     process = ColumnProcess(x, observed, queried, Kernels(torch.zeros(1, 1, 6), torch.zeros(1), torch.zeros(1) > 0))
     blocks = list(process._blocks())
-    assert sorted(i for block in blocks for i in range(block.start, block.stop)) == list(range(50))
+    assert sorted(i for block in blocks for i in block.queries) == list(range(50))
     close = ColumnProcess(x, observed[::400], np.arange(100, 300), process.kernels)
-    assert max(block.stop - block.start for block in close._blocks()) == sheet_paths._BLOCK
+    assert max(len(block.queries) for block in close._blocks()) == sheet_paths._BLOCK

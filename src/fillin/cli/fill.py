@@ -20,6 +20,7 @@ EXAMPLES = """\
   fillin fill river.csv                          detects the time and the missing values; writes river.filled.csv
   fillin fill river.csv --report                 and an HTML report with hold-out scores
   fillin fill stations.csv --by station          a series for each station; stations inform each other
+  fillin fill stations.csv --by station --station-at lon,lat     near ones more, by their distance
   fillin fill plant.csv --y flow --covariate rain     rain informs, but is not filled
   fillin fill log.csv --x depth --y sand --y clay     names the columns
   fillin fill river.csv --every 1d --until 2027-01-31     every day, and a forecast beyond the end
@@ -72,6 +73,7 @@ _OPTIONS = {
         "--number COLUMN": "tables: read it as numbers (repeatable)",
         "--by COLUMN": "column that identifies the series, or sets of points (repeatable)",
         "--covariate COLUMN": "series: informs, but is not filled (default: all numbers; repeatable)",
+        "--station-at LON,LAT": "series: columns with the location of each --by station; near ones inform more",
         "--alone": "fill each column and group of series, or slice of a field, from itself only",
         "--as KIND": "series or table",
         "--na TEXT": "further text for a missing value (repeatable)",
@@ -102,7 +104,7 @@ _OPTIONS = {
         "--draws M": "series: add M completed copies, drawn jointly: NAME_draw1 …",
     },
     "model": {
-        "--model NAME|FOLDER": "default: sheet for series, else surface or radial by dimensions",
+        "--model NAME|FOLDER": "default by dimensions: sheet, sheet-2d or radial",
         "--seed SEED": "seed of hold-out, draws, and networks of tables (default: 0)",
     },
 }  # by group; all are options of `make_plan`, and each kind of data accepts some of them
@@ -207,6 +209,7 @@ def _parse_steps(texts: list[str]) -> Any:
 
 _PARSERS = {  # of options that are written in another way than in Python
     "at": Path,
+    "station_at": lambda text: [name.strip() for name in text.split(",") if name.strip()],
     "over": lambda text: [dim.strip() for dim in text.split(",") if dim.strip()],
     "chunks": lambda text: dict(_parse_chunk(part) for part in text.split(",")),
     "bounds": lambda texts: dict(map(_parse_bounds, texts)),

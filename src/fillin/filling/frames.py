@@ -70,11 +70,11 @@ def _widen_location(data: Any, column: TypedColumn, values: ndarray) -> Any:
 
 
 def _new_rows(data: Any, roles: "LocatedRoles", new: "NewRows") -> Any:
-    """Return the new rows: their location and group only."""
+    """Return the new rows: their location and the columns of their group only."""
     first = np.array([group.rows[0] for group in roles.groups])[new.group]
     series = [_new_locations(data, *pair) for pair in zip(roles.locations, new.locations, strict=True)]
     rows = series[0].to_frame()
-    return rows.with_columns(*series[1:], *(data[by][first] for by in roles.by))
+    return rows.with_columns(*series[1:], *(data[name][first] for name in roles.group_columns))
 
 
 def _new_locations(data: Any, column: TypedColumn, values: ndarray) -> Any:
@@ -109,7 +109,7 @@ def extended_rows(
 ) -> Iterator[str]:
     """Yield the rows of a CSV file with the added cells, and the new rows, of which all other cells are empty."""
     records, n_rows = list(file.records), roles.table.n_rows
-    groups = {name: list(roles.table.column(name).cells()) for name in roles.by}
+    groups = {name: list(roles.table.column(name).cells()) for name in roles.group_columns}
     texts = [format_locations(*pair) for pair in zip(roles.locations, new.locations, strict=True)]
     for *cells, number in zip(*texts, new.group, strict=True):
         first = roles.groups[number].rows[0]

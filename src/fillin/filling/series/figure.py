@@ -32,13 +32,25 @@ def draw_series(
         for axis, (column, number) in zip(axes[:, 0], chosen, strict=True):
             group = roles.groups[number].name
             _draw_panel(axis, roles, new, column, number, prediction[column], level)
-            axis.set_title(column if not group else f"{column}, {group}")
+            axis.set_title((column if not group else f"{column}, {group}") + _describe_nearest(roles, number))
             axis.set_xlabel(roles.x.name if axis is axes[-1, 0] else "")
         axes[0, 0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4, borderaxespad=0.2)
         left_out = len({(s.column, s.group) for s in series}) - len(chosen)
         if left_out:
             figure.supxlabel(f"and {left_out:,} more", fontsize=8)
     return figure
+
+
+def _describe_nearest(roles: SeriesRoles, number: int) -> str:
+    """Return the stations nearest to that of a group, with their distances, where distances are used."""
+    locations = roles.locations_of_stations
+    if locations is None or not roles.by_distance:
+        return ""
+    count = len(roles.groups)
+    stations = locations.stations(np.arange(count), np.zeros(count, dtype=int))
+    distance = stations.distances()[number]
+    nearest = np.argsort(np.where(np.arange(count) == number, np.inf, distance), kind="stable")[: min(2, count - 1)]
+    return ", near " + ", ".join(f"{roles.groups[k].name} ({stations.format_distance(distance[k])})" for k in nearest)
 
 
 def _draw_panel(
@@ -64,13 +76,13 @@ def _draw_panel(
     at = x[prediction.rows[isolated]]  # the interval of a single point would hardly be visible
     axis.vlines(at, prediction.low[isolated], prediction.high[isolated], color=BLUE, linewidth=0.8, alpha=0.6)
     axis.plot(at, prediction.mean[isolated], "o", color=BLUE, markersize=2.4, zorder=4)
-    drawn = observed[np.unique(np.linspace(0, len(observed) - 1, _MAX_POINTS).astype(int))]
-    size = float(np.clip(60 / np.sqrt(len(observed)), 0.8, 3.2))
+    drawn = observed[np.unique(np.linspace(0, len(observed) - 1, min(len(observed), _MAX_POINTS)).astype(int))]
+    size = float(np.clip(60 / np.sqrt(max(1, len(observed))), 0.8, 3.2))
     axis.plot(
         x[drawn], column.values[drawn], "o", color=INK, markersize=size, markeredgewidth=0, zorder=5, label="observed"
     )
     # all observed values and most intervals: a few very wide ones must not flatten the rest
-    values = column.values[observed]
+    values = column.values[observed] if len(observed) else prediction.mean[predicted]
     ends = np.concatenate([prediction.low[predicted], prediction.high[predicted]])
     low, high = np.quantile(ends, [0.02, 0.98]) if len(ends) else (values.min(), values.max())
     low, high = min(low, values.min()), max(high, values.max())

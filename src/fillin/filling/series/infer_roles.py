@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.errors import InputError, choose, option
+from fillin.errors import InputError, argument, choose, option
 from fillin.filling.diagnostics import (
     TABLE_KINDS,
     Note,
@@ -25,6 +25,7 @@ from fillin.filling.diagnostics import (
 )  # fmt: skip
 from fillin.filling.frames import format_locations
 from fillin.filling.prediction import SUFFIXES
+from fillin.filling.series.station_locations import StationLocations, note_locations, read_locations
 from fillin.tabular.dates import DAY, SECOND
 from fillin.tabular.table import CLASS, DATE, NUMBER, TypedColumn, TypedTable
 
@@ -43,6 +44,17 @@ class SeriesRoles:
     y_err: TypedColumn | None
     notes: list[Note]
     informing: list[TypedColumn]
+    locations_of_stations: StationLocations | None = None
+
+    @property
+    def group_columns(self) -> tuple[str, ...]:
+        """Names of the columns that are constant in each group."""
+        return (*self.by, *(self.locations_of_stations.names if self.locations_of_stations else ()))
+
+    @property
+    def by_distance(self) -> bool:
+        """Whether groups inform each other by their distance."""
+        return self.locations_of_stations is not None and self.locations_of_stations.distinct
 
     def coordinates(self, values: ndarray) -> Float[ndarray, "n"]:
         """Values of the x column as numbers; dates as seconds since the first."""
@@ -99,9 +111,10 @@ def infer_roles(
     kind: str | None = None,
     new: bool = False,
     covariates: Sequence[str] = (),
+    station_at: Sequence[str] = (),
 ) -> SeriesRoles:
     """Infer the roles that are not given. `kind` is "series" where given; `new`: rows are to be added; `covariates` are
-    never filled."""
+    never filled; `station_at` are the coordinates of each group."""
     if len(table.columns) < 2:
         remedy = "add a column of locations, or an index of them"
         if table.from_text:
@@ -112,11 +125,18 @@ def infer_roles(
         )  # fmt: skip
     if kind is not None:
         choose("kind of table", kind, TABLE_KINDS)
-    for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else []), *covariates):
+    for name in (*([x] if x else []), *y, *by, *([y_err] if y_err else []), *covariates, *station_at):
         table.column(name)
     check_no_units_row(table)
     groups = split_groups(table, by)
-    others = {*by, *([y_err] if y_err else [])}
+    for name in station_at:
+        if name in {x, y_err, *y, *by, *covariates}:
+            raise InputError(
+                "{table}: column '{column}' cannot be a location of {station_at} and have another role; leave it out "
+                "of one of them",
+                table=table.name, column=name, station_at=argument("station_at"),
+            )  # fmt: skip
+    others = {*by, *station_at, *([y_err] if y_err else [])}
     taken = {*y, *others}
     if x in taken:
         raise InputError(
@@ -154,7 +174,9 @@ def infer_roles(
         notes += [*note_sentinels(column), *note_missing_words(column)]
     errors = None if y_err is None else check_errors(table, table.column(y_err), filled)
     informing = _find_informing(table, filled, others, covariates)
-    return SeriesRoles(table, index, filled, groups, tuple(by), errors, notes, informing)
+    locations = read_locations(table, station_at, groups) if station_at else None
+    notes += [] if locations is None else note_locations(locations)
+    return SeriesRoles(table, index, filled, groups, tuple(by), errors, notes, informing, locations)
 
 
 def _find_x(table: TypedTable, x: str | None, taken: set[str], groups: list[RowGroup]) -> TypedColumn:

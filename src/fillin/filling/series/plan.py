@@ -24,6 +24,7 @@ from fillin.filling.plan import (
 from fillin.filling.prediction import MAX_DRAWS, SUFFIXES, ColumnPredictions, NumericPrediction, name_draws
 from fillin.filling.report import describe_bounds, describe_model
 from fillin.filling.series.infer_roles import NewRows, SeriesRoles, infer_roles
+from fillin.filling.series.station_locations import check_station_names
 from fillin.runtime import Tick, require
 from fillin.tabular.dates import SECOND, parse_duration
 from fillin.tabular.readers import CsvFile, NativeFrame
@@ -59,6 +60,7 @@ class SeriesOptions(FillOptions):
     date_format: str | None = None
     alone: bool = False
     covariate: str | Sequence[str] | None = None
+    station_at: Sequence[str] | None = None
     max_gap: str | float | None = None
     max_std: float | None = None
     draws: Any = 0  # a whole number
@@ -107,6 +109,8 @@ class Series:
     def gaps(self) -> Float[ndarray, "m"]:
         """Return the distance between the observations on both sides of each location to fill; beyond the first or last
         observation the distance from it."""
+        if not len(self.x):
+            return np.full(len(self.at), np.inf)
         x = np.sort(self.x)
         after = np.searchsorted(x, self.at)
         low, high = x[np.maximum(after - 1, 0)], x[np.minimum(after, len(x) - 1)]
@@ -161,7 +165,11 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
                 "{alone} fills each column by itself, and {covariate} names columns that inform; give one of them",
                 alone=argument("alone"), covariate=argument("covariate"),
             )  # fmt: skip
-        roles = infer_roles(source.tabular.table, options.x, y, by, options.y_err, options.kind, adds_rows, covariates)
+        station_at = as_names(options.station_at)
+        if station_at:
+            check_station_names(station_at, by, options.alone)
+        table, kind = source.tabular.table, options.kind
+        roles = infer_roles(table, options.x, y, by, options.y_err, kind, adds_rows, covariates, station_at)
         new = NewRows(roles.x.values[:0], np.empty(0, dtype=int), np.empty(0))
         if adds_rows:
             from fillin.filling.series.new_rows import make_new_rows
@@ -200,7 +208,8 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
             for group in self.roles.groups
             if column.missing[group.rows].all()
         ]
-        note = Note(f"no value of {list_names(unobserved)} is observed: left missing", doubtful=True)
+        outcome = "predicted from the stations around" if self.roles.by_distance else "left missing"
+        note = Note(f"no value of {list_names(unobserved)} is observed: {outcome}", doubtful=True)
         return [*self.source.notes, *self.roles.notes, *([note] if unobserved else [])]
 
     @property
@@ -232,10 +241,9 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
         parts: dict[str, list[NumericPrediction]] = {}
         options = self.options
         if options.draws and not isinstance(model, Sheet):
-            raise InputError(
-                "{draws} needs a model that fills sheets, such as the default; leave out {model}",
-                draws=argument("draws"), model=argument("model"),
-            )  # fmt: skip
+            raise _needs_sheet("draws")
+        if options.station_at and not isinstance(model, Sheet):
+            raise _needs_sheet("station_at")
         if isinstance(model, Sheet):
             for sheet in self.sheets:
                 filled = sheet.fill(model, options.level, progress, options.draws, options.seed)
@@ -315,6 +323,7 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
         sources = f"Each column is filled from itself alone{groups}."
         lines = [
             f"'{roles.x.name}' is the location of each row; distances in it matter.",
+            *([roles.locations_of_stations.description] if roles.by_distance and roles.locations_of_stations else []),
             *(self._describe_sources() if self._is_joint else [sources]),
             *describe_model(self.model_name, self.options.level, "smooth, rough, seasonal, trending and noisy curves"),
         ]
@@ -335,8 +344,15 @@ class SeriesPlan(TabularPlan, PretrainedPlan):
         return lines
 
 
+def _needs_sheet(name: str) -> InputError:
+    return InputError(
+        "{option} needs a model that fills sheets, such as the default; leave out {model}",
+        option=argument(name), model=argument("model"),
+    )  # fmt: skip
+
+
 def _split_series(roles: SeriesRoles, new: NewRows, bounds: "dict[str, Bounds]", period: float) -> list[Series]:
-    """Return each column and group that has observed values and locations to fill."""
+    """Return each column and group that has locations to fill, and observed values or stations around it."""
     x, new_x = roles.coordinates(roles.x.values), roles.coordinates(new.x)
     series = []
     for column in roles.y:
@@ -344,7 +360,7 @@ def _split_series(roles: SeriesRoles, new: NewRows, bounds: "dict[str, Bounds]",
             missing = column.missing[group.rows]
             observed, missing = group.rows[~missing], group.rows[missing]
             added = np.flatnonzero(new.group == number)
-            if not len(observed) or not len(missing) + len(added):
+            if not (len(observed) or roles.by_distance) or not len(missing) + len(added):
                 continue
             error = None if roles.y_err is None else np.nan_to_num(roles.y_err.values[observed])
             at, rows = np.concatenate([x[missing], new_x[added]]), np.concatenate([missing, roles.table.n_rows + added])

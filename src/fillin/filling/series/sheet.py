@@ -15,6 +15,7 @@ from fillin.tabular.table import TypedColumn
 
 if TYPE_CHECKING:
     from fillin.inference.sheets import SheetContext
+    from fillin.inference.spatial import Stations
     from fillin.models.sheet import Sheet
     from fillin.predictive import GaussianMixture
     from fillin.warp import Bounds, BoundsWarp
@@ -37,6 +38,7 @@ class SeriesSheet:
     queried: Bool[ndarray, "n d"]
     bounds: "list[Bounds | None]"
     period: float = 0.0
+    stations: "Stations | None" = None
 
     def predict(
         self, model: "Sheet", queried: Bool[ndarray, "n d"], tick: Tick = lambda done: None
@@ -55,7 +57,10 @@ class SeriesSheet:
         y, error, warps = self.y.copy(), None if self.error is None else self.error.copy(), []
         for j, limits in enumerate(self.bounds):
             seen = ~np.isnan(y[:, j])
-            warp = BoundsWarp.fit(y[seen, j], limits) if limits is not None and seen.any() else None
+            # one transform of all stations, whose levels are compared
+            like = [j] if self.stations is None else np.flatnonzero(self.stations.variable == self.stations.variable[j])
+            values = self.y[:, like][~np.isnan(self.y[:, like])]
+            warp = BoundsWarp.fit(values, limits) if limits is not None and len(values) else None
             if warp is not None:
                 if error is not None:
                     error[seen, j] *= warp.slope(y[seen, j])
@@ -66,7 +71,7 @@ class SeriesSheet:
             x = np.concatenate([x % self.period + shift for shift in (0, -self.period, self.period)])
             y, error = np.tile(y, (3, 1)), None if error is None else np.tile(error, (3, 1))
             queried = np.concatenate([queried, np.zeros((2 * len(queried), queried.shape[1]), dtype=bool)])
-        return SheetContext(model, x, y, error), queried, warps
+        return SheetContext(model, x, y, error, self.stations), queried, warps
 
     @staticmethod
     def _unwarp(
@@ -79,16 +84,29 @@ class SeriesSheet:
 
     def describe_sources(self) -> list[str]:
         """Return a sentence for each filled column: from which others it is predicted, and what they gain."""
-        from fillin.inference.sheets import find_sources
+        from fillin.inference.sheet_sources import find_sources
 
         def name(j: int) -> str:
             column, group = self.names[j]
             return f"{column} of {group}" if group else column
 
         lines = []
-        for source in find_sources(self.x, self.y, self.queried):
+        distance = None if self.stations is None else self.stations.distances()
+
+        def far(j: int, k: int) -> str:
+            if distance is None or self.stations is None:
+                return ""
+            return f", {self.stations.format_distance(distance[j, k])}"
+
+        for source in find_sources(self.x, self.y, self.queried, self.stations):
             gains = source.joint < _GAIN * source.alone  # else the others do not matter
-            shares = ", ".join(f"{name(j)} ({share:.0%})" for j, share in source.shares.items()) if gains else ""
+            shares = ", ".join(f"{name(j)} ({share:.0%}{far(source.column, j)})" for j, share in source.shares.items())
+            shares = shares if gains else ""
+            if source.alone == np.inf:
+                lines.append(
+                    f"{name(source.column)}: hardly observed, predicted from the stations around it: {shares}."
+                )
+                continue
             lines.append(
                 f"{name(source.column)}: in its gaps the error is about {source.alone:.2f} of its standard deviation "
                 f"by interpolation, and {source.joint:.2f} with the other columns"
@@ -194,5 +212,10 @@ def _make_sheet(
             if error is not None and roles.y_err is not None and column.name in filled:
                 error[places[old], j] = np.nan_to_num(roles.y_err.values[table_rows[old]])
     observed = ~np.isnan(y)
-    targets = np.array([name in filled for name, _ in names]) & observed.any(0)
-    return SeriesSheet(names, at, y, error, rows, (rows != _NOWHERE) & ~observed & targets, limits, period)
+    targets, stations = np.array([name in filled for name, _ in names]), None
+    if roles.by_distance and roles.locations_of_stations is not None and len(groups) > 1:
+        variable = np.repeat(np.arange(len(columns)), len(groups))
+        stations = roles.locations_of_stations.stations(np.tile(groups, len(columns)), variable)
+    targets &= observed.any(0) if stations is None else True
+    queried = (rows != _NOWHERE) & ~observed & targets
+    return SeriesSheet(names, at, y, error, rows, queried, limits, period, stations)
