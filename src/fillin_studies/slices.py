@@ -165,7 +165,7 @@ class SlicesStudy(MethodStudy):
 
     def version_of(self, settings: RecipeSettings) -> str:
         ours = settings["method"] in (JOINT, ALONE)
-        return f"{self.version}" + (f", weights {digest_weights('surface')}" if ours else "")
+        return f"{self.version}" + (f", weights {digest_weights('sheet-2d')}" if ours else "")
 
     def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
         field = self.fields.sets[settings["data"]]()

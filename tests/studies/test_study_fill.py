@@ -12,7 +12,7 @@ from fillin.cli import main
 from fillin.data import bayes_limit
 from fillin.errors import InputError
 from fillin_studies import Study, get, open_study, run_study
-from fillin_studies.fill import methods
+from fillin_studies.fill import methods, scores
 from fillin_studies.fill.data import (
     GAP_KINDS,
     CurveFile,
@@ -23,17 +23,18 @@ from fillin_studies.fill.data import (
     read_field,
 )
 from fillin_studies.fill.interpolation import make_normal
-from fillin_studies.fill.methods import METHODS, OURS, FillMethod
+from fillin_studies.fill.methods import EARLIER, METHODS, OURS, FillMethod
 from fillin_studies.report import write_report
 
-CHEAP = ("curve", "surface", "linear", "seasonal naive")
+CHEAP = ("curve", "sheet-2d", "linear", "seasonal naive")
 
 
 @pytest.fixture
 def stand_in(monkeypatch):
     """An exact process where the weights are; methods that take no time."""
-    models = {name: ExactProcess() for name in OURS.values()}
-    monkeypatch.setattr(methods, "load_once", models.__getitem__)
+    models = {name: ExactProcess() for name in (*OURS.values(), EARLIER)}
+    for module in (methods, scores):
+        monkeypatch.setattr(module, "load_once", models.__getitem__)
 
     def predict_mean(x, y, xt):
         return make_normal(np.full(len(xt), y.mean()), np.full(len(xt), y.std() + 1e-3))
@@ -42,7 +43,7 @@ def stand_in(monkeypatch):
         method = replace(method, weights=None)
         if name not in CHEAP:
             method = replace(method, predict=predict_mean, requires=None)
-        monkeypatch.setitem(METHODS, name, replace(method, predict=predict_mean) if name == "surface" else method)
+        monkeypatch.setitem(METHODS, name, replace(method, predict=predict_mean) if name in OURS.values() else method)
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_every_method_receives_the_same_queries(monkeypatch, stand_in):
     for name in ("linear", "GP, composed", "curve"):
         monkeypatch.setitem(METHODS, name, FillMethod(spy(name), "a spy"))
         for kind in GAP_KINDS:
-            methods.measure(PriorSeries("rbf"), kind, name, 2, lambda share: None)
+            scores.measure(PriorSeries("rbf"), kind, name, 2, lambda share: None)
     assert queries["linear"] == queries["GP, composed"] == queries["curve"]
     assert len(set(queries["linear"])) == 6
 
@@ -164,7 +165,9 @@ def small(folder: Path | None = None):
     some = {
         name: settings
         for name, settings in study.variants(True).items()
-        if settings["data"] not in ("matern-5/2", "periodic", methods.OWN_PRIOR) and settings["method"] != methods.BAYES
+        if settings["data"] not in ("matern-5/2", "periodic", scores.BROAD_PRIOR)
+        and (settings["kind"], settings["method"]) != ("limit", EARLIER)
+        and settings["method"] != scores.BAYES
     }
     return study.replaced(variants=lambda quick: some)
 
@@ -175,12 +178,18 @@ def test_the_study_ends_in_a_report(tmp_path, folder, stand_in):
     run = open_study(small(folder), tmp_path / "out", quick=True)
     run_study(run)
     page = write_report(run, ["fillin", "study", "fill"]).read_text()
-    for part in ("months, blocks", "sea, random", "Against the best of three", "Against exact Bayes", "≤ 1.25"):
+    for part in (
+        "months, blocks",
+        "sea, random",
+        "Against the best of three",
+        "Coverage by distance",
+        "Against exact Bayes",
+    ):
         assert part in page
     row = next(line for line in page.splitlines() if line.startswith("| sea, random | linear"))
     assert [bool(cell.strip()) for cell in row.split("|")[1:-1]] == [True] * 8
     assert "| field | method | CRPS | MAE | RMSE |" in page
-    assert "sea, a field: the CRPS of surface is" in page
+    assert "sea, a field: the CRPS of sheet-2d is" in page
     assert str(tmp_path) not in page
     figures = {path.name for path in (tmp_path / "out").glob("*.png")}
     assert figures == {"crps.png", "examples.png", "field-sea.png"}
@@ -227,8 +236,8 @@ def test_only_retrained_weights_are_measured_again(tmp_path, stand_in, monkeypat
     run_study(open_study(study, tmp_path, quick=True))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/*/*/result.json")}
     stored = {path.parent.parent.name: json.loads(path.read_text())["version"] for path in before}
-    assert stored["rbf_end_curve"] == "1.1, weights first"
-    assert stored["rbf_end_linear"] == "1.1"
+    assert stored["rbf_end_curve"] == "2.1, weights first"
+    assert stored["rbf_end_linear"] == "2.1"
     monkeypatch.setattr(methods, "digest_weights", lambda name: "second")
     run_study(open_study(study, tmp_path, quick=True))
     changed = [path for path, time in before.items() if path.stat().st_mtime_ns != time]

@@ -8,8 +8,13 @@ import pytest
 from support.helpers import ExactProcess, make_monthly_series
 
 from fillin.predictive import GaussianMixture
-from fillin_studies.fill import CRPS, OTHER_METRICS, compare_with_three, tabulate
-from fillin_studies.fill import methods as scores
+from fillin_studies.fill import CRPS, OTHER_METRICS, scores, tabulate
+from fillin_studies.fill.comparison import (
+    compare_with_three,
+    describe_comparisons,
+    tabulate_comparisons,
+    tabulate_distances,
+)
 from fillin_studies.fill.data import (
     BLOCK_SHARES,
     GAP_KINDS,
@@ -159,16 +164,70 @@ def test_the_best_is_bold_and_bayes_is_not_ranked():
     assert "**" not in "".join(tabulate(results, OTHER_METRICS[2])[1][0])  # coverage has no best
 
 
+def by_mask(method: str, crps: list[float], covered: float = 0.95, group: str = "curve") -> dict:
+    spread = {"crps_by_mask": crps, "covered_error": 0.01}
+    return {**result(method, float(np.mean(crps)), covered, group=group), **spread}
+
+
 def test_ours_is_compared_with_the_best_of_three():
-    others = {name: result(name, crps) for name, crps in zip(BEST_OF_THREE, (0.3, 0.2, 0.4), strict=True)}
-    ours = result("curve", 0.22, covered=0.93, seconds=0.05)
-    [comparison] = compare_with_three({("a", "random"): {**others, "curve": ours}})
-    assert (comparison.best, comparison.best_crps, comparison.covered) == (BEST_OF_THREE[1], 0.2, 0.93)
+    others = {name: by_mask(name, [crps, crps]) for name, crps in zip(BEST_OF_THREE, (0.3, 0.2, 0.4), strict=True)}
+    ours = by_mask("sheet", [0.2, 0.24], covered=0.93)
+    [comparison] = compare_with_three({("a", "random"): {**others, "sheet": ours}})
+    assert comparison.best == BEST_OF_THREE[1]
+    assert comparison.is_calibrated
     assert comparison.ratio == pytest.approx(1.1)
-    assert comparison.time_ratio == pytest.approx(0.05)
-    assert not compare_with_three({("a", "random"): {"curve": ours}})  # nothing to compare with
-    prior = {name: {**scored, "group": "prior"} for name, scored in {**others, "curve": ours}.items()}
-    assert not compare_with_three({("a", "random"): prior})
+    assert comparison.errors_behind == pytest.approx(0.02 / 0.02)  # differences 0 and 0.04 on the two masks
+    assert comparison.no_worse
+    assert not compare_with_three({("a", "random"): {"sheet": ours}})  # nothing to compare with
+    field = {name: {**scored, "group": "field"} for name, scored in {**others, "sheet": ours}.items()}
+    assert not compare_with_three({("a", "random"): field})
+
+
+def test_differences_are_paired_over_masks():
+    """Masks differ far more than the methods do, and by the same amount for both."""
+    others = {name: by_mask(name, [1.0, 2.0, 4.0]) for name in BEST_OF_THREE}
+    [comparison] = compare_with_three({("a", "random"): {**others, "sheet": by_mask("sheet", [1.1, 2.1, 4.11])}})
+    assert comparison.errors_behind > 20
+    assert not comparison.no_worse
+    [comparison] = compare_with_three({("a", "random"): {**others, "sheet": by_mask("sheet", [0.9, 1.9, 3.89])}})
+    assert comparison.errors_behind < -20
+    once = {name: by_mask(name, [1.0]) for name in BEST_OF_THREE}
+    [comparison] = compare_with_three({("a", "random"): {**once, "sheet": by_mask("sheet", [1.1])}})
+    assert comparison.errors_behind == math.inf
+
+
+def test_the_table_marks_what_does_not_hold():
+    others = {name: by_mask(name, [0.1, 0.11]) for name in BEST_OF_THREE}
+    results = {
+        ("a", "random"): {**others, "sheet": by_mask("sheet", [0.1, 0.11])},
+        ("b", "end"): {
+            **others,
+            "sheet": by_mask("sheet", [0.2, 0.21], covered=0.99),
+            "curve": by_mask("curve", [0.1]),
+        },
+    }
+    good, bad = tabulate_comparisons(results)[-2:]
+    assert "**" not in good
+    assert "| **1.952** | 0.952 |" in bad
+    assert "| **no** | **0.990 ± 0.010** |" in bad
+    findings = describe_comparisons(compare_with_three(results))
+    assert "in 1 of 2 cells" in findings[0]
+    assert "b, end: 1.95" in findings[1]
+    assert "not: b, end: 99.0%" in findings[2]
+
+
+def test_distances_are_to_the_nearest_observed_location():
+    """Points 0 … 40 with 0, 1, 30 and 31 observed, of which those next to one are covered and others are not."""
+    x, observed = np.arange(41.0), np.isin(np.arange(41), [0, 1, 30, 31])
+    case = GapCase(x[:, None], np.zeros(41), GapMask(observed, ~observed))
+    near = np.isin(x[~observed], [2, 29, 32])
+    prediction = make_normal(np.where(near, 0.0, 5.0), np.ones(37))
+    assert scores.count_by_distance(prediction, case) == [[3, 3], [6, 0], [12, 0], [16, 0], [0, 0]]
+    scaled = GapCase(1e-3 * case.x + 7, case.y, case.mask)
+    assert scores.count_by_distance(prediction, scaled) == scores.count_by_distance(prediction, case)
+    counted = {"distances": scores.count_by_distance(prediction, case)}
+    [row] = tabulate_distances({("a", "blocks"): {"linear": counted}})[4:]
+    assert row == "| linear, all | 1.000 (3) | 0.000 (6) | 0.000 (12) | 0.000 (16) | – |"
 
 
 def test_the_gap_to_bayes_is_that_of_the_same_tasks(monkeypatch):
@@ -180,7 +239,7 @@ def test_the_gap_to_bayes_is_that_of_the_same_tasks(monkeypatch):
     )
     monkeypatch.setattr(scores, "_NARROW", (2, 256))
     seen = []
-    measured = scores.measure_gap("rbf", 1, seen.append)
+    measured = scores.measure_gap("rbf", "sheet", 1, seen.append)
     assert measured["gap"] == pytest.approx(0, abs=1e-3)
     assert measured["tasks"] == 2 * scores._BATCH
     assert seen == [0.5, 1.0]

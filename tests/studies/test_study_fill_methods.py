@@ -10,6 +10,7 @@ from fillin_studies.fill import FillStudy, methods
 from fillin_studies.fill.data import GapCase, GapMask, make_mask
 from fillin_studies.fill.interpolation import average_periods_away, find_period
 from fillin_studies.fill.methods import METHODS, FillMethod
+from fillin_studies.fill.scores import score_prediction
 
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if 1 in method.dims])
@@ -49,7 +50,7 @@ def test_predictions_of_fields_are_finite_and_near_the_data(name):
     prediction = METHODS[name].predict(*case.query)
     assert np.isfinite(prediction.mean).all()
     assert (prediction.std > 0).all()
-    assert methods.score_prediction(prediction, case)["squared"] < 1
+    assert score_prediction(prediction, case)["squared"] < 1
 
 
 def test_linear_interpolation_has_the_variance_of_a_random_walk():
@@ -61,7 +62,7 @@ def test_linear_interpolation_has_the_variance_of_a_random_walk():
         prediction = METHODS["linear"].predict(x[observed], y[observed], x[~observed])
         a = np.arange(1.0, 82.0)
         assert prediction.std == pytest.approx(np.sqrt(a * (82 - a) / 82), rel=0.2)
-        covered.append(methods.score_prediction(prediction, GapCase(x, y, GapMask(observed, ~observed)))["covered"])
+        covered.append(score_prediction(prediction, GapCase(x, y, GapMask(observed, ~observed)))["covered"])
     assert 0.88 < np.mean(covered) < 1
 
 
@@ -101,7 +102,7 @@ def test_surface_predicts_as_fill_does(monkeypatch):
     x = np.stack(np.meshgrid(np.arange(18.0), np.arange(36) * 10.0, indexing="ij"), -1)
     held_out = (random.random(truth.shape) < 0.4) & ~land
     observed = ~held_out & ~land
-    prediction = METHODS["surface"].predict(x[observed], truth[observed], x[held_out])
+    prediction = METHODS["sheet-2d"].predict(x[observed], truth[observed], x[held_out])
     data = xr.DataArray(
         np.where(observed, truth, np.nan), {"lat": np.arange(18.0), "lon": np.arange(36) * 10.0}, name="v"
     )

@@ -18,6 +18,7 @@ EXAMPLES = """\
   fillin study fill --data DIR --masks 3      pretrained weights against fitted methods, on curves and fields in DIR
   fillin study sheets --data DIR              several series over common steps, jointly and one by one
   fillin study unseen-sheets                  the same on files of Python packages, which played no part in development
+  fillin study wide-gaps                      coverage in wide gaps, and likelihood with more observations
   fillin study tables --data DIR              columns of tables, against boosting and others at their defaults
   fillin study imputes --data DIR             missing cells of tables, against the imputers of scikit-learn
   fillin study uses-rows --data DIR           use of other rows: lookup, corruption, deletion
@@ -43,9 +44,10 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument(
         "--masks", type=positive, metavar="N",
-        help="masks of each kind of gap in `fill` (3, full: 20) and of `imputes` (1, full: 3); splits of `tables` (2, "
-        "full: 10) and `uses-rows` (1, full: 3); seeds of `slices` (1, full: 3), `sheets` and `unseen-sheets` (1, "
-        "full: 5), `images` (2) and `positions-and-span` (3, full: 5)",
+        help="masks of each kind of gap in `fill` (3, full: 20) and of `imputes` (1, full: 3); functions of each kind "
+        "of gap in `wide-gaps` (20, full: 200); splits of `tables` (2, full: 10) and `uses-rows` (1, full: 3); seeds "
+        "of `slices` (1, full: 3), `sheets` and `unseen-sheets` (1, full: 5), `images` (2) and `positions-and-span` "
+        "(3, full: 5)",
     )  # fmt: skip
     command.add_argument(
         "--model",

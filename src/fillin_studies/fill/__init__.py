@@ -1,4 +1,4 @@
-"""Filling gaps: pretrained weights `curve` and `surface` against methods that are fitted to each series.
+"""Filling gaps: the weights that `fillin fill` uses, and `curve`, against methods that are fitted to each series.
 
 A cell is a data set × a kind of gap × a method, pooled over masks that are the same for every method.
 """
@@ -6,14 +6,19 @@ A cell is a data set × a kind of gap × a method, pooled over masks that are th
 from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from fillin.plots import BLUE, FAINT, INK, ORANGE
 from fillin_studies.base import DataSets, MethodStudy, RecipeSettings, ShareDone, StudyCell, StudyReport, StudyScale
-from fillin_studies.curves import drawing, line_style
-from fillin_studies.fill.data import GAP_KINDS, CurveFile, NetcdfField, PriorSeries, find_gap_data
+from fillin_studies.fill.comparison import (
+    GapResults,
+    ThreeComparison,
+    compare_with_three,
+    describe_comparisons,
+    tabulate_comparisons,
+    tabulate_distances,
+)
+from fillin_studies.fill.data import PriorSeries, find_gap_data
+from fillin_studies.fill.figures import draw_figures
 from fillin_studies.fill.long_series import (
     LONG,
     LONG_METHODS,
@@ -22,22 +27,10 @@ from fillin_studies.fill.long_series import (
     find_long_series,
     tabulate_long,
 )
-from fillin_studies.fill.methods import (
-    BAYES,
-    BEST_OF_THREE,
-    METHODS,
-    NARROW_PRIORS,
-    OURS,
-    OWN_PRIOR,
-    TIME_REFERENCE,
-    measure,
-    measure_gap,
-)
+from fillin_studies.fill.methods import EARLIER, METHODS, OURS
+from fillin_studies.fill.scores import BAYES, BROAD_PRIOR, NARROW_PRIORS, measure, measure_gap
 from fillin_studies.report import Metric, format_row, format_sections, format_table
 
-GapResults = Mapping[tuple[str, str], Mapping[str, dict[str, Any]]]  # (data set, kind of gap) → method → numbers
-ACCEPTED_COVERAGE = (0.90, 0.98)  # acceptable share of values inside 95 % intervals
-COMPARED_KINDS = ("random", "blocks")  # of gaps, in the comparison with the best of three
 CRPS = Metric("crps", "CRPS over the standard deviation of the series", 3, False)
 OTHER_METRICS = (
     Metric("log_likelihood", "Log-likelihood per held-out point, in standard deviations of the series", 2, True),
@@ -62,65 +55,17 @@ def tabulate(results: GapResults, metric: Metric) -> tuple[list[str], list[list[
     return ["", *names], rows
 
 
-class ThreeComparison(NamedTuple):
-    """fillin on a real curve with one kind of gap, against the best of three. `time_ratio`: to TIME_REFERENCE."""
-
-    data: str
-    kind: str
-    crps: float
-    best: str
-    best_crps: float
-    covered: float
-    time_ratio: float
-
-    @property
-    def ratio(self) -> float:
-        return self.crps / self.best_crps
-
-    @property
-    def is_calibrated(self) -> bool:
-        return ACCEPTED_COVERAGE[0] <= self.covered <= ACCEPTED_COVERAGE[1]
-
-
-def compare_with_three(results: GapResults) -> list[ThreeComparison]:
-    """Compare on every real curve and kind of gap that fillin and all of the three were measured on."""
-    comparisons = []
-    for (data, kind), methods in results.items():
-        ours = methods.get(OURS[1])
-        if ours is None or ours["group"] != "curve" or not all(name in methods for name in BEST_OF_THREE):
-            continue
-        best = min(BEST_OF_THREE, key=lambda name: methods[name]["crps"])
-        best_crps, time_ratio = methods[best]["crps"], ours["seconds"] / methods[TIME_REFERENCE]["seconds"]
-        comparisons.append(ThreeComparison(data, kind, ours["crps"], best, best_crps, ours["covered"], time_ratio))
-    return comparisons
-
-
-def _tabulate_three(comparisons: Sequence[ThreeComparison]) -> list[str]:
-    if not comparisons:
-        return ["No real curves were measured: give `--data DIR`."]
-    columns = (
-        "", OURS[1], "best of three", "its CRPS", "ratio", "≤ 1.00", "≤ 1.25", "in the 95 % interval", "90–98 %",
-        f"time over {TIME_REFERENCE}", "≤ 0.1",
-    )  # fmt: skip
-    word = {True: "yes", False: "no"}
-    rows = [
-        (
-            f"{c.data}, {c.kind}", c.crps, c.best, c.best_crps, c.ratio, word[c.ratio <= 1], word[c.ratio <= 1.25],
-            c.covered, word[c.is_calibrated], c.time_ratio, word[c.time_ratio <= 0.1],
-        )
-        for c in comparisons
-    ]  # fmt: skip
-    return [f"The three are {', '.join(BEST_OF_THREE)}.", "", *format_table(columns, rows)]
-
-
 def _tabulate_limits(limits: Sequence[dict[str, Any]]) -> list[str]:
     if not limits:
         return [f"Not measured: {METHODS[OURS[1]].missing or 'the cells are not done'}."]
-    columns = ("tasks of the TNP protocol", OURS[1], "exact Bayes", "gap", "standard error", "tasks")
-    rows = [[cell[key] for key in ("data", "log_likelihood", "limit", "gap", "gap_error", "tasks")] for cell in limits]
+    columns = ("tasks of the TNP protocol", "weights", "log-likelihood", "exact Bayes", "gap", "its error", "tasks")
+    rows = [
+        [cell[key] for key in ("data", "method", "log_likelihood", "limit", "gap", "gap_error", "tasks")]
+        for cell in limits
+    ]
     text = (
         "Log-likelihood per target in nats. Exact Bayes knows the prior of the tasks and averages over its "
-        "hyperparameters; *its own prior* are the Gaussian processes that the weights were trained on, with Gaussian "
+        "hyperparameters; *the broad prior* are the Gaussian processes that `curve` was trained on, with Gaussian "
         "noise. In the table of log-likelihoods above, exact Bayes is on the series with gaps. A dash: its average "
         "changes when the settings of hyperparameters are doubled, so that it is no limit."
     )
@@ -146,19 +91,9 @@ def _describe_methods(results: GapResults) -> list[str]:
 def _summarise(
     results: GapResults, comparisons: Sequence[ThreeComparison], limits: Sequence[dict[str, Any]]
 ) -> list[str]:
-    findings = []
-    compared = [c for c in comparisons if c.kind in COMPARED_KINDS]
-    if compared:
-        worst = max(compared, key=lambda c: c.ratio)
-        findings.append(
-            f"Real curves, points at random and blocks: {OURS[1]} is no worse than the **best** of "
-            f"{', '.join(BEST_OF_THREE)} in {sum(c.ratio <= 1 for c in compared)} of {len(compared)} cells; at worst "
-            f"its CRPS is {worst.ratio:.2f} times that ({worst.data}, {worst.kind}). Its 95 % intervals contain "
-            f"90–98 % in {sum(c.is_calibrated for c in compared)} of them, and it takes at most "
-            f"{max(c.time_ratio for c in compared):.3f} of the time of {TIME_REFERENCE}."
-        )
+    findings = describe_comparisons(comparisons)
     findings += [
-        f"{OURS[1]} is {cell['gap']:.2f} ± {cell['gap_error']:.2f} nats below exact Bayes on {cell['data']}."
+        f"{cell['method']} is {cell['gap']:.2f} ± {cell['gap_error']:.2f} nats below exact Bayes on {cell['data']}."
         for cell in limits
         if cell["gap"] is not None
     ]
@@ -173,106 +108,9 @@ def _summarise(
     return findings
 
 
-def _draw_figures(
-    data: DataSets, results: Mapping[tuple[str, str], Mapping[str, dict[str, Any]]], folder: Path
-) -> dict[str, str]:
-    """Draw all figures that the results allow; return captions by file."""
-    captions = {}
-    if results:
-        _draw_crps(results, folder / "crps.png")
-        captions["crps.png"] = (
-            "CRPS over the standard deviation of the series, with standard errors over masks; lower is better."
-        )
-    series = [dataset for dataset in data.sets.values() if isinstance(dataset, CurveFile)]
-    if series and not METHODS[OURS[1]].missing:
-        _draw_examples(series, folder / "examples.png")
-        captions["examples.png"] = (
-            f"Real curves with blocks or the end held out (orange): mean, 50 % and 95 % intervals of {OURS[1]}; "
-            "grey: linear interpolation."
-        )
-    method = OURS[2] if not METHODS[OURS[2]].missing else "linear"
-    for dataset in data.sets.values():
-        if isinstance(dataset, NetcdfField):
-            name = f"field-{dataset.name}.png"
-            _draw_field(dataset, method, folder / name)
-            captions[name] = f"{dataset.name}: the truth, the observed cells, mean and standard deviation of {method}."
-    return captions
-
-
-def _draw_crps(results, path: Path) -> None:
-    """Draw a panel for each kind of gap, a column for each data set, a mark for each method."""
-    kinds = [kind for kind in GAP_KINDS if any(key[1] == kind for key in results)]
-    names = [name for name in METHODS if any("crps" in methods.get(name, {}) for methods in results.values())]
-    with drawing(path, len(kinds), width=9.5, height=2.6) as (_, axes):
-        for [panel], kind in zip(axes, kinds, strict=True):
-            sets = [data for data, of_kind in results if of_kind == kind]
-            for number, name in enumerate(names):
-                columns = [i for i, data in enumerate(sets) if "crps" in results[data, kind].get(name, {})]
-                cells = [results[sets[i], kind][name] for i in columns]
-                x = np.array(columns) + 0.7 * ((number + 0.5) / len(names) - 0.5)
-                value, error = (np.array([cell[key] for cell in cells]) for key in ("crps", "crps_error"))
-                panel.errorbar(
-                    x, value, np.stack([np.minimum(error, 0.9 * value), error]), fmt="os^"[number // 6 % 3],
-                    color=line_style(number)[0], markersize=4 if name not in OURS.values() else 6, linewidth=1,
-                    label=name,
-                )  # fmt: skip
-            panel.set(yscale="log", xlim=(-0.5, len(sets) - 0.5), title=kind, ylabel="CRPS / standard deviation")
-            panel.set_xticks(range(len(sets)), [name.replace("_", "\n") for name in sets])
-        axes[0][0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
-
-
-def _draw_examples(series: list[CurveFile], path: Path) -> None:
-    kinds = ("blocks", "end")
-    with drawing(path, len(series), len(kinds), width=11.0, height=1.9, sharex="row", sharey="row") as (_, axes):
-        for (row, dataset), (column, kind) in product(enumerate(series), enumerate(kinds)):
-            panel, case = axes[row, column], dataset.case(kind, 0)
-            x, y, _ = case.query
-            xt = np.linspace(case.x.min(), case.x.max(), 600)
-            prediction = METHODS[OURS[1]].predict(x, y, xt[:, None])
-            for inside, alpha in ((0.95, 0.16), (0.5, 0.26)):
-                low, high = (prediction.quantile(0.5 + half) for half in (-inside / 2, inside / 2))
-                panel.fill_between(xt, low, high, color=BLUE, alpha=alpha, linewidth=0)
-            panel.plot(xt, np.interp(xt, x[:, 0], y), color=FAINT, linewidth=0.7)
-            panel.plot(xt, prediction.mean, color=BLUE, linewidth=1)
-            panel.plot(x[:, 0], y, ".", color=INK, markersize=2)
-            panel.plot(case.x[case.mask.held_out, 0], case.truth, ".", color=ORANGE, markersize=2.5)
-            margin = 0.3 * np.ptp(case.y)
-            panel.set_ylim(case.y.min() - margin, case.y.max() + margin)
-            axes[row, 0].set_ylabel(dataset.name)
-            axes[0, column].set_title(kind)
-
-
-def _draw_field(dataset: NetcdfField, method: str, path: Path) -> None:
-    rows, columns, values = dataset.grid
-    case = dataset.case("random", 0)
-    prediction = METHODS[method].predict(*case.query)
-    present = np.isfinite(values)
-
-    def on_grid(at_observed, at_held_out) -> np.ndarray:
-        cells, grid = np.full(len(case.y), np.nan), np.full(values.shape, np.nan)
-        cells[case.mask.observed], cells[case.mask.held_out] = at_observed, at_held_out
-        grid[present] = cells
-        return grid
-
-    observed = case.y[case.mask.observed]
-    parts = {
-        "truth": values,
-        "observed": on_grid(observed, np.nan),
-        "predicted": on_grid(observed, prediction.mean),
-        "standard deviation": on_grid(0, prediction.std),
-    }
-    wide = len(columns) > 3 * len(rows)
-    shape = (4, 1) if wide else (1, 4)
-    with drawing(path, *shape, width=11.0, height=1.2 if wide else 2.8) as (figure, axes):
-        for panel, (title, part) in zip(axes.ravel(), parts.items(), strict=True):
-            scale = {} if title == "standard deviation" else {"vmin": np.nanmin(values), "vmax": np.nanmax(values)}
-            drawn = panel.pcolormesh(columns, rows, part, cmap="viridis", shading="nearest", rasterized=True, **scale)
-            figure.colorbar(drawn, ax=panel)
-            panel.set(title=title, facecolor="#DDDDDD")
-
-
 class FillStudy(MethodStudy):
     name = "fill"
+    version = 2
     title = "filling gaps without fitting anything, against methods that are fitted to each series"
     question = (
         "A Gaussian process is fitted to every series anew; pretrained weights have seen many kinds of series, and "
@@ -297,9 +135,9 @@ class FillStudy(MethodStudy):
             for kind in data.kinds:
                 for method in [*methods, BAYES] if isinstance(data, PriorSeries) else methods:
                     cells[f"{name}, {kind}, {method}"] = {"data": name, "kind": kind, "method": method}
-        if not METHODS[OURS[1]].missing:
-            limit = {"kind": "limit", "method": OURS[1]}
-            cells |= {f"limit, {name}": {"data": name, **limit} for name in (*NARROW_PRIORS, OWN_PRIOR)}
+        for name, method in product((*NARROW_PRIORS, BROAD_PRIOR), (OURS[1], EARLIER)):
+            if not METHODS[method].missing:
+                cells[f"limit, {name}, {method}"] = {"data": name, "kind": "limit", "method": method}
         return cells
 
     def version_of(self, settings: RecipeSettings) -> str:
@@ -308,7 +146,7 @@ class FillStudy(MethodStudy):
 
     def measure(self, settings: RecipeSettings, progress: ShareDone) -> dict[str, Any]:
         if settings["kind"] == "limit":
-            return measure_gap(settings["data"], settings["masks"], progress)
+            return measure_gap(settings["data"], settings["method"], settings["masks"], progress)
         data = self.data.sets[settings["data"]]
         return measure(data, settings["kind"], settings["method"], settings["masks"], progress)
 
@@ -330,14 +168,15 @@ class FillStudy(MethodStudy):
         sections = {metric.title: format_table(*tabulate(results, metric)) for metric in OTHER_METRICS}
         sections |= {
             "Fields": table if fields else ["No fields were measured: give `--data DIR`."],
-            "Against the best of three": _tabulate_three(comparisons),
+            "Against the best of three": tabulate_comparisons(results),
+            "Coverage by distance": tabulate_distances(results),
             "Against exact Bayes": _tabulate_limits(limits),
             "Long series": tabulate_long(long) if long else ["No sheets were measured: give `--data DIR`."],
             "Methods": _describe_methods(results),
         }
         missing = [f"{name} is left out: {method.missing}." for name, method in METHODS.items() if method.missing]
         findings = [*_summarise(results, comparisons, limits), *describe_long(long), *self.data.left_out, *missing]
-        figures = _draw_figures(self.data, results, folder)
+        figures = draw_figures(self.data, results, folder)
         timed = [cell for methods in results.values() for cell in methods.values()]
         minutes = sum(cell["seconds"] * cell["masks"] for cell in timed) / 60
         procedure = (

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fillin_studies.fill.data import GapCase, GapDataset, GapMask
-from fillin_studies.fill.methods import OURS
+from fillin_studies.fill.methods import EARLIER, OURS
 from fillin_studies.report import format_table
 
 if TYPE_CHECKING:
     from fillin_studies.sheets.data import SheetDataset
 
 LONG = "long"
-LONG_METHODS = (OURS[1], "linear", "cubic spline")  # others are too slow for a thousand points
+LONG_METHODS = (OURS[1], EARLIER, "linear", "cubic spline")  # others are too slow for a thousand points
 MAX_LONG_LOSS = 1.02  # ratio to linear interpolation up to which a series counts as close
 
 

@@ -1,15 +1,13 @@
-"""The methods that are compared (pretrained weights, Gaussian processes, interpolation, a seasonal naive), and scores.
+"""The methods that are compared: pretrained weights, Gaussian processes, interpolation, a seasonal naive.
 
 A new method is one more entry of METHODS: a function from observed inputs and values, and target inputs, to a
-predictive distribution. Scores are in standard deviations of the series, pooled over masks.
+predictive distribution.
 """
 
 import hashlib
-import math
-import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib.util import find_spec
 from typing import Any
@@ -18,20 +16,15 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray
 
-from fillin.data import Curves, TaskLayout, bayes_limit, curves
-from fillin.data.broad_prior import gaussian_part
-from fillin.evaluate import evaluate
 from fillin.filling.grid.layout import TILE_CONTEXT_CELLS, make_layout
 from fillin.filling.grid.variable import Axis, Mask, Variable
 from fillin.inference.context import Context
-from fillin.metrics import crps
+from fillin.inference.sheets import SheetContext
 from fillin.models import Process, load
+from fillin.models.sheet import Sheet
 from fillin.predictive import GaussianMixture
 from fillin.pretrained import locate, names
-from fillin.runtime import require
-from fillin_studies.base import ShareDone
 from fillin_studies.fill import interpolation
-from fillin_studies.fill.data import GapCase, GapDataset, PriorSeries
 from fillin_studies.fill.interpolation import MIN_STD, find_period, make_normal, robust_std
 
 _MAX_FITTED_POINTS = 1000  # for hyperparameters; the process is conditioned on all points
@@ -179,11 +172,21 @@ def load_once(name: str) -> Process:
     return load(name).eval()
 
 
+def predict_sheet(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 1"]) -> GaussianMixture:
+    """Predict as `fillin fill FILE` does for a column by itself: targets are missing cells among the observed ones."""
+    model = load_once("sheet")
+    assert isinstance(model, Sheet)
+    values = np.concatenate([y, np.full(len(xt), np.nan)])[:, None]
+    [prediction] = SheetContext(model, np.concatenate([x, xt])[:, 0], values).predict(np.isnan(values))
+    assert prediction is not None
+    return prediction
+
+
 def predict_curve(x: Float[ndarray, "n 1"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 1"]) -> GaussianMixture:
     return Context(load_once("curve"), x, y[:, None]).predict(xt)[:, 0]
 
 
-def predict_surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 2"]) -> GaussianMixture:
+def predict_field(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], xt: Float[ndarray, "m 2"]) -> GaussianMixture:
     """Predict as `fillin fill FILE` does: on the grid of the field, in tiles. Cells that are neither observed nor
     targets are land."""
     axes, cells = zip(*(index_grid(column) for column in np.concatenate([x, xt]).T), strict=True)
@@ -193,7 +196,7 @@ def predict_surface(x: Float[ndarray, "n 2"], y: Float[ndarray, "n"], xt: Float[
     by_name = {name: Axis(name, axis, axis, frozenset({name})) for name, axis in zip(_FIELD_DIMS, axes, strict=True)}
     variable = Variable("", "the field", _FIELD_DIMS, by_name, values)
     settings = make_layout(variable, mask=Mask("the field", _FIELD_DIMS, allowed)).settings
-    return settings.predict(settings.context(load_once("surface"), observed, y), targets)
+    return settings.predict(settings.context(load_once("sheet-2d"), observed, y), targets)
 
 
 def index_grid(coordinates: Float[ndarray, "n"]) -> tuple[Float[ndarray, "r"], Int[ndarray, "n"]]:
@@ -213,11 +216,17 @@ def index_grid(coordinates: Float[ndarray, "n"]) -> tuple[Float[ndarray, "r"], I
 
 
 METHODS: dict[str, FillMethod] = {
-    "curve": FillMethod(predict_curve, "fillin's pretrained weights for series, nothing fitted", weights="curve"),
-    "surface": FillMethod(
-        predict_surface,
+    "sheet": FillMethod(
+        predict_sheet, "fillin's pretrained weights for columns, the default for series, nothing fitted",
+        weights="sheet",
+    ),
+    "curve": FillMethod(
+        predict_curve, "fillin's earlier weights for series (`--model curve`), nothing fitted", weights="curve"
+    ),
+    "sheet-2d": FillMethod(
+        predict_field,
         "fillin's pretrained weights for fields, nothing fitted, applied to the overlapping tiles of `fillin fill`, "
-        f"{TILE_CONTEXT_CELLS[2]} cells each", (2,), weights="surface",
+        f"{TILE_CONTEXT_CELLS[2]} cells each", (2,), weights="sheet-2d",
     ),
     "GP, RBF + white": FillMethod(
         predict_rbf,
@@ -225,12 +234,9 @@ METHODS: dict[str, FillMethod] = {
         "conditioned on all", (1, 2), requires="sklearn",
     ),
     "GP, composed": FillMethod(
-        predict_composed, requires="sklearn",
-        about="scikit-learn; trend + periodic + rational quadratic + white, starting at the period of the periodogram",
-    ),
-    "GP, composed, two starts": FillMethod(
         partial(predict_composed, noises=(0.1, 0.01)), requires="sklearn",
-        about="the same from more noise and from less, of which the higher marginal likelihood is kept",
+        about="scikit-learn; trend + periodic + rational quadratic + white, from the period of the periodogram and two "
+        "starts, of more noise and of less, of which the higher marginal likelihood is kept",
     ),
     **{
         f"GPyTorch, {name}": FillMethod(
@@ -247,93 +253,6 @@ METHODS: dict[str, FillMethod] = {
         interpolation.predict_seasonal, "the observed value one period away; intervals from its errors"
     ),
 }  # fmt: skip
-OURS = {1: "curve", 2: "surface"}  # by input columns
+OURS = {1: "sheet", 2: "sheet-2d"}  # by input columns, as `fillin fill` chooses
+EARLIER = "curve"
 BEST_OF_THREE = ("GP, RBF + white", "GP, composed", "linear")  # the best of which fillin is compared with
-TIME_REFERENCE = "GP, composed"
-
-
-BAYES = "exact Bayes"  # knows the prior: the highest likelihood possible
-NARROW_PRIORS = ("rbf", "matern-5/2")
-OWN_PRIOR = "its own prior"
-_HYPOTHESES, _MAX_CHANGE = 512, 0.05  # averaged over; nats by which half as many may differ
-_BATCH = 4  # tasks
-# batches for each mask, and settings of hyperparameters: a mixture of many kernels needs more of the latter to converge
-_NARROW, _OWN = (5, 256), (1, 1024)
-
-
-def score_prediction(prediction: GaussianMixture, case: GapCase) -> dict[str, float]:
-    """Return means over held-out points. `point` is the CRPS of the mean as a point prediction: |mean − truth|."""
-    truth, unit = case.truth, case.unit
-    error = (prediction.mean - truth) / unit
-    cdf = prediction.cdf(truth)
-    return {
-        "log_likelihood": float(prediction.log_prob(truth).mean()) + math.log(unit),
-        "crps": float(crps(prediction, truth).mean()) / unit,
-        "squared": float((error**2).mean()),
-        "point": float(np.abs(error).mean()),
-        "covered": float(((cdf >= 0.025) & (cdf <= 0.975)).mean()),
-    }
-
-
-def measure(data: GapDataset, kind: str, method: str, masks: int, progress: ShareDone) -> dict[str, Any]:
-    """Measure a method on one data set with one kind of gap: pooled over masks, on one thread."""
-    count = int(min(masks, data.max_masks))
-    scores = []
-    if method != BAYES and (weights := METHODS[method].weights):
-        load_once(weights)  # beforehand: the time of loading is not counted
-    with require("threadpoolctl").threadpool_limits(1):
-        for number in range(count):
-            case = data.case(kind, number)
-            if method == BAYES:
-                assert isinstance(data, PriorSeries)
-                scores.append(score_bayes(data, kind, number, case))
-            else:
-                query, start = case.query, time.process_time()
-                prediction = METHODS[method].predict(*query)
-                seconds = time.process_time() - start
-                scores.append({**score_prediction(prediction, case), "seconds": seconds})
-            progress((number + 1) / count)
-    return {"data": data.name, "group": data.group, "kind": kind, "method": method, **pool_masks(scores)}
-
-
-def score_bayes(data: PriorSeries, kind: str, number: int, case: GapCase) -> dict[str, float]:
-    """Return the likelihood of exact Bayes; other scores would need another quadrature."""
-    start = time.process_time()
-    fine, coarse = (
-        bayes_limit(data.stream(kind, number), number, hypotheses) for hypotheses in (_HYPOTHESES, _HYPOTHESES // 2)
-    )
-    assert fine is not None
-    assert coarse is not None
-    return {
-        "log_likelihood": float(fine.marginal.mean()) + math.log(case.unit),
-        "moved": abs(float((fine.marginal - coarse.marginal).mean())),
-        "seconds": time.process_time() - start,
-    }
-
-
-def pool_masks(scores: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Return means over masks, the standard error of the CRPS, and the RMSE. A limit that has not converged is left
-    out."""
-    mean = {key: float(np.mean([score[key] for score in scores])) for key in scores[0]}
-    result: dict[str, Any] = {"masks": len(scores), **mean}
-    if result.get("moved", 0) > _MAX_CHANGE:  # the posterior is narrower than the hypotheses resolve
-        del result["log_likelihood"]
-    if "crps" in mean:
-        result["rmse"] = math.sqrt(result.pop("squared"))
-        std = np.std([score["crps"] for score in scores], ddof=1) if len(scores) > 1 else 0.0
-        result["crps_error"] = float(std) / math.sqrt(len(scores))
-    return result
-
-
-def measure_gap(name: str, masks: int, progress: ShareDone) -> dict[str, Any]:
-    """Measure the log-likelihood per target of `curve` and of exact Bayes on the same tasks, of a narrow prior or of
-    that part of `curve`'s own prior which has a Bayes limit."""
-    batches_a_mask, limit_samples = _OWN if name == OWN_PRIOR else _NARROW
-    batches = batches_a_mask * masks
-    done = iter(range(1, batches + 1))
-    stream = replace(Curves(gaussian_part(), TaskLayout()) if name == OWN_PRIOR else curves(name), batch=_BATCH)
-    scores = evaluate(
-        load_once(OURS[1]), stream, batches, limit_samples=limit_samples, tick=lambda: progress(next(done) / batches)
-    )
-    keys = ("log_likelihood", "limit", "gap", "gap_error", "tasks")
-    return {"data": name, "group": "limit", **{key: getattr(scores, key) for key in keys}}
