@@ -15,6 +15,7 @@ EXAMPLES = """\
   fillin bench models --peers             against released code of the same size
   fillin bench scores                     cost of translation equivariance, score by score
   fillin bench speed                      steps, fills and the kernel against the plain path
+  fillin bench fill                       time and memory of the command fillin fill on files of four sizes
   fillin bench train                      overhead of the training loop
   fillin bench span                       savings of a learned window, from 1 k to 64 k points
 """
@@ -48,6 +49,16 @@ _SPEED = """\
 Each case runs on one thread and on two. The plain path is attention by backend="reference", which stores every pair,
 and products of matrices by the library that PyTorch chooses.
 """
+_FILL = """\
+  fillin bench fill                        all cases, on an idle machine
+  fillin bench fill series columns         only these
+  fillin bench fill --quick                small files: checks that everything runs
+  fillin bench fill --json fills.json
+
+The cases: series (500 rows), columns (1,000 rows of 12), long (100,000 rows of 5), field (24 times of 200 × 300 cells).
+A fifth of the cells is missing: at random, in the field under clouds. Each run is a process of its own. Seconds are
+those of the whole command; memory is the peak of its process.
+"""
 _SCORES = """\
   fillin bench scores
   fillin bench scores --all --json scores.json
@@ -69,6 +80,11 @@ def add_arguments(bench: argparse.ArgumentParser) -> None:
     speed = add_command(kinds, "speed", "steps, fills and the kernel against the plain path", _SPEED)
     speed.set_defaults(run=_speed)
 
+    fill = add_command(kinds, "fill", "time and memory of the command fillin fill on files of four sizes", _FILL)
+    fill.add_argument("names", nargs="*", metavar="CASE", help="only these: series, columns, long, field")
+    fill.add_argument("--quick", action="store_true", help="small files: checks that everything runs")
+    fill.set_defaults(run=_fill)
+
     train = add_command(kinds, "train", "overhead of the training loop over forward + backward + optimiser", _TRAIN)
     train.add_argument("names", nargs="*", metavar="NAME", help="models (default: te-tnp, tnp-d and cnp)")
     train.add_argument("--steps", type=positive, default=500, metavar="N", help="steps a round (default: 500)")
@@ -84,6 +100,7 @@ def add_arguments(bench: argparse.ArgumentParser) -> None:
         (models, 1, 10),
         (scores, 1, 3),
         (speed, None, 5),
+        (fill, 2, 1),
         (train, 1, 3),
         (span, 2, None),
     ):
@@ -148,6 +165,22 @@ def _speed(arguments: argparse.Namespace) -> None:
         return rows
 
     _report(arguments, "speed", measure, count_ticks(list_cases()), budget)
+
+
+def _fill(arguments: argparse.Namespace) -> None:
+    from fillin.measure import measure_other_load
+    from fillin_studies.bench.fills import measure_fills, select_cases
+
+    cases, rounds = select_cases(arguments.names, arguments.quick), arguments.repeats
+    budget: dict[str, Any] = {"rounds": rounds, "quick": arguments.quick}
+
+    def measure(tick: Callable[[], None]) -> list[dict[str, Any]]:
+        rows, budget["other_load"] = measure_other_load(
+            lambda: measure_fills(cases, arguments.threads, rounds, arguments.seed, tick)
+        )
+        return rows
+
+    _report(arguments, "fill", measure, len(cases) * rounds, budget)
 
 
 def _train(arguments: argparse.Namespace) -> None:

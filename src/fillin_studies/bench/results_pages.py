@@ -58,6 +58,18 @@ of the kernel's build: 16 with AVX-512, 8 with AVX2. PyTorch beside 8 lanes is l
 Machine: {machine}.
 
 """
+_FILLS = """\
+# Time and memory of filling a file
+
+`{command}`
+
+Made by `make results`; `fills.json` beside this page holds the raw figures, the machine, the budget and the seed
+({seed}). Seconds are those of the fastest of the runs, which are {rounds}. Meanwhile others kept {other_load} cores
+busy: above 0.1, seconds are not reliable.
+
+Machine: {machine}.
+
+"""
 
 
 def make_core_page(folder: Path) -> str:
@@ -82,9 +94,20 @@ def make_speed_page(folder: Path) -> str:
     """Make speed.md from speed.json."""
     content = _load(folder, "speed")
     tables = (table.to_markdown() for table in make_tables(content))
+    return _SPEED.format_map(content | _describe_rounds(content)) + "\n".join(tables)
+
+
+def make_fills_page(folder: Path) -> str:
+    """Make fills.md from fills.json."""
+    content = _load(folder, "fills")
+    tables = (table.to_markdown() for table in make_tables(content))
+    return _FILLS.format_map(content | _describe_rounds(content)) + "\n".join(tables)
+
+
+def _describe_rounds(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the number of rounds, and the cores that others kept busy, as text."""
     rounds, load = (content["budget"][key] for key in ("rounds", "other_load"))
-    shown = {"rounds": rounds, "other_load": "an unknown number of" if load is None else f"{load:.2f}"}
-    return _SPEED.format_map(content | shown) + "\n".join(tables)
+    return {"rounds": rounds, "other_load": "an unknown number of" if load is None else f"{load:.2f}"}
 
 
 def _load(folder: Path, name: str) -> dict[str, Any]:
@@ -140,4 +163,5 @@ if __name__ == "__main__":
     home = Path(sys.argv[1])
     (home / "core.md").write_text(make_core_page(home), encoding="utf-8")
     (home / "speed.md").write_text(make_speed_page(home), encoding="utf-8")
+    (home / "fills.md").write_text(make_fills_page(home), encoding="utf-8")
     (home / "span.md").write_text(make_span_page(home), encoding="utf-8")

@@ -41,7 +41,7 @@ def make_tables(content: dict[str, Any]) -> list[BenchTable]:
     """Make the tables of the content of a JSON file; a part that was not measured has none."""
     number = content["budget"]["threads"]
     threads = f"{number} thread" + "s" * (number > 1)
-    whole = {"models": _models, "peers": _peers, "scores": _scores, "train": _training, "speed": _speed}
+    whole = {"models": _models, "peers": _peers, "scores": _scores, "train": _training, "speed": _speed, "fill": _fills}
     parts = {
         "asked": _requirements, "rows": _windows, "growth": _growth, "models": _te_tnp, "function": _function,
         "large": _large, "crossover": _crossover,
@@ -128,6 +128,22 @@ def _speed(rows: list[dict]) -> BenchTable:
     )
     columns = ("case", "ms", "threads", "required", "ratio", "", "plain", "of the limit")
     return BenchTable("Speed against the plain path", note, columns, cells, text_columns=2)
+
+
+def _fills(rows: list[dict]) -> BenchTable:
+    cells = []
+    for row in rows:
+        limit = f"≤ {row['max_seconds']:g} s"
+        limit += f", {row['max_megabytes']:,.0f} MB" if row["max_megabytes"] else ""
+        costs = [f"{row[key]:.2f}" for key in ("seconds", "cpu_seconds")]
+        cells.append([row["case"], row["size"], *costs, _mb(row["megabytes"]), limit, "✓" if row["holds"] else "✗"])
+    note = (
+        "The whole command, in a process of its own: the interpreter, imports, weights, reading, filling, the figure "
+        "and writing. Rows × columns, or times × rows × columns of a field. CPU: processor time of all threads. MB: "
+        "peak memory of the process."
+    )
+    columns = ("case", "size", "seconds", "CPU seconds", "MB", "required", "")
+    return BenchTable("fillin fill FILE", note, columns, cells, text_columns=2)
 
 
 def _windows(rows: list[dict]) -> BenchTable:
