@@ -71,6 +71,9 @@ studies: setup   ## make the reports of docs/results (an hour and a half; DATA=D
 	$(BIN)/fillin study slices --budget full --workers 1 $(if $(strip $(DATA)),--data $(strip $(DATA)))
 	mkdir -p docs/results/slices
 	cp out/slices/results.json out/slices/report.md docs/results/slices
+	$(BIN)/fillin study wide-gaps --budget full --workers 1
+	mkdir -p docs/results/wide-gaps
+	cp out/wide-gaps/*.png out/wide-gaps/results.json out/wide-gaps/report.md docs/results/wide-gaps
 	$(BIN)/fillin study uses-rows --workers 1 $(if $(strip $(TABLES)),--data $(strip $(TABLES)))
 	mkdir -p docs/results/uses-rows
 	cp out/uses-rows/*.png out/uses-rows/results.json out/uses-rows/report.md docs/results/uses-rows
@@ -85,8 +88,8 @@ sheets: setup    ## make the reports of `sheets` and `unseen-sheets` with PyPOTS
 	for study in sheets unseen-sheets; do mkdir -p docs/results/$$study; \
 	  cp out/$$study/*.png out/$$study/results.json out/$$study/report.md docs/results/$$study || exit 1; done
 
-pretrain: setup  ## train the weights that fill gaps (five and a half hours on one core; resumable)
-	for name in curve surface radial; do \
+pretrain: setup  ## train the weights that fill gaps (a day and a half on one core; resumable)
+	for name in curve sheet sheet-2d radial; do \
 	  if [ -d runs/$$name ]; then $(BIN)/fillin train --resume runs/$$name --threads 1; \
 	  else $(BIN)/fillin train $$name --threads 1 --out runs/$$name; fi || exit 1; \
 	  $(BIN)/python -m fillin.evaluate.card runs/$$name $$name || exit 1; done
@@ -121,6 +124,7 @@ results: setup   ## measure the tables of docs/results (on an idle machine)
 	$(BIN)/fillin bench scores --threads 1 --json docs/results/scores-1-thread.json
 	$(BIN)/fillin bench scores --threads 2 --json docs/results/scores-2-threads.json
 	$(BIN)/fillin bench speed --json docs/results/speed.json
+	$(BIN)/fillin bench fill --repeats 3 --json docs/results/fills.json
 	$(BIN)/fillin bench span --threads 2 --json docs/results/span.json --out docs/results
 	$(BIN)/python -m fillin_studies.bench.results_pages docs/results
 
