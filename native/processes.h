@@ -2,9 +2,10 @@
 //
 //     C_ij = (1 − ρ) k(r_ij / ℓ) + ρ exp(−2 s_ij / c² − ½ r_ij² / λ²) + t_ij + (σ² + e_i²) [i = j],  C = L Lᵀ, w = L⁻¹ y
 //     k(u) = (1 + a u + b u²) exp(−m u − h u²)
-//     ln p(y | kernel) = −Σ_i ln L_ii − ½ (n − d + ν) ln(ν + ‖w‖²) + constant
+//     ln p(y | kernel) = −Σ_i ln L_ii − ½ (n − 1 + ν) ln(ν + ‖w‖²) + constant
 //
-// t is the covariance of a level and a slope with a wide prior, which take up d values.
+// t is the covariance of a level and a slope with a wide prior, which take up d values. A steady kernel has a level
+// alone, of constant covariance, which takes up one, and its y are the values before the slope was subtracted.
 #pragma once
 
 #include <algorithm>
@@ -47,24 +48,28 @@ inline dvec square_root(dvec a) {
 }
 
 // The observations of one column: distances and sin² of half the phase between them (nullptr: no period), in rows of
-// `stride`, those of queries after them; the covariance of the trend; values, squared errors, and which rows are there.
+// `stride`, those of queries after them; the covariance of the trend; values, the line that was subtracted from them
+// (nullptr: none), also of queries, squared errors, and which rows are there.
 struct Observations {
-  const double *distance, *wave, *trend, *y, *error;
+  const double *distance, *wave, *trend, *y, *line, *error;
   const uint8_t *there;
   int rows, stride;
+
+  dvec value(size_t row, dvec steady) const { return line ? y[row] + steady * line[row] : both(y[row]); }
 };
 
 struct Prior {
   double level, freedom, fixed, jitter;  // t at distance 0, ν, d, and the least variance
 
-  // ν + the number of n values that the trend leaves
-  double left(int n) const { return freedom + std::max(0.0, n - fixed); }
+  // ν + the number of n values that a trend leaves which takes up `taken`
+  double left(int n, double taken) const { return freedom + std::max(0.0, n - taken); }
+  double taken(double steady) const { return steady > 0 ? std::min(1.0, fixed) : fixed; }
 };
 
-constexpr int THETA = 6;  // kind, ℓ, σ, ρ, c, λ
+constexpr int THETA = 7;  // kind, ℓ, σ, ρ, c, λ, steady
 
 struct Kernels {  // K kernels, one to a lane
-  dvec a, b, m, h, inverse_length, noise, share, cycle, far;
+  dvec a, b, m, h, inverse_length, noise, share, cycle, far, steady;
   bool waves = false;
 
   Kernels(const double *theta, int count, bool periodic, double jitter) {
@@ -78,6 +83,7 @@ struct Kernels {  // K kernels, one to a lane
       h[l] = kind == 0 ? 0.5 : 0;
       inverse_length[l] = 1 / t[1], noise[l] = t[2] * t[2] + jitter;
       share[l] = periodic ? t[3] : 0, cycle[l] = 2 / (t[4] * t[4]), far[l] = 0.5 / (t[5] * t[5]);
+      steady[l] = t[6];
       waves = waves || share[l] > 0;
     }
   }
@@ -88,7 +94,10 @@ struct Kernels {  // K kernels, one to a lane
     dvec c = (1 + (a + b * u) * u) * decay(-(m + h * u) * u);
     return waves ? c + share * (decay(-s * cycle - r * r * far) - c) : c;
   }
-  dvec operator()(double r, const double *s) const { return (*this)(both(r), both(*s)); }
+  // The covariance of two rows, with the trend t, whose variance is `level`.
+  dvec operator()(double r, const double *s, double t, double level) const {
+    return (*this)(both(r), both(*s)) + t + steady * (level - t);
+  }
 };
 
 // The correlations at `count` distances by one kernel.
@@ -126,7 +135,8 @@ struct Fit {
 };
 
 // Factor the covariance of the rows that are there: L, the inverses of its diagonal, and w.
-inline Fit factorise(const Observations &o, const Kernels &kernels, double jitter, Space &space) {
+inline Fit factorise(const Observations &o, const Kernels &kernels, const Prior &prior, Space &space) {
+  double jitter = prior.jitter;
   space.rows.clear();
   for (int i = 0; i < o.rows; i++)
     if (o.there[i]) space.rows.push_back(i);
@@ -141,7 +151,8 @@ inline Fit factorise(const Observations &o, const Kernels &kernels, double jitte
     const double *trend = o.trend + row * o.stride;
     dvec *own = space.factor.data() + (size_t)i * (i + 1) / 2;
     for (int j = 0; j <= i; j++) {
-      dvec c = kernels(apart[space.rows[j]], phase + space.rows[j]) + trend[space.rows[j]];
+      int at = space.rows[j];
+      dvec c = kernels(apart[at], phase + at, trend[at], prior.level);
       if (j == i) c += kernels.noise + o.error[row];
       c -= product(own, space.factor.data() + (size_t)j * (j + 1) / 2, j);
       if (j < i) own[j] = c * space.inverse[j];
@@ -152,7 +163,7 @@ inline Fit factorise(const Observations &o, const Kernels &kernels, double jitte
         determinant *= own[i];
       }
     }
-    space.white[i] = (o.y[row] - product(own, space.white.data(), i)) * space.inverse[i];
+    space.white[i] = (o.value(row, kernels.steady) - product(own, space.white.data(), i)) * space.inverse[i];
     fit.square += space.white[i] * space.white[i];
     if (i % 16 == 15 || i == n - 1) {  // a product of 16 factors neither overflows nor underflows
       for (int l = 0; l < K; l++) fit.logs[l] += std::log(determinant[l]);
@@ -165,9 +176,10 @@ inline Fit factorise(const Observations &o, const Kernels &kernels, double jitte
 // ln p(y | kernel) of `count` ≤ K kernels, up to a constant.
 inline void evidence(const Observations &o, const double *theta, int count, const Prior &prior, Space &space,
                      double *out) {
-  Fit fit = factorise(o, Kernels(theta, count, o.wave, prior.jitter), prior.jitter, space);
+  Fit fit = factorise(o, Kernels(theta, count, o.wave, prior.jitter), prior, space);
+  double left = prior.left(fit.n, prior.taken(1));  // the same of all: their values are compared
   for (int l = 0; l < count; l++)
-    out[l] = -fit.logs[l] - 0.5 * prior.left(fit.n) * std::log(prior.freedom + fit.square[l]);
+    out[l] = -fit.logs[l] - 0.5 * left * std::log(prior.freedom + fit.square[l]);
 }
 
 // v = L⁻¹ c, in place
@@ -184,10 +196,12 @@ inline void predict(const Observations &o, int queries, const double *theta, int
                     Space &space, double *mean, double *second, double *noise) {
   double jitter = prior.jitter;
   Kernels kernels(theta, count, o.wave, jitter);
-  Fit fit = factorise(o, kernels, jitter, space);
+  Fit fit = factorise(o, kernels, prior, space);
   int n = fit.n;
-  dvec scale = (prior.freedom + fit.square) / prior.left(n);
+  dvec scale = prior.freedom + fit.square;
+  for (int l = 0; l < K; l++) scale[l] /= prior.left(n, prior.taken(kernels.steady[l]));
   auto add = [&](size_t row, dvec m, dvec variance) {
+    if (o.line) m -= kernels.steady * o.line[row];
     variance = variance > jitter ? variance : both(jitter);
     dvec moment = scale * variance + m * m, rest = scale * (kernels.noise - jitter);
     for (int l = 0; l < count; l++) mean[row] += m[l], second[row] += moment[l], noise[row] += rest[l];
@@ -205,13 +219,16 @@ inline void predict(const Observations &o, int queries, const double *theta, int
     whiten(space, n, c, i);
     dvec left_out = 1 / product(c + i, c + i, n - i);
     size_t row = space.rows[i];
-    add(row, o.y[row] - space.alpha[i] * left_out, left_out - (kernels.noise - jitter) - o.error[row]);
+    add(row, o.value(row, kernels.steady) - space.alpha[i] * left_out, left_out - (kernels.noise - jitter) - o.error[row]);
   }
   for (int q = 0; q < queries; q++) {
     size_t row = (size_t)o.rows + q;
     const double *apart = o.distance + row * o.stride, *phase = o.wave ? o.wave + row * o.stride : apart;
     const double *trend = o.trend + row * o.stride;
-    for (int i = 0; i < n; i++) c[i] = kernels(apart[space.rows[i]], phase + space.rows[i]) + trend[space.rows[i]];
+    for (int i = 0; i < n; i++) {
+      int at = space.rows[i];
+      c[i] = kernels(apart[at], phase + at, trend[at], prior.level);
+    }
     dvec m = product(c, space.alpha.data(), n);
     whiten(space, n, c);
     add(row, m, 1 + prior.level - product(c, c, n));

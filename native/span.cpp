@@ -78,8 +78,8 @@ int32_t in_dimensions(int dim_x, Body body) {
 
 Observations observations(const FillinProcesses &p, size_t c) {
   size_t m = p.rows, pairs = c * (m + p.queries) * m;
-  return {p.distance + pairs, p.wave ? p.wave + pairs : nullptr, p.trend + pairs, p.y + c * m, p.error + c * m,
-          p.there + c * m,    p.rows,                                p.rows};
+  return {p.distance + pairs, p.wave ? p.wave + pairs : nullptr, p.trend + pairs, p.y + c * m,
+          p.line ? p.line + c * (m + p.queries) : nullptr, p.error + c * m, p.there + c * m, p.rows, p.rows};
 }
 
 Prior prior_of(const FillinProcesses &p, size_t c) { return {p.level, p.freedom, p.fixed[c], p.jitter}; }

@@ -114,8 +114,9 @@ typedef struct {
   const double *wave;       // the same shape: sin²(π r / p), or NULL
   const double *trend;      // the same shape: the covariance of the level and the slope of every kernel
   const double *y, *error;  // [columns, rows]: values, and squares of known errors
+  const double *line;       // [columns, rows + queries]: the line that was subtracted from the values, or NULL
   const uint8_t *there;     // [columns, rows]: whether the row is observed
-  const double *theta;      // [columns, kernels, 6]: kind, ℓ, σ, ρ, c, λ
+  const double *theta;      // [columns, kernels, 7]: kind, ℓ, σ, ρ, c, λ, steady
   const double *fixed;      // [columns]: values that the trend takes up
   double level, freedom, jitter;  // trend at distance 0; ν
   double *out;
@@ -123,7 +124,7 @@ typedef struct {
 
 // The number of lanes of this build; the sizes of the structures above and (which = 2) the version of this interface,
 // which changes with their meaning. The caller checks both.
-enum { FILLIN_INTERFACE = 7 };
+enum { FILLIN_INTERFACE = 8 };
 int32_t fillin_lanes(void);
 int32_t fillin_sizes(int32_t which);
 

@@ -151,3 +151,15 @@ def test_a_missing_extra_is_named(monkeypatch, fill):
     assert "pip install 'fillin[fill]'" in ran.stderr
     with pytest.raises(InputError, match="fillin\\[fill\\]"):
         fillin.fill(pl.DataFrame({"x": ["a"], "y": [1.0]}))
+
+
+def test_filling_does_not_import_the_compiler_of_torch(tmp_path):
+    """sympy and the symbolic shapes of torch.export take half a second to import."""
+    path = tmp_path / "data.csv"
+    path.write_text("t,y\n1,2.50\n2,\n3,4\n4,5\n")
+    code = (
+        "import sys; from fillin.cli import main; code = main(['fill', sys.argv[1]]); "
+        "print(code, {'sympy', 'torch._dynamo', 'torch.fx.experimental.symbolic_shapes'} & set(sys.modules))"
+    )
+    printed = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout
+    assert printed.splitlines()[-1] == "0 set()"

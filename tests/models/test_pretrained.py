@@ -22,7 +22,7 @@ from fillin.objectives import queried_cells
 from fillin.train import fit, open_run, read_recipe
 from fillin.train.recipe import make_stream
 
-GOLDEN = Path(__file__).parent / "golden.json"  # updated by python tests/models/test_pretrained.py
+GOLDEN = Path(__file__).parent / "golden.json"  # updated by PYTHONPATH=tests python tests/models/test_pretrained.py
 
 
 def make_data(name: str) -> Curves | Images:

@@ -2,6 +2,7 @@
 of kernels."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from fillin.attention import kernel
 from fillin.data.kernels import Matern12Kernel, Matern32Kernel, Matern52Kernel, RBFKernel
 from fillin.gp import GPPosterior
 from fillin.models import covariance, kernel_choice, processes
-from fillin.models.covariance import FREEDOM, NO_TREND, SUBTRACTED, compute_evidence, factorise
+from fillin.models.covariance import FREEDOM, SUBTRACTED, compute_evidence, factorise
 from fillin.models.kernel_choice import choose_kernels, choose_subsets
 from fillin.models.processes import KERNELS, Kernels, Processes, average_predictions, predict_cells
 
@@ -29,7 +30,15 @@ def random_columns(c=3, n=20, dim_x=1, seed=0):
 
 def every_kernel(c: int, periodic: bool = True) -> torch.Tensor:
     plain = [(kind, length, noise, 0, 1, 1) for kind in range(4) for length in (3.0, 0.3) for noise in (0.01, 0.5)]
-    return torch.tensor(plain + periodic * list(kernel_choice._PERIODIC), dtype=torch.float64).expand(c, -1, -1)
+    every = plain + periodic * list(kernel_choice._PERIODIC)
+    both = [(*theta, steady) for theta in every for steady in (0, 1)]
+    return torch.tensor(both, dtype=torch.float64).expand(c, -1, -1)
+
+
+def draw_line(x: torch.Tensor, observed: torch.Tensor) -> torch.Tensor:
+    """A slope of .7 with a mean of 0 over the observed locations."""
+    mean = torch.where(observed, x[..., 0], 0).sum(1, keepdim=True) / observed.sum(1, keepdim=True).clamp_min(1)
+    return 0.7 * (x[..., 0] - mean)
 
 
 @needs_kernel
@@ -37,18 +46,20 @@ def every_kernel(c: int, periodic: bool = True) -> torch.Tensor:
 def test_native_likelihoods_and_predictions_equal_the_reference(dim_x):
     x, y, observed, error, period = random_columns(dim_x=dim_x)
     theta = every_kernel(3, dim_x == 1)
-    got = covariance.evaluate_kernels(theta, period, x, y, error, observed)
-    assert distance(got, compute_evidence(theta, period, x, y, error, observed)) < 1e-8
+    line = draw_line(x, observed)
+    for given in (None, line):
+        got = covariance.evaluate_kernels(theta, period, x, y, error, observed, line=given)
+        assert distance(got, compute_evidence(theta, period, x, y, error, observed, line=given)) < 1e-8
     apart = covariance.distances(x, x)
     for number in range(theta.shape[1]):
         found = covariance.correlate(theta[:, number], period, apart)
         assert distance(found, covariance.compute_correlation(theta[:, number], period, apart)) < 1e-13
     kernels = Kernels(theta, period, torch.ones(3, dtype=torch.bool))
     queries = 3 * torch.rand(3, 7, dim_x).double() - 1
+    lines = torch.cat([line, queries[..., 0]], 1)
     keep = torch.cat([observed, torch.ones(3, 7, dtype=torch.bool)], 1)[:, None]
-    got, expected = (
-        part(kernels, x, y, error, observed, queries) * keep for part in (processes._average, average_predictions)
-    )
+    given = (kernels, x, y, lines, error, observed, queries)
+    got, expected = (part(*given) * keep for part in (processes._average, average_predictions))
     assert distance(got, expected) < 1e-6
 
 
@@ -57,21 +68,25 @@ def test_native_likelihoods_and_predictions_equal_the_reference(dim_x):
 )
 def test_kernels_are_those_of_the_library(number, kind):
     x = random_columns()[0]
-    theta = torch.tensor([[number, 0.7, 0.1, 0, 1, 1]], dtype=torch.float64).expand(3, -1)
+    theta = torch.tensor([[number, 0.7, 0.1, 0, 1, 1, 0]], dtype=torch.float64).expand(3, -1)
     expected = kind(x, x, torch.tensor([[0.7, 1.0]]).double().expand(3, -1))
     found = covariance.correlate(theta, torch.zeros(3), covariance.distances(x, x))
     assert distance(found, expected) < 1e-7  # the library adds to the diagonal
 
 
-def test_predictions_of_one_kernel_are_exact_inference():
+@pytest.mark.parametrize("steady", [False, True])
+def test_predictions_of_one_kernel_are_exact_inference(steady):
     """The scale of the process is integrated out, which leaves the mean as it is and scales the variance. The level and
-    the slope are part of the process."""
+    the slope are part of the process; if it is steady, the level alone, of the values before the slope was
+    subtracted."""
     x, y, observed, error, period = random_columns(c=1)
-    theta = torch.tensor([[[0, 0.7, 0.2, 0, 1, 1]]], dtype=torch.float64)
-    found = predict_cells(Kernels(theta, period, torch.zeros(1, dtype=torch.bool)), x, y, observed, error, ~observed)
-    gram = (RBFKernel()(x, x, torch.tensor([[0.7, 1.0]]).double()) + SUBTRACTED.correlate(covariance.distances(x, x)))[
-        0
-    ]
+    theta = torch.tensor([[[0, 0.7, 0.2, 0, 1, 1, steady]]], dtype=torch.float64)
+    kernels, line = Kernels(theta, period, torch.zeros(1, dtype=torch.bool)), draw_line(x, observed)
+    found = predict_cells(kernels, x, y, observed, error, ~observed, line)
+    trend = torch.ones(1, 20, 20) if steady else SUBTRACTED.correlate(covariance.distances(x, x))
+    gram = (RBFKernel()(x, x, torch.tensor([[0.7, 1.0]]).double()) + trend)[0]
+    y = torch.where(observed, y + steady * line, 0)
+    found = replace(found, mean=found.mean + steady * line)
     seen, noise = observed[0], 0.04 + error[0].square() + covariance.JITTER
 
     def exact(context, target):
@@ -80,7 +95,7 @@ def test_predictions_of_one_kernel_are_exact_inference():
         return mean[:, 0], variance
 
     white = torch.linalg.solve(gram[seen][:, seen] + noise[seen].diag(), y[0, seen])
-    scale = (FREEDOM + y[0, seen] @ white) / (FREEDOM + seen.sum() - 2)  # a level and a slope take up two values
+    scale = (FREEDOM + y[0, seen] @ white) / (FREEDOM + seen.sum() - 2 + steady)  # that a level and a slope leave
     mean, variance = exact(seen, ~seen)
     assert distance(found.mean[0, ~seen], mean) < 1e-7
     assert distance(found.variance[0, ~seen], scale * variance) < 1e-7
@@ -104,14 +119,13 @@ def test_the_kernel_of_the_data_is_found(name, monkeypatch):
     y = y + torch.tensor([[0.02], [0.3]]).double() * torch.randn(2, 45, generator=random, dtype=torch.float64)
     seen, none = torch.ones(2, 45, dtype=torch.bool), torch.zeros(2).double()
     found = choose_kernels(x, y, seen, torch.zeros_like(y), none).theta
-    assert found.shape == (2, KERNELS, 6)
+    assert found.shape == (2, KERNELS, 7)
     assert (found[0, :, 0] < 1).double().mean() > 0.7  # smooth, of a length of .4, with little noise
     assert 0.25 < found[0, :, 1].median() < 0.6
     assert found[0, :, 2].median() < 0.1 < found[1, :, 2].median()
 
 
 def test_a_period_is_used_where_there_is_one():
-    """Without a level and a slope to be sure of, which widen and worsen forecasts."""
     x = torch.linspace(-2, 2, 90, dtype=torch.float64)[None, :, None].expand(2, -1, -1)
     random = torch.Generator().manual_seed(0)
     wave = torch.sin(2 * math.pi * x[..., 0] / 0.37).abs() * 2 + 0.05 * torch.randn(2, 90, generator=random).double()
@@ -119,8 +133,11 @@ def test_a_period_is_used_where_there_is_one():
     observed = torch.ones(2, 90, dtype=torch.bool)
     observed[:, 60:] = False
     period = torch.tensor([0.185, 0.0], dtype=torch.float64)
-    kernels = choose_kernels(x, torch.where(observed, y, 0), observed, torch.zeros_like(y), period, NO_TREND)
-    found = predict_cells(kernels, x, torch.where(observed, y, 0), observed, torch.zeros_like(y), ~observed)
+    line = draw_line(x, observed)
+    y_seen, none = torch.where(observed, y - line, 0), torch.zeros_like(y)
+    kernels = choose_kernels(x, y_seen, observed, none, period, line=line)
+    found = predict_cells(kernels, x, y_seen, observed, none, ~observed, line)
+    found = replace(found, mean=found.mean + line)
     error = (found.mean - y)[:, 60:].square().mean(1).sqrt()
     assert error[0] < 0.15 < 0.4 < error[1]
 
@@ -194,7 +211,7 @@ def test_large_subsets_hold_observed_rows_once(n):
 def test_a_column_without_a_period_has_a_covariance(native):
     """A second part of a long scale is smooth without a period: the sum is positive definite to float precision."""
     x = torch.linspace(-2, 2, 200, dtype=torch.float64)[None, :, None]
-    theta = torch.tensor([[0.0, 2.0, 0.01, 0.8, 1e3, 3.0]], dtype=torch.float64)
+    theta = torch.tensor([[0.0, 2.0, 0.01, 0.8, 1e3, 3.0, 0.0]], dtype=torch.float64)
     correlate = covariance.correlate if native else covariance.compute_correlation
     values = torch.linalg.eigvalsh(correlate(theta, torch.zeros(1, dtype=torch.float64), covariance.distances(x, x))[0])
     assert values[0] > -1e-12
@@ -229,7 +246,7 @@ def test_intervals_hold_in_a_gap_of_which_only_the_ends_are_known():
 
 def test_a_trend_that_was_not_removed_is_followed():
     x = torch.linspace(-2, 2, 60, dtype=torch.float64)[None, :, None]
-    theta = torch.tensor([[[0, 0.3, 0.1, 0, 1, 1]]], dtype=torch.float64)
+    theta = torch.tensor([[[0, 0.3, 0.1, 0, 1, 1, 0]]], dtype=torch.float64)
     kernels = Kernels(theta, torch.zeros(1).double(), torch.zeros(1, dtype=torch.bool))
     observed = ((x[..., 0] < -0.8) | (x[..., 0] > 0.8)).expand(2, -1)
     y = torch.stack([1 + x[0, :, 0], torch.zeros(60)]).double()
@@ -239,6 +256,32 @@ def test_a_trend_that_was_not_removed_is_followed():
     middle = found.mean[:, 28:32].mean(1)
     assert abs(middle[0] - 1) < 0.15
     assert abs(middle[1]) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["native", "reference"])
+def test_steady_kernels_are_chosen_where_there_is_no_slope(name, monkeypatch):
+    """Forecasts of stationary functions return to their level, those of a rising line continue it."""
+    monkeypatch.setattr(kernel, "is_available", lambda: name == "native" and kernel.library.is_available())
+    random = torch.Generator().manual_seed(2)
+    x = torch.linspace(-2, 6, 60, dtype=torch.float64)[None, :, None].expand(12, -1, -1)
+    gram = RBFKernel()(x, x, torch.tensor([[0.4, 1.0]]).double().expand(12, -1)) + 1e-8 * torch.eye(60).double()
+    stationary = (torch.linalg.cholesky(gram) @ torch.randn(12, 60, 1, generator=random).double())[..., 0]
+    rising = 2 * x[..., 0] + 0.2 * torch.randn(12, 60, generator=random).double()
+    observed, far = (x[..., 0] <= 2), x[..., 0] > 4
+    u, errors = x.clone(), {}
+    for kind, y in (("stationary", stationary), ("rising", rising)):
+        design = torch.stack([torch.ones_like(y), x[..., 0]], -1)
+        weights = torch.where(observed, 1.0, 0.0).double()[..., None]
+        fit = (design @ torch.linalg.lstsq(design * weights, y[..., None] * weights).solution)[..., 0]
+        mean = (fit * weights[..., 0]).sum(1, keepdim=True) / weights.sum(1)
+        values, none = torch.where(observed, y - fit, 0), torch.zeros_like(y)
+        kernels = choose_kernels(u, values, observed, none, torch.zeros(12).double(), line=fit - mean)
+        found = predict_cells(kernels, u, values, observed, none, ~observed, fit - mean)
+        steady = kernels.theta[..., 6].mean()
+        errors[kind] = (found.mean + fit - y)[far].abs().mean()
+        assert steady > 0.6 if kind == "stationary" else steady < 0.05
+    assert errors["stationary"] < 1.1  # the functions have a standard deviation of 1
+    assert errors["rising"] < 0.4  # they rise by 4 from the last observation to the middle of the forecast
 
 
 def test_stretched_kernels_are_those_of_stretched_locations():
@@ -268,7 +311,7 @@ def test_joined_processes_are_those_of_each_window():
 
 def test_a_covariance_that_rounding_left_indefinite_has_a_factor():
     x = torch.linspace(-2, 2, 300, dtype=torch.float64)[None, :, None]
-    theta = torch.tensor([[0, 4.0, 0, 0, 1, 1]], dtype=torch.float64)
+    theta = torch.tensor([[0, 4.0, 0, 0, 1, 1, 0]], dtype=torch.float64)
     gram = covariance.compute_correlation(theta, torch.zeros(1), covariance.distances(x, x))
     factor = factorise(torch.cat([gram, torch.eye(300).double()[None]]))
     assert factor.isfinite().all()

@@ -169,10 +169,10 @@ def _check_mask(mask: Tensor, shape: tuple[int, ...]) -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         kind = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise InputTypeError(f"attend: mask must be boolean, True = may be attended, got {kind}; use mask.bool()")
-    try:
-        fits = torch.broadcast_shapes(mask.shape, shape) == torch.Size(shape)
-    except RuntimeError:
-        fits = False
+    # torch.broadcast_shapes would import torch's symbolic shapes, and with them sympy: half a second
+    fits = mask.ndim <= len(shape) and all(
+        size in (1, expected) for size, expected in zip(mask.shape[::-1], shape[::-1], strict=False)
+    )
     if not fits:
         raise InputError(
             f"attend: mask {tuple(mask.shape)} does not broadcast to [b h n m] = {shape}; "

@@ -2,10 +2,12 @@
 
 With y ~ N(0, s² C), C = (1 − ρ) k(Δ/ℓ) + ρ exp(−2 sin²(πΔ/p) / c²) exp(−½ Δ²/λ²) + T + σ² I and s² ~ inverse gamma,
 
-    ln p(y | kernel) = −½ ln |C| − ½ (n − d + ν) ln(ν + yᵀC⁻¹y) + constant
+    ln p(y | kernel) = −½ ln |C| − ½ (n − 1 + ν) ln(ν + yᵀC⁻¹y) + constant
 
 k is an RBF or a Matérn kernel. T is the covariance of the level and the slope of y, which have been subtracted, but are
-not known: they take up d of the n values, as in restricted maximum likelihood (Patterson & Thompson 1971).
+not known: they take up d of the n values, as in restricted maximum likelihood (Patterson & Thompson 1971). A steady
+kernel has a level alone, and its y are the values before the slope was subtracted: without a slope, forecasts return to
+the level. Both kinds compete; a slope, which was fitted, has a penalty in nats.
 """
 
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from fillin.attention.kernel.ops import half_wave, run_correlate, run_processes
 KINDS = ("rbf", "matern-5/2", "matern-3/2", "matern-1/2")
 FREEDOM = 1.0  # ν: more would draw the scale to that of what is left, which is far too small beside a wide gap
 _LEVEL = 1.0  # variance of the level, relative to that of the process
+SLOPE_PENALTY = 3.0  # nats
 _TREND_SCALE = 3.0  # distance over which the trend is correlated: a slope has a standard deviation of a third per unit
 JITTER = 1e-10  # of the variance; like σ it is relative to the scale, and more would bound that of smooth functions
 _NO_SLOPE, _FLAT = 3, 1e-9  # rows from which no slope is subtracted; a spread of rows, squared, that is none
@@ -32,6 +35,14 @@ class Trend:
     """The level and the slope that have been subtracted from a column: T = `level` exp(−½ Δ²/3²)."""
 
     level: float
+
+    def count_taken(self, steady: Float[Tensor, "*c"], fixed: Float[Tensor, "*c"]) -> Float[Tensor, "*c"]:
+        """Return d of each kernel, of which `fixed` is that of one with a slope."""
+        return torch.where(steady > 0, fixed.clamp_max(1), fixed)
+
+    def covary(self, steady: Float[Tensor, "c"], trend: Float[Tensor, "c n m"]) -> Float[Tensor, "c n m"]:
+        """Return T of kernels that are steady or not; `trend` is that of the latter."""
+        return torch.where(steady[:, None, None] > 0, self.level, trend)
 
     def count(self, x: Float[Tensor, "c n dx"], there: Bool[Tensor, "c n"]) -> Float[Tensor, "c"]:
         """Return d, the number of values that a level and a slope take up: no slope along which all rows are at one
@@ -64,7 +75,7 @@ def distances(a: Float[Tensor, "c n dx"], b: Float[Tensor, "c m dx"]) -> Float[T
 
 
 def correlate(
-    theta: Float[Tensor, "c 6"], period: Float[Tensor, "c"], distance: Float[Tensor, "c n m"]
+    theta: Float[Tensor, "c 7"], period: Float[Tensor, "c"], distance: Float[Tensor, "c n m"]
 ) -> Float[Tensor, "c n m"]:
     """Return the correlation of the latent function at these distances."""
     if distance.numel() and distance.dtype == torch.float64 and distance.device.type == "cpu" and kernel.is_available():
@@ -73,10 +84,10 @@ def correlate(
 
 
 def compute_correlation(
-    theta: Float[Tensor, "c 6"], period: Float[Tensor, "c"], distance: Float[Tensor, "c n m"]
+    theta: Float[Tensor, "c 7"], period: Float[Tensor, "c"], distance: Float[Tensor, "c n m"]
 ) -> Float[Tensor, "c n m"]:
     """Return the same without the native kernel: the reference."""
-    kind, length, _, share, cycle, decay = theta.unbind(-1)
+    kind, length, _, share, cycle, decay, _ = theta.unbind(-1)
     ratio = distance / length[:, None, None]
     out = torch.empty_like(ratio)
     for number in range(len(KINDS)):
@@ -124,46 +135,56 @@ def log_evidence(factor: Tensor, square: Float[Tensor, "*c"], count: Tensor, tak
     return -half - 0.5 * ((count - taken).clamp_min(0) + FREEDOM) * (FREEDOM + square).log()
 
 
+def log_prior(theta: Float[Tensor, "*c 7"]) -> Float[Tensor, "*c"]:
+    """Return the logarithm of the prior of kernels, up to a constant."""
+    return -SLOPE_PENALTY * (theta[..., 6] == 0).to(theta.dtype)
+
+
 def evaluate_kernels(
-    theta: Float[Tensor, "c g 6"],
+    theta: Float[Tensor, "c g 7"],
     period: Float[Tensor, "c"],
     x: Float[Tensor, "c m dx"],
     y: Float[Tensor, "c m"],
     error: Float[Tensor, "c m"],
     there: Bool[Tensor, "c m"],
     trend: Trend = SUBTRACTED,
+    line: Float[Tensor, "c m"] | None = None,
 ) -> Float[Tensor, "c g"]:
-    """Return the log likelihood of each kernel up to a constant."""
+    """Return the log likelihood of each kernel up to a constant. `line` is what was subtracted from y as a slope."""
     if kernel.is_available() and x.device.type == "cpu":
         distance = distances(x, x)
-        parts = (distance, y, error, there, trend.correlate(distance), trend.count(x, there), trend.prior)
-        return run_processes("evidence", theta, period, *parts)
-    return compute_evidence(theta, period, x, y, error, there, trend)
+        parts = (distance, y, line, error, there, trend.correlate(distance), trend.count(x, there), trend.prior)
+        return run_processes("evidence", theta, period, *parts) + log_prior(theta)
+    return compute_evidence(theta, period, x, y, error, there, trend, line)
 
 
 def compute_evidence(
-    theta: Float[Tensor, "c g 6"],
+    theta: Float[Tensor, "c g 7"],
     period: Float[Tensor, "c"],
     x: Float[Tensor, "c m dx"],
     y: Float[Tensor, "c m"],
     error: Float[Tensor, "c m"],
     there: Bool[Tensor, "c m"],
     trend: Trend = SUBTRACTED,
+    line: Float[Tensor, "c m"] | None = None,
 ) -> Float[Tensor, "c g"]:
     """Return the same without the native kernel: the reference."""
     c, m = x.shape[:2]
     distance, y, count = distances(x, x), torch.where(there, y, 0), there.sum(1)
-    taken, parts = trend.count(x, there), []
+    line = torch.zeros_like(y) if line is None else torch.where(there, line, 0)
+    taken, parts = trend.count(x, there).clamp_max(1), []  # the same of all kernels: their values are compared
     for piece in theta.split(max(1, _MAX_ENTRIES // max(1, c * m * m)), 1):
         size = piece.shape[1]
-        each = [part.repeat_interleave(size, 0) for part in (period, distance, error, there, y)]
+        each = [part.repeat_interleave(size, 0) for part in (period, distance, error, there, y, line)]
         flat = piece.flatten(0, 1)
-        own = correlate(flat, each[0], each[1]) + trend.correlate(each[1])
+        steady = flat[:, 6]
+        own = correlate(flat, each[0], each[1]) + trend.covary(steady, trend.correlate(each[1]))
         covariance = add_noise(own, flat, each[2], each[3])
         factor = factorise(covariance)
-        white = torch.linalg.solve_triangular(factor, each[4][..., None], upper=False)[..., 0]
+        values = each[4] + steady[:, None] * each[5]
+        white = torch.linalg.solve_triangular(factor, values[..., None], upper=False)[..., 0]
         evidence = log_evidence(
             factor, white.square().sum(-1), count.repeat_interleave(size), taken.repeat_interleave(size)
         )
         parts.append(evidence.view(c, size))
-    return torch.cat(parts, 1)
+    return torch.cat(parts, 1) + log_prior(theta)

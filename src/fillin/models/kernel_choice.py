@@ -6,6 +6,7 @@ many on subsets. Those of a long record compete with kernels that its parts choo
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -45,10 +46,11 @@ def choose_processes(
     across: Float[Tensor, "b n d"],
     period: Float[Tensor, "b d"],
     unit: Float[Tensor, "b 1 dx"],
+    line: Float[Tensor, "b n d"],
 ) -> Processes:
     """Choose the kernels of standardised columns at locations u of width 4, `unit` times the locations plus a constant.
     `across` predicts each column from the others, observed cells from other rows; a column that it does not predict
-    keeps its values."""
+    keeps its values. `line` is what was subtracted from y as a slope."""
     d = y.shape[-1]
     squares = (torch.where(observed, part, 0).square().sum(1, keepdim=True) for part in (y - across, y))
     informed = next(squares) < MAX_UNEXPLAINED * next(squares)
@@ -69,7 +71,9 @@ def choose_processes(
 
         period = choose_periods(x[..., 0], values, seen, period, score)
     if d == 1:
-        return Processes(choose_kernels(x, values, seen, errors, period), None, unit.double(), informed)
+        lines = flatten_columns(take_rows(line, order)).double() if u.shape[-1] == 1 else None
+        kernels = choose_kernels(x, values, seen, errors, period, line=lines)
+        return Processes(kernels, None, unit.double(), informed)
     # other columns inform on level and slope
     alone, left = (choose_kernels(x, part, seen, errors, period, NO_TREND) for part in (values, rest))
     return Processes(alone, left, unit.double(), informed)
@@ -113,6 +117,7 @@ def choose_for_part(
     across: Float[Tensor, "1 n d"],
     period: Float[Tensor, "1 d"],
     unit: Float[Tensor, "1 1 dx"],
+    line: Float[Tensor, "1 n d"],
 ) -> Processes:
     """Choose the kernels of a part of a record, in one dimension: those of the whole record, or, where they explain the
     part much better, kernels that are chosen by the part alone. Arguments are those of `choose_processes`."""
@@ -121,7 +126,8 @@ def choose_for_part(
     seen, error = flatten_columns(observed), torch.zeros_like(y) if error is None else error
     factor = float(unit.flatten()[0] / whole.unit.flatten()[0])
     values, rest, errors = (torch.where(seen, flatten_columns(part).double(), 0) for part in (y, y - across, error))
-    alone = _choose_better(whole.alone, factor, x, values, seen, errors, period.flatten().double())
+    lines = flatten_columns(line).double() if whole.rest is None else None
+    alone = _choose_better(whole.alone, factor, x, values, seen, errors, period.flatten().double(), lines)
     if whole.rest is None:
         return replace(whole, alone=alone)
     rest = _choose_better(whole.rest, factor, x, rest, seen, errors, period.flatten().double())
@@ -129,7 +135,14 @@ def choose_for_part(
 
 
 def _choose_better(
-    whole: Kernels, factor: float, x: Tensor, y: Tensor, observed: Tensor, error: Tensor, period: Tensor
+    whole: Kernels,
+    factor: float,
+    x: Tensor,
+    y: Tensor,
+    observed: Tensor,
+    error: Tensor,
+    period: Tensor,
+    line: Tensor | None = None,
 ) -> Kernels:
     """Return the kernels of the whole record with those of a part where these are better. `factor` multiplies the
     locations of the record in the units of x."""
@@ -137,14 +150,16 @@ def _choose_better(
     if not len(columns):
         return whole
     parts = (x[columns], y[columns], observed[columns], error[columns])
-    own = choose_kernels(*parts, period[columns], trend=whole.trend)
+    line = None if line is None else line[columns]
+    own = choose_kernels(*parts, period[columns], trend=whole.trend, line=line)
     before = Kernels(whole.theta[columns], whole.period[columns], whole.drawn[columns]).stretch(factor)
     rows, there = choose_large_subsets(parts[2])[0]
     taken = take_cells(rows, parts[0], parts[1], parts[3])
+    some = {"there": there, "trend": whole.trend, "line": None if line is None else line.gather(1, rows)}
     size = whole.theta.shape[1]
     count = min(size, FEW_KERNELS)
     better = [
-        evaluate_kernels(kernels.theta[:, :count], kernels.period, *taken, there=there, trend=whole.trend).logsumexp(1)
+        evaluate_kernels(kernels.theta[:, :count], kernels.period, *taken, **some).logsumexp(1)
         for kernels in (own, before)
     ]
     winning = torch.zeros(len(whole.theta), dtype=torch.bool)
@@ -164,16 +179,20 @@ def choose_kernels(
     error: Float[Tensor, "c n"],
     period: Float[Tensor, "c"],
     trend: Trend = SUBTRACTED,
+    line: Float[Tensor, "c n"] | None = None,
 ) -> Kernels:
     """Choose the kernels of each column by their likelihood: of all observations, or of subsets of them that are dense
-    and that are spread. Rows are in the order of x; a period of 0 means none."""
+    and that are spread. Rows are in the order of x; a period of 0 means none. With the `line` that was subtracted from
+    y, steady kernels, which have no slope, compete too."""
+    kinds = (0, 1) if line is not None else (0,)
+    line = torch.zeros_like(y) if line is None else line
     subsets = choose_subsets(x, observed)
 
     def score(theta: Tensor) -> Tensor:
         total = theta.new_zeros(theta.shape[:2])
         for rows, there in subsets:
-            parts = take_cells(rows, x, y, error)
-            total = total + evaluate_kernels(theta, period, *parts, there=there, trend=trend)
+            *parts, lines = take_cells(rows, x, y, error, line)
+            total = total + evaluate_kernels(theta, period, *parts, there=there, trend=trend, line=lines)
         return total
 
     count = observed.sum(1, keepdim=True)
@@ -183,43 +202,47 @@ def choose_kernels(
     few = count <= SUBSET
     noises = [_SMALL_NOISES * bool(few.any()) + _NOISES] * 2 + [_NOISES] * 2
     grid = [
-        (kind, length, noise, 0, 1, 1) for kind in range(len(KINDS)) for length in lengths for noise in noises[kind]
+        (kind, length, noise, 0, 1, 1, steady)
+        for kind, steady in product(range(len(KINDS)), kinds)
+        for length, noise in product(lengths, noises[kind])
     ]
     theta = x.new_tensor(grid).expand(len(x), -1, -1)
     excluded = (theta[..., 1] < 3.9 / _LENGTH_STEP**numbers) | (theta[..., 2] < 0.9 * _NOISES[0]) & ~few
     evidence = score(theta).masked_fill(excluded, -torch.inf)
     for step in _ROUNDS:  # each kernel stands for a part of the plane of length and noise
-        best = theta.gather(1, evidence.topk(_REFINED, 1).indices[..., None].expand(-1, -1, 6))
-        moves = x.new_tensor([[0, a, b, 0, 0, 0] for a, b in _STEPS])
-        factors = x.new_tensor([1, _LENGTH_STEP**step, _NOISE_STEP**step, 1, 1, 1]) ** moves
+        best = theta.gather(1, evidence.topk(_REFINED, 1).indices[..., None].expand(-1, -1, 7))
+        moves = x.new_tensor([[0, a, b, 0, 0, 0, 0] for a, b in _STEPS])
+        factors = x.new_tensor([1, _LENGTH_STEP**step, _NOISE_STEP**step, 1, 1, 1, 1]) ** moves
         near = (best[:, :, None] * factors).flatten(1, 2)
         theta = torch.cat([theta, near], 1)
         evidence = torch.cat([evidence, score(near) + 2 * math.log(step)], 1)
-    best = theta.gather(1, evidence.topk(_SUMMED, 1).indices[..., None].expand(-1, -1, 6))
+    best = theta.gather(1, evidence.topk(_SUMMED, 1).indices[..., None].expand(-1, -1, 7))
     sums = add_parts(best, _LONG_SCALES)
     added = [(sums, score(sums))]
     if x.shape[-1] == 1 and bool((period > 0).any()):
-        waves = torch.cat([add_parts(best, _WAVES), x.new_tensor(_PERIODIC).expand(len(x), -1, -1)], 1)
+        periodic = x.new_tensor([(*kernel, steady) for steady in kinds for kernel in _PERIODIC])
+        waves = torch.cat([add_parts(best, _WAVES), periodic.expand(len(x), -1, -1)], 1)
         added.append((waves, torch.where(period[:, None] > 0, score(waves), -torch.inf)))
     theta, evidence = (torch.cat(parts, 1) for parts in zip((theta, evidence), *added, strict=True))
     drawn = count[:, 0] <= SUBSET
-    chosen = _choose_again(theta, evidence, (x, y, observed, error), period, trend)
+    chosen = _choose_again(theta, evidence, (x, y, observed, error, line), period, trend)
     if drawn.any():  # systematically: the quantiles of the posterior
         shares = (torch.arange(KERNELS, device=x.device, dtype=x.dtype) + 0.5) / KERNELS
         masses = evidence.softmax(1).cumsum(1).contiguous()
         quantiles = torch.searchsorted(masses, shares.expand(len(x), -1).contiguous()).clamp_max(masses.shape[1] - 1)
         chosen = torch.where(drawn[:, None], quantiles, chosen.repeat(1, KERNELS // FEW_KERNELS))
-    return Kernels(theta.gather(1, chosen[..., None].expand(-1, -1, 6)), period, drawn, trend)
+    return Kernels(theta.gather(1, chosen[..., None].expand(-1, -1, 7)), period, drawn, trend)
 
 
-def add_parts(kernels: Float[Tensor, "c k 6"], parts: tuple[tuple[float, ...], ...]) -> Float[Tensor, "c kp 6"]:
+def add_parts(kernels: Float[Tensor, "c k 7"], parts: tuple[tuple[float, ...], ...]) -> Float[Tensor, "c kp 7"]:
     """Return every kernel with every second part (ρ, c, λ)."""
     first = kernels[:, :, None, :3].expand(-1, -1, len(parts), -1)
-    return torch.cat([first, kernels.new_tensor(parts).expand(*first.shape[:3], -1)], -1).flatten(1, 2)
+    steady = kernels[:, :, None, 6:].expand(-1, -1, len(parts), -1)
+    return torch.cat([first, kernels.new_tensor(parts).expand(*first.shape[:3], -1), steady], -1).flatten(1, 2)
 
 
 def _choose_again(
-    theta: Float[Tensor, "c k 6"],
+    theta: Float[Tensor, "c k 7"],
     evidence: Float[Tensor, "c k"],
     columns: tuple[Tensor, ...],
     period: Tensor,
@@ -227,7 +250,7 @@ def _choose_again(
 ) -> Int64[Tensor, "c f"]:
     """Return the best kernels of columns of many observations, by larger subsets: a dense part and a thin rest
     together."""
-    x, y, observed, error = columns
+    x, y, observed, error, line = columns
     each = [  # the best of each kind, however poor it looks on small subsets
         evidence.masked_fill((theta[..., 0] != kind) | (theta[..., 3] > 0), -torch.inf).argmax(1, keepdim=True)
         for kind in range(len(KINDS))
@@ -237,10 +260,11 @@ def _choose_again(
     many = (observed.sum(1) > SUBSET).nonzero()[:, 0]
     if not len(many):
         return best
-    some = theta[many].gather(1, chosen[many][..., None].expand(-1, -1, 6))
-    parts, total = (x[many], y[many], error[many]), theta.new_zeros(len(many), chosen.shape[1])
+    some = theta[many].gather(1, chosen[many][..., None].expand(-1, -1, 7))
+    parts, total = (x[many], y[many], error[many], line[many]), theta.new_zeros(len(many), chosen.shape[1])
     for rows, there in choose_large_subsets(observed[many]):
-        total = total + evaluate_kernels(some, period[many], *take_cells(rows, *parts), there=there, trend=trend)
+        *taken, lines = take_cells(rows, *parts)
+        total = total + evaluate_kernels(some, period[many], *taken, there=there, trend=trend, line=lines)
     total = total.masked_fill(_repeated(chosen[many]), -torch.inf)
     best[many] = chosen[many].gather(1, total.topk(FEW_KERNELS, 1).indices)
     return best

@@ -16,7 +16,7 @@ from fillin.models.filler import explain_by_waves, periodogram
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Score = Callable[[Tensor, Tensor], Tensor]  # kernels [c k 6] and periods [c] to ln p(y) [c k]
+    Score = Callable[[Tensor, Tensor], Tensor]  # kernels [c k 7] and periods [c] to ln p(y) [c k]
 
 _PEAKS = 3  # of the periodogram
 _MIN_CYCLES = 1.5  # over the width; a slower wave is a trend
@@ -25,7 +25,7 @@ _MIN_OBSERVED = 8  # of a column, below which no period is sought
 _FINE = tuple(step / 96 for step in range(-24, 25))  # cycles around a peak, whose waves are fitted by least squares
 _REFINED = ((-0.12, -0.06, -0.03, 0.03, 0.06, 0.12), (-0.02, -0.01, 0.01, 0.02))  # cycles around the best candidate
 _KERNELS = tuple(
-    (2.0, length, noise, share, cycle, far)
+    (2.0, length, noise, share, cycle, far, 0.0)
     for length, share in ((0.3, 0.6), (3.0, 0.9))
     for noise in (0.05, 0.4)
     for cycle in (0.3, 1.0)
@@ -51,14 +51,14 @@ def choose_periods(
     cycles = find_candidates(phase, values, seen, period)  # [c k]
     kernels = u.new_tensor(_KERNELS).double().expand(len(u), -1, -1)
 
-    def evidence(candidates: Float[Tensor, "c k"], chosen: Float[Tensor, "c m 6"]) -> Float[Tensor, "c k m"]:
+    def evidence(candidates: Float[Tensor, "c k"], chosen: Float[Tensor, "c m 7"]) -> Float[Tensor, "c k m"]:
         return torch.stack([score(chosen, 4 / part) for part in candidates.double().unbind(1)], 1)
 
     each = evidence(cycles, kernels)
     best = each.logsumexp(-1).argmax(1, keepdim=True)
     cycles = cycles.gather(1, best)
     within = each.gather(1, best[..., None].expand(-1, -1, each.shape[-1]))[:, 0]
-    top = kernels.gather(1, within.topk(2, 1).indices[..., None].expand(-1, -1, 6))
+    top = kernels.gather(1, within.topk(2, 1).indices[..., None].expand(-1, -1, 7))
     for steps in _REFINED:
         near = (cycles + cycles.new_tensor((0.0, *steps))).clamp_min(_MIN_CYCLES)
         cycles = near.gather(1, evidence(near, top).logsumexp(-1).argmax(1, keepdim=True))

@@ -25,6 +25,7 @@ from fillin.models.covariance import (
     distances,
     factorise,
     log_evidence,
+    log_prior,
 )
 
 KERNELS, FEW_KERNELS = 20, 4  # that are averaged over few observations, and over many
@@ -32,9 +33,9 @@ KERNELS, FEW_KERNELS = 20, 4  # that are averaged over few observations, and ove
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of c columns: kind, ℓ, σ, ρ, c and λ, and the period p of each column."""
+    """Kernels of c columns: kind, ℓ, σ, ρ, c, λ and whether they are steady, and the period p of each column."""
 
-    theta: Float[Tensor, "c k 6"]
+    theta: Float[Tensor, "c k 7"]
     period: Float[Tensor, "c"]
     drawn: Bool[Tensor, "c"]  # from their posterior, so that they have equal weights; else the first FEW_KERNELS count
     trend: Trend = SUBTRACTED  # of all columns
@@ -59,7 +60,7 @@ class Kernels:
     def stretch(self, factor: float) -> "Kernels":
         """Return the kernels of locations that are multiplied by `factor`."""
         return replace(
-            self, theta=self.theta * self.theta.new_tensor([1, factor, 1, 1, 1, factor]), period=self.period * factor
+            self, theta=self.theta * self.theta.new_tensor([1, factor, 1, 1, 1, factor, 1]), period=self.period * factor
         )
 
     def replace_columns(self, columns: Bool[Tensor, "c"], other: "Kernels") -> "Kernels":
@@ -141,11 +142,12 @@ def predict_sheet(
     observed: Bool[Tensor, "b n d"],
     error: Float[Tensor, "b n d"] | None,
     across: Float[Tensor, "b n d"],
+    line: Float[Tensor, "b n d"] | None = None,
     queries: bool = True,
 ) -> tuple[Float[Tensor, "b n d 2"], Float[Tensor, "b n d 2"], Float[Tensor, "b n d 2"]]:
     """Predict every cell from its own column, and from what `across` leaves of it: means, and standard deviations of an
     observation and of the latent function. An observed cell is predicted from all others; without `queries`, only
-    observed cells are predicted."""
+    observed cells are predicted. `line` is what was subtracted from y as a slope."""
     b, _, d = y.shape
     across = torch.where(processes.informed, across, 0)
     u = (x.double() * processes.unit).repeat_interleave(d, 0)
@@ -153,7 +155,8 @@ def predict_sheet(
     seen = flatten_columns(observed)
     missing = ~seen if queries else torch.zeros_like(seen)
     values, rest, errors = (torch.where(seen, flatten_columns(part).double(), 0) for part in (y, y - across, error))
-    found = [predict_cells(processes.alone, u, values, seen, errors, missing)]
+    lines = None if line is None else flatten_columns(line).double()
+    found = [predict_cells(processes.alone, u, values, seen, errors, missing, lines)]
     if processes.rest is not None:
         found.append(predict_cells(processes.rest, u, rest, seen, errors, missing))
     else:
@@ -182,6 +185,7 @@ def predict_cells(
     observed: Bool[Tensor, "c n"],
     error: Float[Tensor, "c n"],
     queried: Bool[Tensor, "c n"],
+    line: Float[Tensor, "c n"] | None = None,
 ) -> ProcessPredictions:
     """Predict observed cells, each from all others, and queried ones that are not observed; other cells are 0."""
     missing = queried & ~observed
@@ -191,10 +195,12 @@ def predict_cells(
     there = observed.gather(1, rows)
     (x_rows, y_rows, error_rows), (x_queries, *_) = take_cells(rows, x, y, error), take_cells(queries, x, y, error)
     y_rows = torch.where(there, y_rows, 0)
+    line = torch.zeros_like(y) if line is None else line
+    lines = torch.cat([line.gather(1, rows), line.gather(1, queries)], 1)
     parts = torch.zeros(len(y), 3, rows.shape[1] + queries.shape[1], dtype=y.dtype, device=y.device)
     for columns in (kernels.drawn.nonzero()[:, 0], (~kernels.drawn).nonzero()[:, 0]):
         if len(columns):
-            some = [part[columns] for part in (x_rows, y_rows, error_rows, there, x_queries)]
+            some = [part[columns] for part in (x_rows, y_rows, lines, error_rows, there, x_queries)]
             parts[columns] = _average(kernels.select(columns), *some)
     at = torch.cat([rows, queries], 1)
     there = torch.cat([there, missing.gather(1, queries)], 1)
@@ -206,6 +212,7 @@ def _average(
     kernels: Kernels,
     x: Float[Tensor, "c n dx"],
     y: Float[Tensor, "c n"],
+    line: Float[Tensor, "c nq"],
     error: Float[Tensor, "c n"],
     there: Bool[Tensor, "c n"],
     x_queries: Float[Tensor, "c q dx"],
@@ -214,17 +221,18 @@ def _average(
     if bool(kernels.drawn[0]) and kernel.is_available() and x.device.type == "cpu":
         distance = distances(torch.cat([x, x_queries], 1), x)
         trend = kernels.trend
-        parts = (distance, y, error, there, trend.correlate(distance), trend.count(x, there), trend.prior)
+        parts = (distance, y, line, error, there, trend.correlate(distance), trend.count(x, there), trend.prior)
         sums = run_processes("predict", kernels.theta, kernels.period, *parts)
         mean, second, noise = (sums / kernels.theta.shape[1]).unbind(1)
         return torch.stack([mean, (second - mean.square()).clamp_min(JITTER), noise], 1)
-    return average_predictions(kernels, x, y, error, there, x_queries)
+    return average_predictions(kernels, x, y, line, error, there, x_queries)
 
 
 def average_predictions(
     kernels: Kernels,
     x: Float[Tensor, "c n dx"],
     y: Float[Tensor, "c n"],
+    line: Float[Tensor, "c nq"],
     error: Float[Tensor, "c n"],
     there: Bool[Tensor, "c n"],
     x_queries: Float[Tensor, "c q dx"],
@@ -233,26 +241,29 @@ def average_predictions(
     means, variances, noises, weights = [], [], [], []
     apart, across = distances(x, x), distances(x_queries, x)
     trend, cross_trend = kernels.trend.correlate(apart), kernels.trend.correlate(across)
-    taken = kernels.trend.count(x, there)
+    fixed, count = kernels.trend.count(x, there), there.sum(1)
     for i in range(kernels.theta.shape[1]):
         theta = kernels.theta[:, i]
-        own = correlate(theta, kernels.period, apart) + trend
+        steady = theta[:, 6]
+        values = y + torch.where(there, steady[:, None] * line[:, : y.shape[1]], 0)
+        own = correlate(theta, kernels.period, apart) + kernels.trend.covary(steady, trend)
         covariance = add_noise(own, theta, error, there)
         factor = factorise(covariance)
         inverse = torch.cholesky_inverse(factor)
-        alpha = (inverse @ y[..., None])[..., 0]
-        square = (y * alpha).sum(-1)
-        count = there.sum(1)
-        weights.append(log_evidence(factor, square, count, taken))
+        alpha = (inverse @ values[..., None])[..., 0]
+        square = (values * alpha).sum(-1)
+        weights.append(log_evidence(factor, square, count, fixed.clamp_max(1)) + log_prior(theta))
+        taken = kernels.trend.count_taken(steady, fixed)
         scale = ((FREEDOM + square) / (FREEDOM + (count - taken).clamp_min(0)))[:, None]
         noise = scale * theta[:, 2, None].square()
         precision = inverse.diagonal(dim1=-2, dim2=-1)
         left_out = 1 / precision
-        cross = (correlate(theta, kernels.period, across) + cross_trend) * there[:, None]
+        cross = correlate(theta, kernels.period, across) + kernels.trend.covary(steady, cross_trend)
+        cross = cross * there[:, None]
         mean = (cross @ alpha[..., None])[..., 0]
         variance = (1 + kernels.trend.level - ((cross @ inverse) * cross).sum(-1)).clamp_min(JITTER)
         own_noise = theta[:, 2, None].square() + error.square()
-        means.append(torch.cat([y - alpha * left_out, mean], 1))
+        means.append(torch.cat([values - alpha * left_out, mean], 1) - steady[:, None] * line)
         variances.append(scale * torch.cat([(left_out - own_noise).clamp_min(JITTER), variance], 1))
         noises.append(noise.expand(-1, x.shape[1] + x_queries.shape[1]))
     weight = torch.stack(weights).masked_fill(kernels.drawn, 0).softmax(0)[..., None]

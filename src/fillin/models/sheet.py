@@ -116,6 +116,12 @@ class SheetUnits:
     x: Float[Tensor, "b d n dx"]
     period: Float[Tensor, "b d"]  # in the units of u, 0 without one
 
+    def line(self, rows: Points) -> Float[Tensor, "b n d"]:
+        """Return what is subtracted from each column as a slope, with a mean of 0 over its observed cells."""
+        line = self.norm.location(rows.x) @ (self.norm.slope / self.norm.scale)
+        count = rows.observed.sum(1, keepdim=True).clamp_min(1)
+        return line - torch.where(rows.observed, line, 0).sum(1, keepdim=True) / count
+
 
 def median_step(u: Float[Tensor, "b n dx"], valid: Bool[Tensor, "b n"]) -> Float[Tensor, "b 1 1"]:
     """Return the median distance between a row and the next one; in several dimensions to the nearest one."""
@@ -190,7 +196,7 @@ class Sheet(TransformerProcess):
             guides = replace(guides, values=values / scale, errors=(guides.errors / scale).clamp(MIN_ERROR, 3))
         assert guides.processes is not None
         mean, std, latent_std = predict_sheet(
-            guides.processes, rows.x, y, rows.observed, error, guides.values[..., ACROSS]
+            guides.processes, rows.x, y, rows.observed, error, guides.values[..., ACROSS], units.line(rows)
         )
         std, latent_std = std.clamp_min(MIN_ERROR), latent_std.clamp_min(MIN_ERROR)
         described = describe_cells(y, rows.observed, torch.zeros_like(y) if error is None else error, guides)
@@ -240,7 +246,8 @@ class Sheet(TransformerProcess):
         across = (guides.values[..., ACROSS] - units.norm.trend(part.x)) / units.norm.scale
         assert guides.processes is not None
         u, unit = units.norm.location(part.x), 4 / units.norm.width
-        return choose_for_part(guides.processes, u, y, part.observed, error, across, units.period, unit)
+        parts = (u, y, part.observed, error, across, units.period, unit, units.line(part))
+        return choose_for_part(guides.processes, *parts)
 
     @torch.no_grad()
     def choose_processes(self, windows: Points) -> Processes:
@@ -263,7 +270,8 @@ class Sheet(TransformerProcess):
             return replace(guides, processes=processes.repeat(len(u)))
         across = guides.values[..., ACROSS]
         unit = 4 / units.norm.width
-        return replace(guides, processes=choose_processes(u, y, rows.observed, error, across, units.period, unit))
+        parts = (u, y, rows.observed, error, across, units.period, unit, units.line(rows))
+        return replace(guides, processes=choose_processes(*parts))
 
     @torch.no_grad()
     def units(self, rows: Points) -> SheetUnits:

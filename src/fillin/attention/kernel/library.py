@@ -14,7 +14,7 @@ import torch
 
 from fillin.errors import InputError
 
-_INTERFACE = 7  # FILLIN_INTERFACE of native/span.h
+_INTERFACE = 8  # FILLIN_INTERFACE of native/span.h
 _LANES = {"AVX512": (16, 8, 4), "AVX2": (8, 4)}  # by torch's name of the instruction set; others run the portable build
 
 
@@ -63,7 +63,7 @@ class FillinGradients(Structure):
 class FillinProcesses(Structure):
     _fields_ = (
         *((name, c_int32) for name in ("columns", "kernels", "rows", "queries", "threads")),
-        *((name, c_void_p) for name in ("distance", "wave", "trend", "y", "error", "there", "theta", "fixed")),
+        *((name, c_void_p) for name in ("distance", "wave", "trend", "y", "error", "line", "there", "theta", "fixed")),
         *((name, c_double) for name in ("level", "freedom", "jitter")), ("out", c_void_p),
     )  # fmt: skip
 

@@ -319,10 +319,11 @@ torch.library.register_autograd("fillin::attend", _backward, setup_context=_save
 
 def run_processes(
     name: str,
-    theta: Float[Tensor, "c g 6"],
+    theta: Float[Tensor, "c g 7"],
     period: Float[Tensor, "c"],
     distance: Float[Tensor, "c mq m"],
     y: Float[Tensor, "c m"],
+    line: Float[Tensor, "c mq"] | None,
     error: Float[Tensor, "c m"],
     there: Bool[Tensor, "c m"],
     trend: Float[Tensor, "c mq m"],
@@ -334,9 +335,8 @@ def run_processes(
     wave = None
     if bool((theta[..., 3] > 0).any()):
         wave = half_wave(distance, period)
-    parts = [
-        None if part is None else part.double().contiguous() for part in (distance, wave, trend, y, error.square())
-    ]
+    given = (distance, wave, trend, y, error.square(), line)
+    parts = [None if part is None else part.double().contiguous() for part in given]
     present, theta = there.to(torch.uint8).contiguous(), theta.double().contiguous()
     (c, g, _), (rows, m) = theta.shape, distance.shape[1:]
     out = theta.new_zeros((c, g) if name == "evidence" else (c, 3, rows))
@@ -356,7 +356,7 @@ def half_wave(distance: Float[Tensor, "c n m"], period: Float[Tensor, "c"]) -> F
 
 
 def run_correlate(
-    theta: Float[Tensor, "c 6"], period: Float[Tensor, "c"], distance: Float[Tensor, "c n m"]
+    theta: Float[Tensor, "c 7"], period: Float[Tensor, "c"], distance: Float[Tensor, "c n m"]
 ) -> Float[Tensor, "c n m"]:
     """Correlations at these distances by a Gaussian process kernel for each column (native/processes.h)."""
     wave = None
@@ -364,6 +364,6 @@ def run_correlate(
         wave = half_wave(distance, period)
     distance, theta, out = distance.contiguous(), theta.contiguous(), torch.empty_like(distance)
     sizes = (len(distance), 1, 1, distance[0].numel() - 1, torch.get_num_threads())  # one row of all distances
-    addresses = [distance.data_ptr(), None if wave is None else wave.data_ptr(), *[None] * 4, theta.data_ptr(), None]
+    addresses = [distance.data_ptr(), None if wave is None else wave.data_ptr(), *[None] * 5, theta.data_ptr(), None]
     call("correlate", FillinProcesses(*sizes, *addresses, *[0.0] * 3, out.data_ptr()))
     return out
