@@ -23,8 +23,34 @@ FORMULAS = {  # of Δ [n m dx] and the hyperparameters, at scale 1
     ),
     "periodic": lambda d, h: torch.exp(-2 * (torch.sin(math.pi * d / h["period"]) ** 2).sum(-1) / h["length"] ** 2),
     "weakly-periodic": lambda d, h: FORMULAS["periodic"](d, h) * torch.exp(-(d**2).sum(-1) / (2 * h["drift"] ** 2)),
+    "space-time": lambda d, h: gneiting(d, {**h, "interaction": torch.zeros(())}),
+    "gneiting": lambda d, h: gneiting(d, h),
+    "advection-diffusion": lambda d, h: advection_diffusion(d, h),
     "rational-quadratic": lambda d, h: (1 + (d**2).sum(-1) / (2 * h["mix"] * h["length"] ** 2)) ** -h["mix"],
 }
+
+
+def gneiting(d, h):
+    """Gneiting 2002, equation 14, with a = 1/memory², α = 1, c = 1/(2 length²), γ = 1, times the temporal covariance
+    (a u² + 1)^−(1 − β·dims/2) that makes the total power of the first factor 1 (dims ≤ 2)."""
+    a, c, beta, dims = h["memory"] ** -2, 0.5 * h["length"] ** -2, h["interaction"], d.shape[-1] - 1
+    psi = (a * d[..., 0] ** 2 + 1) ** beta
+    equation_14 = psi ** (-dims / 2) * torch.exp(-c * (d[..., 1:] ** 2).sum(-1) / psi)
+    return equation_14 * (a * d[..., 0] ** 2 + 1) ** -(1 - beta * dims / 2)
+
+
+def advection_diffusion(d, h):
+    """The inverse Fourier transform of the spectrum at every lag, S(k) exp(−(κ‖k‖² + 1/memory)|u| − i k·v u), as a
+    product of sums over wave numbers along each axis of space."""
+    lag, velocity = d[..., 0], h["speed"] * torch.stack([h["direction"].cos(), h["direction"].sin()])
+    k = torch.linspace(-60, 60, 2001, dtype=torch.float64)
+    spectrum = torch.exp(-0.5 * h["length"] ** 2 * k**2)
+    value = torch.exp(-lag.abs() / h["memory"])
+    for i in range(d.shape[-1] - 1):
+        phase = k * (d[..., 1 + i] - velocity[i] * lag)[..., None]
+        decay = torch.exp(-h["diffusivity"] * k**2 * lag.abs()[..., None])
+        value = value * (spectrum * decay * phase.cos()).sum(-1) / spectrum.sum()
+    return value
 
 
 def points(b: int, n: int, dim_x: int) -> torch.Tensor:
@@ -70,7 +96,7 @@ def test_hyperparameters_fill_their_ranges(name, logarithmic):
         low, high = getattr(kernel, hyper)
         assert low <= column.min() < low + 0.02 * (high - low)
         assert high - 0.02 * (high - low) < column.max() <= high
-        middle = math.sqrt(low * high) if logarithmic and hyper != "scale" else (low + high) / 2
+        middle = math.sqrt(low * high) if logarithmic and hyper not in kernel.uniform else (low + high) / 2
         assert abs((column < middle).double().mean() - 0.5) < 0.04
 
 

@@ -63,15 +63,20 @@ class BaseKernel(Kernel):
     at output scale 1: `correlation(xa, xb, **hyperparameters)`, each [*b 1 1]."""
 
     correlation: ClassVar[Callable[..., Tensor]]
+    uniform: ClassVar[tuple[str, ...]] = ("scale",)  # hyperparameters that are never log-uniform
     length: Range = (0.1, 0.6)
     scale: Range = (0.1, 1.0)
     logarithmic: bool = False
 
     def __post_init__(self):
         for name in self.hyperparameters:
-            check_range(type(self).__name__, name, getattr(self, name))
+            self.check(name, getattr(self, name))
         if not isinstance(self.logarithmic, bool):
             raise InputError(f"{type(self).__name__}: logarithmic must be True or False, got {self.logarithmic!r}")
+
+    def check(self, name: str, value) -> None:
+        """Raise an error unless `value` is a range of the hyperparameter."""
+        check_range(type(self).__name__, name, value)
 
     @property
     def hyperparameters(self) -> tuple[str, ...]:
@@ -79,8 +84,8 @@ class BaseKernel(Kernel):
 
     def from_uniform(self, u):
         columns = []
-        for i, name in enumerate(self.hyperparameters):  # output scales are always uniform
-            columns.append(within(u[..., i], getattr(self, name), self.logarithmic and name != "scale"))
+        for i, name in enumerate(self.hyperparameters):
+            columns.append(within(u[..., i], getattr(self, name), self.logarithmic and name not in self.uniform))
         return torch.stack(columns, -1)
 
     def __call__(self, xa, xb, theta):
@@ -163,6 +168,81 @@ class LinearKernel(BaseKernel):
 
 
 @dataclass(frozen=True)
+class SpaceTimeKernel(BaseKernel):
+    """scale² (1 + u²/memory²)^−τ exp(−½ r²/length²): a separable covariance of a lag u in time, the first dimension of
+    x, and a distance r in space, the d others. τ = max(1, d/2)."""
+
+    memory: Range = (0.5, 2.0)
+
+    def correlation(self, xa, xb, length, memory, interaction=0.0):
+        growth = 1 + (_lag(xa, xb) / memory).square()
+        r2 = distance(xa[..., 1:], xb[..., 1:]).square()
+        return growth ** -max(1.0, (xa.shape[-1] - 1) / 2) * torch.exp(
+            -0.5 * r2 / (length.square() * growth**interaction)
+        )
+
+
+@dataclass(frozen=True)
+class GneitingKernel(SpaceTimeKernel):
+    """scale² T^−τ exp(−½ r²/(length² T^β)), T = 1 + u²/memory², τ = max(1, d/2): non-separable (Gneiting 2002, equation
+    14 with α = γ = 1). `interaction` is β, above 0 and at most 1: the longer the lag, the further apart in space values
+    are still alike. Covariances at one time and at one site do not depend on it; at β → 0 it is separable."""
+
+    interaction: Range = (0.2, 1.0)
+
+    def check(self, name, value):
+        super().check(name, value)
+        if name == "interaction" and value[1] > 1:
+            raise InputError(
+                f"GneitingKernel: interaction must be at most 1, got {value!r}; larger ones are no covariance"
+            )
+
+
+@dataclass(frozen=True)
+class AdvectionDiffusionKernel(BaseKernel):
+    """Covariance of a field that flows with velocity v, diffuses with diffusivity κ, fades over the time `memory`, and
+    is renewed by a random forcing that is white in time (Sigrist et al. 2015):
+
+        ∂f/∂t + v·∇f = κ∇²f − f/memory + ε
+        k(h, u) = scale² exp(−|u|/memory) (ℓ²/s²)^{d/2} exp(−½ ‖h − v u‖²/s²),    s² = ℓ² + 2κ|u|
+
+    for a lag u in time, the first dimension of x, and a displacement h in the d = 1 or 2 dimensions of space, ℓ =
+    length. v = speed · (cos direction, sin direction); on a line its first component. `draw_fields` draws such fields
+    on grids.
+    """
+
+    uniform = ("scale", "direction")
+    memory: Range = (2.0, 8.0)
+    speed: Range = (0.2, 1.0)
+    direction: Range = (0.0, 2 * math.pi)
+    diffusivity: Range = (0.01, 0.1)
+
+    def check(self, name, value):
+        if name != "direction":
+            super().check(name, value)
+        elif not (is_pair(value) and value[0] <= value[1]):
+            raise InputError(f"AdvectionDiffusionKernel: direction must be a range of angles in radians, got {value!r}")
+
+    def correlation(self, xa, xb, length, memory, speed, direction, diffusivity):
+        dims, lag = xa.shape[-1] - 1, _lag(xa, xb)
+        if dims > 2:
+            raise InputError(
+                f"AdvectionDiffusionKernel: space has one or two dimensions, got {dims}; use dim_x=2 or dim_x=3"
+            )
+        variance = length.square() + 2 * diffusivity * lag.abs()
+        h = [xa[..., :, None, 1 + i] - xb[..., None, :, 1 + i] for i in range(dims)]
+        moved = [h_i - speed * along * lag for h_i, along in zip(h, (direction.cos(), direction.sin()), strict=False)]
+        r2 = sum((part.square() for part in moved), torch.zeros_like(lag))
+        shrunk = (length.square() / variance) ** (dims / 2)
+        return torch.exp(-lag.abs() / memory) * shrunk * torch.exp(-0.5 * r2 / variance)
+
+
+def _lag(xa: Tensor, xb: Tensor) -> Tensor:
+    """Return the displacement in time [*b n m]."""
+    return xa[..., :, None, 0] - xb[..., None, :, 0]
+
+
+@dataclass(frozen=True)
 class SumKernel(Kernel):
     """k₁ + k₂ + …: the kernel of a sum of independent functions."""
 
@@ -198,4 +278,7 @@ KERNELS: dict[str, type[BaseKernel]] = {
     "weakly-periodic": WeaklyPeriodicKernel,
     "rational-quadratic": RationalQuadraticKernel,
     "linear": LinearKernel,
+    "space-time": SpaceTimeKernel,
+    "gneiting": GneitingKernel,
+    "advection-diffusion": AdvectionDiffusionKernel,
 }
