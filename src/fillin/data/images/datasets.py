@@ -1,4 +1,4 @@
-"""Image data sets: scikit-learn's digits, IDX files, NumPy archives, folders of images, single images."""
+"""Image data sets: scikit-learn's digits, glyphs, IDX files, NumPy archives, folders of images, single images."""
 
 import gzip
 import os
@@ -17,6 +17,7 @@ from jaxtyping import Float, Int64, UInt8
 from numpy import ndarray
 from torch import Tensor
 
+from fillin.data.images.glyphs import read_glyphs
 from fillin.errors import InputError, choose
 from fillin.runtime import require
 
@@ -48,7 +49,8 @@ class ImageSet:
 
 
 def read_images(source: str | os.PathLike = "digits", part: str = "train") -> ImageSet:
-    """Read `digits` or a path: a folder of IDX files or of PNG and JPEG (subfolders are classes), .npy, .npz, an image.
+    """Read `digits`, `glyphs` (letters: `read_glyphs`) or a path: a folder of IDX files or of PNG and JPEG (subfolders
+    are classes), .npy, .npz, an image.
 
     An archive holds x_train, x_test and, with labels, y_train, y_test; or one array of images, n × h × w or n × h × w
     × c. Where a set does not define its parts, every tenth image is a test image.
@@ -56,9 +58,12 @@ def read_images(source: str | os.PathLike = "digits", part: str = "train") -> Im
     choose("part", part, ("train", "test"))
     if str(source) == "digits":
         return _digits(part)
+    if str(source) == "glyphs":
+        pixels, labels, _ = read_glyphs()
+        return _select_part(ImageSet("glyphs", pixels, labels), part)
     path = Path(source).resolve()
     if not path.exists():
-        raise InputError(f"{source}: no such file or folder; `digits` needs none")
+        raise InputError(f"{source}: no such file or folder; `digits` and `glyphs` need none")
     try:
         return _read(str(path), part, path.stat().st_mtime_ns)
     except MemoryError as error:

@@ -4,8 +4,6 @@
 LabelledBatch(images=[2, 8, 8, 1], labels=[2])
 >>> LabelledSets("digits", context=6, asked=2).task(0)
 Episode(images=[1, 8, 8, 8, 1], labels=[1, 8], support=6)
->>> FewShot("digits", ways=3, shots=2, queries=4, batch=5).task(0)
-Episode(images=[5, 18, 8, 8, 1], labels=[5, 18], support=6)
 """
 
 from dataclasses import dataclass, replace
@@ -18,7 +16,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.images.datasets import ImageSet, read_images, to_colours
-from fillin.data.task import Batch, check_counts, is_number, make_generator
+from fillin.data.task import Batch, check_counts, make_generator
 from fillin.errors import InputError
 
 _ORDER, _CHOICE, _CONTEXT = 1, 2, 3  # purposes of random generators, besides that of a batch
@@ -72,7 +70,7 @@ class LabelledImages:
     @cached_property
     def dim_y(self) -> int:
         """Number of classes, those that `limit` leaves out included."""
-        train, test = (_labels(read_labelled(self.source, part)) for part in ("train", "test"))
+        train, test = (labels_of(read_labelled(self.source, part)) for part in ("train", "test"))
         classes = int(train.max()) + 1
         if classes < 2:
             raise InputError(f"labelled-images: {self.source} has a single class; classification needs at least two")
@@ -92,7 +90,7 @@ class LabelledImages:
         images = to_colours(self.images.pixels[rows])
         if self.part == "train":
             images = augment(images, self.shift, self.flip, make_generator(self.seed, step))
-        return LabelledBatch(images, torch.from_numpy(_labels(self.images)[rows]))
+        return LabelledBatch(images, torch.from_numpy(labels_of(self.images)[rows]))
 
     def validation_stream(self, seed: int) -> "LabelledImages":
         return replace(self, seed=seed, part="test")
@@ -169,127 +167,10 @@ class LabelledSets:
             orders = [torch.randperm(len(context), generator=random)[: self.context] for _ in range(self.batch)]
             rows = torch.stack(orders).numpy()
             images = torch.cat([to_colours(context.pixels[rows]), images], 1)
-            labels = torch.cat([torch.from_numpy(_labels(context)[rows]), labels], 1)
+            labels = torch.cat([torch.from_numpy(labels_of(context)[rows]), labels], 1)
         return Episode(images, labels, self.context)
 
     def validation_stream(self, seed: int) -> "LabelledSets":
-        return replace(self, seed=seed, part="test")
-
-
-@dataclass(frozen=True)
-class FewShot:
-    """Few-shot tasks: `ways` classes of a `source` (`read_images`), relabelled 0, 1, … in each task.
-
-    The support set has `shots` images of each class, the query set `queries` others. The part "held-out" has the
-    classes of `held_out`, which are never trained on; "train" and "test" have the others. Training data are augmented:
-    a share `laid` of the classes are superimposed pairs of classes (pixelwise maximum); if `turned`, each class of a
-    task is rotated or mirrored as a whole; and images are shifted by up to `shift` pixels.
-    """
-
-    source: str = "digits"
-    ways: int = 4
-    shots: int = 1
-    queries: int = 5
-    held_out: tuple[int, ...] = (6, 7, 8, 9)
-    laid: float = 0.0
-    turned: bool = False
-    shift: int = 0
-    batch: int = 8
-    seed: int = 0
-    part: str = "train"
-
-    def __post_init__(self):
-        check_counts(self, "few-shot", ways=2, shots=1, queries=1, shift=0, batch=1, seed=0)
-        if not (is_number(self.laid) and 0 <= self.laid <= 1):
-            raise InputError(f"few-shot: laid must be a share of classes from 0 to 1, got {self.laid!r}")
-        if type(self.turned) is not bool:
-            raise InputError(f"few-shot: turned must be true or false, got {self.turned!r}")
-        if not isinstance(self.held_out, tuple) or not self.held_out or any(type(k) is not int for k in self.held_out):
-            raise InputError(f"few-shot: held_out must be a list of classes, like [6, 7, 8, 9], got {self.held_out!r}")
-
-    @cached_property
-    def images(self) -> ImageSet:
-        """Images of this part; those of both source parts for held-out classes."""
-        if self.part != "held-out":
-            return read_labelled(self.source, self.part)
-        parts = [read_labelled(self.source, part) for part in ("train", "test")]
-        pixels, labels = (np.concatenate([getattr(part, name) for part in parts]) for name in ("pixels", "labels"))
-        return ImageSet(parts[0].name, pixels, labels)
-
-    @cached_property
-    def members(self) -> list[Int64[ndarray, "_"]]:
-        """Row numbers of the images of each class of this part."""
-        labels = _labels(self.images)
-        unknown = sorted(set(self.held_out) - set(labels.tolist()))
-        if unknown:
-            raise InputError(f"few-shot: {self.source} has no images of the class {unknown[0]}, which held_out names")
-        held = self.part == "held-out"
-        classes = [int(k) for k in np.unique(labels) if (k in self.held_out) == held]
-        if self.ways > len(classes):
-            which, remedy = ("held out", "more") if held else ("not held out", "fewer")
-            raise InputError(
-                f"few-shot: ways is {self.ways}, but {self.source} has {len(classes)} classes that are {which}; use "
-                f"fewer ways, or hold out {remedy} classes"
-            )
-        members = [np.flatnonzero(labels == k) for k in classes]
-        for k, rows in zip(classes, members, strict=True):
-            if len(rows) < self.shots + self.queries:
-                raise InputError(
-                    f"few-shot: {self.source} has {len(rows):,} images of class {k} in the part '{self.part}', but a "
-                    f"task takes {self.shots} shots and {self.queries} queries of it; use fewer, or leave it out"
-                )
-        return members
-
-    @property
-    def dim_x(self) -> int:
-        return self.images.shape[2]
-
-    @property
-    def dim_y(self) -> int:
-        """Number of classes of a task; every part must have enough of them."""
-        for part in ("train", "test", "held-out"):
-            _ = replace(self, part=part).members
-        return self.ways
-
-    def task(self, step: int) -> Episode:
-        random = make_generator(self.seed, step)
-        images = torch.stack([self._draw_task(random) for _ in range(self.batch)])  # [b ways n h w c]
-        if self.part == "train":
-            images = augment(images.flatten(0, 2), self.shift, False, random).view_as(images)
-        halves = images.tensor_split([self.shots], 2)  # the shots of every class, then the queries of every class
-        labels = torch.cat([torch.arange(self.ways).repeat_interleave(half.shape[2]) for half in halves])
-        images = torch.cat([half.flatten(1, 2) for half in halves], 1)
-        return Episode(images, labels.repeat(self.batch, 1), self.ways * self.shots)
-
-    def _draw_task(self, random: torch.Generator) -> Float[Tensor, "ways n h w c"]:
-        """Draw the images of one task."""
-        images = self._draw_images(torch.randperm(len(self.members), generator=random)[: self.ways], random)
-        if self.part != "train":
-            return images
-        if self.laid:
-            pairs = torch.combinations(torch.arange(len(self.members)))
-            first, second = pairs[torch.randperm(len(pairs), generator=random)[: self.ways]].T
-            superimposed = torch.maximum(self._draw_images(first, random), self._draw_images(second, random))
-            laid = torch.rand(self.ways, 1, 1, 1, 1, generator=random) < self.laid
-            images = torch.where(laid, superimposed, images)
-        if not self.turned:
-            return images
-        turned, is_square = [], images.shape[2] == images.shape[3]
-        for of_class in images:  # one random symmetry of the square, or of the rectangle, for all images of a class
-            quarters, mirror = (int(torch.randint(n, (), generator=random)) for n in (4, 2))
-            of_class = of_class.rot90(quarters if is_square else quarters - quarters % 2, (1, 2))
-            turned.append(of_class.flip(2) if mirror else of_class)
-        return torch.stack(turned)
-
-    def _draw_images(self, classes: Int64[Tensor, "ways"], random: torch.Generator) -> Float[Tensor, "ways n h w c"]:
-        """Draw distinct images of each of these classes."""
-        rows = []
-        for members in (self.members[k] for k in classes):
-            order = torch.rand(len(members), generator=random).topk(self.shots + self.queries).indices
-            rows.append(members[order.numpy()])
-        return to_colours(self.images.pixels[np.stack(rows)])
-
-    def validation_stream(self, seed: int) -> "FewShot":
         return replace(self, seed=seed, part="test")
 
 
@@ -301,12 +182,14 @@ def read_labelled(source: str, part: str) -> ImageSet:
             f"labelled-images: {source} has no labels; give a folder with a subfolder for each class, IDX files with "
             "labels, or an .npz with x_train, y_train, x_test and y_test"
         )
-    if _labels(images).min() < 0:
-        raise InputError(f"labelled-images: {source} has the label {_labels(images).min()}; classes are counted from 0")
+    if labels_of(images).min() < 0:
+        raise InputError(
+            f"labelled-images: {source} has the label {labels_of(images).min()}; classes are counted from 0"
+        )
     return images
 
 
-def _labels(images: ImageSet) -> Int64[ndarray, "n"]:
+def labels_of(images: ImageSet) -> Int64[ndarray, "n"]:
     assert images.labels is not None
     return images.labels
 
