@@ -62,6 +62,32 @@ def test_tasks_have_the_declared_classes_and_counts(part):
     assert episode.query_labels[0].bincount().tolist() == [4, 4, 4]
 
 
+def test_parts_have_disjoint_classes():
+    """held_out=3 and validation=2 of ten digits: 0–4 train, 5 and 6 validate, 7–9 are held out."""
+    class_of = classes()
+    expected = {"train": set(range(5)), "test": {5, 6}, "held-out": {7, 8, 9}}
+    for part, allowed in expected.items():
+        stream = FewShot(ways=2, queries=3, held_out=3, validation=2, batch=8, part=part)
+        seen = set()
+        for step in range(6):
+            pixels = ((stream.task(step).images.flatten(0, 1) + 0.5) * 255).round().byte().numpy()
+            seen |= {class_of[image.tobytes()] for image in pixels}
+        assert seen == allowed
+    assert FewShot(held_out=3, validation=2, ways=2).dim_y == 2
+
+
+def test_the_number_of_shots_varies_between_batches():
+    stream, counts = FewShot(shots=(1, 3), ways=3), set()
+    for step in range(12):
+        episode = stream.task(step)
+        shots = episode.support // 3
+        assert episode.labels[0, : episode.support].bincount().tolist() == [shots] * 3
+        assert episode.query_labels[0].bincount().tolist() == [5] * 3
+        assert torch.equal(episode.images, FewShot(shots=(1, 3), ways=3).task(step).images)
+        counts.add(shots)
+    assert counts == {1, 2, 3}
+
+
 def test_labels_are_permuted_in_every_task():
     class_of, seen = classes(), set()
     for step in range(12):
@@ -145,7 +171,7 @@ def test_held_out_classes_are_scored_beside_the_nearest_centroid(run):
     evaluation = open_classifier(run.folder)
     assert evaluation is not None
     assert evaluation.stream.part == "held-out"
-    scores = replace(evaluation, tasks=24).score()
+    [scores] = replace(evaluation, tasks=24).score()
     assert (scores.tasks, scores.support_images, scores.model.images) == (24, 6, 24 * 9)
     correct, centroid_accuracies = [], []
     for step in range(6):
@@ -161,8 +187,29 @@ def test_held_out_classes_are_scored_beside_the_nearest_centroid(run):
     correct = torch.cat(correct)
     assert scores.model.accuracy == pytest.approx(correct.mean().item())
     assert scores.model.accuracy_error == pytest.approx(correct.std(unbiased=False).item() / 24**0.5)
-    assert scores.centroid_pixels == pytest.approx(torch.stack(centroid_accuracies).mean().item())
-    assert scores.shuffled < scores.model.accuracy - 0.2  # predictions depend on the labels
+    centroid = scores.baselines["nearest centroid, pixels"]
+    assert centroid.accuracy == pytest.approx(torch.stack(centroid_accuracies).mean().item())
+    assert centroid.gain == pytest.approx(scores.model.accuracy - centroid.accuracy)
+    assert scores.baselines["shuffled support labels"].gain > 0.2  # predictions depend on the labels
+
+
+def test_baselines_with_random_weights_do_not_depend_on_training(run):
+    """The scores of random weights are those of a new model of the same seed, at every number of shots."""
+    evaluation = open_classifier(run.folder)
+    assert evaluation is not None
+    stream = replace(evaluation.stream, shots=(1, 3))
+    scores = replace(evaluation, stream=stream, tasks=8).score()
+    assert [result.support_images for result in scores] == [3, 9]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        new = fillin.create("matching", 1, 3, width=16, strides=[2], dropout=0.1).eval()
+    other = replace(evaluation, model=new, stream=stream, tasks=8).score()
+    for result, expected in zip(scores, other, strict=True):
+        assert result.baselines["random weights"].accuracy == pytest.approx(expected.model.accuracy)
+        same = expected.baselines["random weights"]
+        assert (same.gain, same.gain_error) == (0, 0)
+        baseline = result.baselines["nearest centroid, random embedding"].accuracy
+        assert baseline == expected.baselines["nearest centroid, embedding"].accuracy
 
 
 def test_the_command_line_reports_scores(run, tmp_path, capsys):
@@ -184,7 +231,11 @@ def test_the_command_line_reports_scores(run, tmp_path, capsys):
      ({"shots": 170}, "images of class 0 in the part 'train', but a task takes 170 shots and 5 queries"),
      ({"queries": 12}, "10 images of class 1 in the part 'test'"), ({"ways": 1}, "ways"), ({"shots": 0}, "shots"),
      ({"laid": 2}, "laid must be a share"), ({"turned": 1}, "turned must be"), ({"held_out": ()}, "held_out must be"),
-     ({"held_out": 6}, "held_out must be a list"), ({"batch": 0}, "batch")],
+     ({"held_out": 0}, "held_out must be a list"),
+     ({"held_out": 3, "validation": 2}, "2 classes that are for validation; use fewer ways, or validate on more"),
+     ({"held_out": 4, "validation": 4, "ways": 3}, "2 classes that are for training; use fewer ways, or validate"),
+     ({"validation": -1}, "validation"), ({"shots": (3, 1)}, "shots must be two whole numbers"),
+     ({"batch": 0}, "batch")],
 )  # fmt: skip
 def test_tasks_that_cannot_be_drawn(options, message, unchecked):
     with pytest.raises(FillinError, match=message):

@@ -161,7 +161,7 @@ def test_a_run_is_resumed_saved_and_evaluated(run, tmp_path, capsys):
 def test_scores_equal_their_definitions(run):
     evaluation = open_classifier(run.folder)
     assert evaluation is not None
-    scores, stream = evaluation.score(), evaluation.stream
+    [scores], stream = evaluation.score(), evaluation.stream
     episode = stream.task(0)
     with torch.no_grad():
         correct = evaluation.model.eval()(*episode.inputs).argmax(-1) == episode.query_labels
@@ -169,8 +169,9 @@ def test_scores_equal_their_definitions(run):
     x, y = episode.images[0].flatten(1), episode.labels[0]
     centroids = torch.stack([x[:1024][y[:1024] == k].mean(0) for k in range(10)])
     nearest = torch.stack([(x[1024:] - centroid).square().sum(1) for centroid in centroids], 1).argmin(1)
-    assert scores.centroid_pixels == pytest.approx((nearest == y[1024:]).double().mean().item())
-    assert scores.centroid_pixels > 0.8
+    centroid = scores.baselines["nearest centroid, pixels"].accuracy
+    assert centroid == pytest.approx((nearest == y[1024:]).double().mean().item())
+    assert centroid > 0.8
 
 
 # ---- errors
