@@ -59,12 +59,15 @@ class Classifier(nn.Module):
                 f"(dim_x={self.dim_x}), got {list(images.shape)}"
             )
 
-    def check_labels(self, labels: Tensor) -> None:
-        """Raise an error unless labels are classes of the model."""
-        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < self.dim_y:
+    def check_labels(self, labels: Tensor, classes: int | None = None) -> None:
+        """Raise an error unless labels are below `classes`, by default the classes of the model."""
+        number = classes or self.dim_y
+        if labels.numel() and not 0 <= int(labels.min()) <= int(labels.max()) < number:
+            larger = int(labels.max()) + 1
+            remedy = f"create it with dim_y={larger}" if classes is None else f"pass classes={larger}"
             raise InputError(
-                f"{self._name}: labels range from {labels.min()} to {labels.max()}, but the model has {self.dim_y} "
-                f"classes, 0 to {self.dim_y - 1}; create it with dim_y={int(labels.max()) + 1}, or correct the labels"
+                f"{self._name}: labels range from {labels.min()} to {labels.max()}, but the model has {number} "
+                f"classes, 0 to {number - 1}; {remedy}, or correct the labels"
             )
 
 

@@ -16,12 +16,22 @@ from fillin.attention import Sinusoid, attend
 from fillin.errors import InputError, choose
 from fillin.layers import Block
 from fillin.linear import LinearLayer
+from fillin.models.base import Points, Process, Targets
 from fillin.models.classifier import Classifier, check_dropout
+from fillin.models.cnp import CANP, CNP
+from fillin.models.tnp import TNP
 
 _MIN_PROBABILITY = 1e-30
 _INITIAL_SHARPNESS = 10.0  # s at the start
 _POOL_SIDE = 4  # regions along each side whose means form the vector of an image
 _MIN_CHANNELS = 8
+# the processes of `FewShotProcess`, and the options that their names fix
+_PROCESSES: dict[str, tuple[type[Process], dict[str, Any]]] = {
+    "cnp": (CNP, {}),
+    "canp": (CANP, {}),
+    "tnp-d": (TNP, {}),
+    "te-tnp": (TNP, {"equivariant": True, "score": "rbf", "radial": True}),
+}
 
 
 class ConvEncoder(nn.Module):
@@ -93,14 +103,18 @@ class InContextClassifier(Classifier):
         self, images: Float[Tensor, "b n h w c"], labels: Int64[Tensor, "b support"]
     ) -> Float[Tensor, "b queries k"]:
         """Return the logits of the classes of each query image: those after the images of `labels`."""
+        self.check_sets(images, labels)
+        return self.predict(self.embed_images(images), labels)
+
+    def check_sets(self, images: Tensor, labels: Tensor, classes: int | None = None) -> None:
+        """Raise an error unless labels are of the first images of each set, and below `classes` (None: the model's)."""
         self._check(images, "b n h w")
         if labels.ndim != 2 or len(labels) != len(images) or labels.shape[1] > images.shape[1]:
             raise InputError(
                 f"{self._name}: labels must be [b support], of the first images of each set, got "
                 f"{list(labels.shape)} for images {list(images.shape)}"
             )
-        self.check_labels(labels)
-        return self.predict(self.embed_images(images), labels)
+        self.check_labels(labels, classes)
 
     def embed_images(self, images: Float[Tensor, "b n h w c"]) -> Float[Tensor, "b n e"]:
         """Return a vector for each image."""
@@ -192,3 +206,80 @@ class MatchingNetwork(InContextClassifier):
         q = z[:, :, support:] * self.sharpness.exp() * z.shape[-1] ** 0.5  # attend() divides by that root
         values = one_hot(labels, self.dim_y).to(z)[:, None]
         return attend(q, z[:, :, :support], values, backend=self.backend)[:, 0].clamp_min(_MIN_PROBABILITY).log()
+
+
+class FewShotProcess(InContextClassifier):
+    """Neural process with a categorical head, whose inputs are images and whose outputs are classes (Garnelo et al.
+    2018a, for few-shot classification).
+
+        x_i = norm(embed(image_i)),  y_ik = 1 if the label of image i is k, else 0
+        ln p(label = k | image, support set) = w · f(x; {(x_j, y_jk)}_j) + constant
+
+    f are the features at x of one `process` given the support set as its context; it reads the columns of the one-hot
+    labels one at a time, and a softmax over k normalises. The prediction is therefore equivariant to permutations of
+    the classes and invariant to those of the support set, one set of weights serves any number of classes, and without
+    a support set every class has the same probability. `process` is "tnp-d" (Nguyen & Grover 2022), "cnp", "canp", or
+    "te-tnp" (Ashman et al. 2024), which depends on the distances between embeddings alone.
+
+    `embedding` is "cnn", convolutions of `strides`, or "patches" of `patch` × `patch` pixels, with vectors of `dim`
+    numbers; `channels` is the width of the embedding network.
+
+    >>> model = FewShotProcess(dim_y=3, layers=1)
+    >>> model(torch.rand(2, 7, 8, 8, 1), torch.zeros(2, 5, dtype=torch.long)).shape
+    torch.Size([2, 2, 3])
+    >>> model(torch.rand(2, 9, 8, 8, 1), torch.arange(8).expand(2, 8), classes=8).shape
+    torch.Size([2, 1, 8])
+    """
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        dim_y: int = 5,
+        width: int = 64,
+        heads: int = 4,
+        layers: int = 3,
+        hidden: int = 128,
+        dropout: float = 0.0,
+        process: str = "tnp-d",
+        embedding: str = "cnn",
+        channels: int = 128,
+        strides: Sequence[int] = (2, 2, 1),
+        patch: int = 4,
+        backend: str = "auto",
+    ):
+        super().__init__(dim_x, dim_y)
+        check_dropout("few-shot", dropout)
+        if choose("embedding", embedding, ["cnn", "patches"]) == "cnn":
+            self.embed = ConvEncoder(dim_x, channels, strides, dropout)
+        else:
+            self.embed = PatchEncoder(dim_x, channels, patch, heads=heads)
+        kind, fixed = _PROCESSES[choose("process", process, _PROCESSES)]
+        options: dict[str, Any] = {"width": width, "layers": layers, "head": "categorical", **fixed}
+        if kind is not CNP:
+            options |= {"heads": heads, "hidden": hidden}
+        if kind is TNP:
+            options["backend"] = backend
+        self.norm = nn.LayerNorm(channels)
+        self.process = kind(dim_x=channels, dim_y=1, **options)
+        self.scale = channels**-0.5 if "radial" in fixed else 1.0  # distances of about 1
+
+    def forward(
+        self, images: Float[Tensor, "b n h w c"], labels: Int64[Tensor, "b support"], classes: int | None = None
+    ) -> Float[Tensor, "b queries k"]:
+        """Return the logits of the classes of each query image: those after the images of `labels`. `classes` is their
+        number, by default that of the tasks that the model was made for."""
+        if classes is not None and (type(classes) is not int or classes < 1):
+            raise InputError(f"{self._name}: classes must be a whole number of at least 1, got {classes!r}")
+        self.check_sets(images, labels, classes)
+        return self.predict(self.embed_images(images), labels, classes)
+
+    def predict(
+        self, h: Float[Tensor, "b n e"], labels: Int64[Tensor, "b support"], classes: int | None = None
+    ) -> Float[Tensor, "b queries k"]:
+        support, classes = labels.shape[1], classes or self.dim_y
+        x = (self.scale * self.norm(h)).repeat_interleave(classes, 0)  # [b·k n e]: a task for each class
+        y = one_hot(labels, classes).to(x).mT.flatten(0, 1)[..., None]  # [b·k support 1]
+        context = Points(x[:, :support], y, torch.ones_like(y, dtype=torch.bool), None)
+        targets = Targets(x[:, support:], None)
+        features = self.process.decode(self.process.encode(context, targets), targets)
+        return self.process.head.out(features)[..., 0].unflatten(0, (-1, classes)).mT  # type: ignore[operator, union-attr]

@@ -22,7 +22,7 @@ from fillin.models.base import Process
 from fillin.models.classifier import Classifier, PixelClassifier
 from fillin.models.cnp import ANP, CANP, CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
-from fillin.models.few_shot import InContextClassifier, MatchingNetwork, NPTImages
+from fillin.models.few_shot import FewShotProcess, InContextClassifier, MatchingNetwork, NPTImages
 from fillin.models.filler import Filler
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
@@ -99,6 +99,14 @@ CLASSIFIERS: dict[str, ModelEntry] = {
         NPTImages, "image classifier: attention to labelled images", "Kossen et al. 2021",
         sizes=_make_sizes((64, 4, 1, 128), (128, 8, 2, 256), (192, 12, 3, 384)),
     ),
+    "few-shot": ModelEntry(
+        FewShotProcess, "few-shot: a process with a categorical head on embedded images", "Garnelo et al. 2018a",
+        sizes={
+            "small": {"width": 32, "heads": 4, "layers": 2, "hidden": 64, "channels": 64},
+            "base": {"width": 64, "heads": 4, "layers": 3, "hidden": 128, "channels": 128},
+            "1m": {"width": 128, "heads": 8, "layers": 5, "hidden": 256, "channels": 192},
+        },
+    ),
     "matching": ModelEntry(
         MatchingNetwork, "few-shot: the class whose labelled images are most similar", "Vinyals et al. 2016",
         sizes={"small": {"width": 32}, "base": {"width": 64}, "1m": {"width": 448}},
@@ -155,7 +163,7 @@ def _check_option(name: str, option: str, value) -> None:
     whole, number = type(value) is int, isinstance(value, int | float)  # `whole` excludes True
     for options, valid, expected in (
         (_COUNTS, whole and value >= 1, "a whole number of at least 1"),
-        ({"width"}, whole and value >= 2 and value % 2 == 0, "an even whole number"),
+        ({"width", "channels"}, whole and value >= 2 and value % 2 == 0, "an even whole number"),
         ({"kernel"}, whole and value >= 1 and value % 2, "an odd whole number"),
         ({"self_attention", "seed"}, whole and value >= 0, "a whole number of at least 0"),
         ({"points_per_unit", "length"}, number and 0 < value < math.inf, "a positive number"),
@@ -171,7 +179,11 @@ def create(  # pyright: ignore[reportOverlappingOverload]
 ) -> PixelClassifier: ...
 @overload
 def create(  # pyright: ignore[reportOverlappingOverload]
-    name: Literal["npt-images", "matching"], dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any
+    name: Literal["npt-images", "few-shot", "matching"],
+    dim_x: int = 1,
+    dim_y: int = 1,
+    size: str = "base",
+    **options: Any,
 ) -> InContextClassifier: ...
 @overload
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process: ...

@@ -99,8 +99,9 @@ _SPECIAL_BATCHES = {
         ["classifier"],
     ),
     Episode: (
-        "data sets of images (data.name=datapoints or few-shot), by-example and the model npt-images or matching",
-        ["datapoints", "few-shot"], ["npt-images", "matching"],
+        "data sets of images (data.name=datapoints or few-shot), by-example and the model npt-images, few-shot or "
+        "matching",
+        ["datapoints", "few-shot"], ["npt-images", "few-shot", "matching"],
     ),
 }  # fmt: skip
 CHOICES = {
