@@ -62,7 +62,7 @@ class DimensionStudy(TrainingStudy):
 
     def report(self, cells: Sequence[StudyCell], folder: Path) -> StudyReport:
         likelihood, shifted = mean_over_seeds(cells, "log_likelihood"), mean_over_seeds(cells, "shifted")
-        limits = {name.removeprefix(f"{REFERENCE}, "): limit for name, limit in mean_over_seeds(cells, "limit").items()}
+        limits = {name.rpartition(", ")[2]: limit for name, limit in mean_over_seeds(cells, "limit").items()}
         rows, findings = [], []
         for label, limit in limits.items():
             names = [name for name in likelihood if name.endswith(f", {label}")]
