@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +14,14 @@ from fillin import pretrained
 from fillin.data import Curves, curves
 from fillin.data.images import Images
 from fillin.evaluate import evaluate
-from fillin.evaluate.card import CardScores, publish, score_curves, score_images, write_card
+from fillin.evaluate.card import CardScores, publish, score_curves, score_few_shot, score_images, write_card
+from fillin.evaluate.classification import open_classifier
 from fillin.evaluate.curves import open_curves
 from fillin.evaluate.image_completion import open_completion
-from fillin.models import Process, create
+from fillin.evaluate.in_context import InContextEvaluation
+from fillin.models import Classifier, InContextClassifier, Process, create
 from fillin.models.sheet import Sheet
-from fillin.objectives import queried_cells
+from fillin.objectives import by_example, queried_cells
 from fillin.train import fit, open_run, read_recipe
 from fillin.train.recipe import make_stream
 
@@ -33,8 +36,13 @@ def make_data(name: str) -> Curves | Images:
 
 @torch.no_grad()
 def predict_targets(name: str) -> dict[str, list[float]]:
-    """Predictions of the first five targets of a task; of an image, of the five pixels furthest from the context."""
-    model, data = fillin.load(name), make_data(name)
+    """Predictions of the first five targets of a task; of an image, of the five pixels furthest from the context; of
+    classes, their probabilities for five images of noise, which no version of a font changes."""
+    model: Any = fillin.load(name)
+    if isinstance(model, InContextClassifier):
+        images = torch.rand(1, 10, 24, 24, 1, generator=torch.Generator().manual_seed(0)) - 0.5
+        return {"probabilities": model(images, torch.arange(5)[None]).softmax(-1).flatten().tolist()}
+    data = make_data(name)
     task = data.task(3).rows(slice(0, 1))
     selected = torch.arange(5)
     if isinstance(data, Images):
@@ -51,8 +59,13 @@ def test_predictions_are_unchanged(name):
 
 
 @torch.no_grad()
-def score(model: Process, name: str) -> float:
-    """Log-likelihood on held-out data; of sheets on their prior, where single smooth curves are a small part."""
+def score(model: Process | Classifier, name: str) -> float:
+    """Log-likelihood on held-out data; of sheets on their prior, where single smooth curves are a small part; of
+    few-shot tasks on held-out classes."""
+    if isinstance(model, InContextClassifier):
+        stream: Any = make_stream(read_recipe(pretrained.FOLDER / name / "recipe.yaml"), seed=11)
+        held_out = replace(stream, part="held-out")
+        return sum(by_example(model, held_out.task(step)).mean().item() for step in range(4)) / 4
     if not isinstance(model, Sheet):
         return evaluate(model, make_data(name), batches=4, limit_samples=0).log_likelihood
     stream = make_stream(read_recipe(pretrained.FOLDER / name / "recipe.yaml")).validation_stream(seed=11)
@@ -115,6 +128,42 @@ def test_a_card_names_the_training_of_its_start_weights(tmp_path, monkeypatch):
     (folder / "card.md").unlink()
     with pytest.raises(fillin.FillinError, match=r"neither a log\.csv nor a card"):
         write_card(replace(opened, recipe={**opened.recipe, "start": "mine"}), "more", scores)
+
+
+def test_few_shot_weights_beat_every_baseline_on_held_out_alphabets():
+    """At 1 and at 5 shots, by more than four standard errors of the paired difference at least over what needs no
+    training; and every baseline is below the model."""
+    evaluation = open_classifier("few-shot-glyphs")
+    assert isinstance(evaluation, InContextEvaluation)
+    for result in replace(evaluation, tasks=80).score():
+        for name, baseline in result.baselines.items():
+            assert baseline.gain > 0, name
+            if name != "nearest centroid, embedding":  # which training has made good as well
+                assert baseline.gain > max(0.05, 4 * baseline.gain_error), name
+
+
+def test_the_card_of_a_few_shot_model(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretrained, "FOLDER", tmp_path / "shipped")
+    options = [
+        "--data.source=digits",
+        "--data.ways=2",
+        "--data.held_out=3",
+        "--data.validation=2",
+        "--model.size=small",
+    ]
+    run = fit(
+        "fewshot-glyphs", tmp_path / "run",
+        overrides=[*options, "--budget.time=null", "--budget.steps=2", "--keep.batches=1"],
+    )  # fmt: skip
+    evaluation = open_classifier(run.folder)
+    assert isinstance(evaluation, InContextEvaluation)
+    scores = score_few_shot(run, "mine", replace(evaluation, tasks=8))
+    text = (publish(open_run(run.folder), "mine", scores) / "card.md").read_text()
+    assert "CC BY 4.0" in text
+    assert "2-way 1-shot" in text
+    assert "| random weights |" in text
+    assert "Standard deviations" not in text  # there are none
+    assert "the last 3 classes" in pretrained.about("mine")["trained_on"]
 
 
 def test_the_card_of_an_image_model_names_the_licence(tmp_path, monkeypatch):

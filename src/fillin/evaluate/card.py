@@ -15,12 +15,14 @@ from fillin import pretrained
 from fillin.data.gaussian_sheets import GaussianSheets
 from fillin.data.task import SheetBatch
 from fillin.errors import FillinError, InputError
+from fillin.evaluate.classification import open_classifier
 from fillin.evaluate.curves import ConditionScores, open_curves
 from fillin.evaluate.image_completion import CompletionEvaluation, open_completion
+from fillin.evaluate.in_context import InContextEvaluation
 from fillin.evaluate.scores import format_percent, format_score
 from fillin.io import write_text
 from fillin.measure import describe_machine
-from fillin.models import load, save
+from fillin.models import CLASSIFIERS, load, save
 from fillin.models.sheet import Sheet
 from fillin.train import Run, dump_recipe, open_run
 from fillin.train.loop import HELD_OUT
@@ -28,7 +30,9 @@ from fillin.train.recipe import make_stream
 
 _SOURCES = {  # of images, with their owners and licences
     "digits": "the training images of handwritten digits that come with scikit-learn (E. Alpaydin and C. Kaynak, "
-    "Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, CC BY 4.0)"
+    "Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, CC BY 4.0)",
+    "glyphs": "letters and digits drawn in the fonts that come with matplotlib (Bitstream Vera and DejaVu fonts "
+    "licences)",
 }
 
 
@@ -61,8 +65,8 @@ def write_card(run: Run, name: str, scores: CardScores) -> str:
         f"# {name}",
         f"{model['name']}, size {model['size']}, {parameters:,} parameters. Trained on {scores.data}.",
         f"Trained for {last.step:,} steps of {tasks} tasks, {last.seconds / 60:.0f} minutes{_describe_start(run)}; "
-        f"`recipe.yaml` has every setting: `fillin train recipe.yaml`. Scores below: {scores.method}; {machine}. "
-        f"Standard deviations are at least {_describe_floor(model)}, which bounds the likelihood of noise-free data.",
+        f"`recipe.yaml` has every setting: `fillin train recipe.yaml`. Scores below: {scores.method}; {machine}."
+        f"{_describe_floor(model)}",
         "\n".join(scores.table),
         "Licence: MIT, as fillin itself.\n",
     )
@@ -70,8 +74,10 @@ def write_card(run: Run, name: str, scores: CardScores) -> str:
 
 
 def _describe_floor(model: dict) -> str:
-    floor = model.get("floor", 0)
-    return f"{floor} of the error of a guide" if model["name"] == "sheet" else str(floor)
+    if model["name"] in CLASSIFIERS:
+        return ""
+    floor = f"{model.get('floor', 0)}{' of the error of a guide' if model['name'] == 'sheet' else ''}"
+    return f" Standard deviations are at least {floor}, which bounds the likelihood of noise-free data."
 
 
 def score_curves(run: Run, name: str, batches: int, limit: int) -> CardScores:
@@ -130,11 +136,7 @@ def _compare_sheets(model: Sheet, batches: int) -> list[str]:
 
 def score_images(run: Run, name: str, evaluation: CompletionEvaluation) -> CardScores:
     """Score likelihoods by the pattern of observed pixels."""
-    if evaluation.source not in _SOURCES or run.recipe["start"] is not None:
-        raise InputError(
-            f"{run.folder} was trained on {evaluation.source} or started from other weights, and the owner and licence "
-            f"of the images are known for {', '.join(_SOURCES)} only; add them to _SOURCES if they allow publication"
-        )
+    _check_source(run, evaluation.source)
     scores = evaluation.score()
     rows = [
         f"| {title} | {format_score(kind.log_likelihood, kind.error)} | {kind.rmse:.3f} | "
@@ -149,6 +151,40 @@ def score_images(run: Run, name: str, evaluation: CompletionEvaluation) -> CardS
         f"{scores.context_rmse:.3f}; no exact limit exists for images",
         ["| observed pixels | log-likelihood | RMSE | coverage of 95 % intervals |", "|---|---:|---:|---:|", *rows],
     )
+
+
+def score_few_shot(run: Run, name: str, evaluation: InContextEvaluation) -> CardScores:
+    """Score accuracies on held-out classes beside the baselines."""
+    _check_source(run, evaluation.stream.source)
+    results, data = evaluation.score(), run.recipe["data"]
+    rows = []
+    for result in results:
+        sets = f"{data['ways']}-way {result.support_images // data['ways']}-shot"
+        accuracy, likelihood, calibration = result.model.cells
+        rows.append(f"| **{sets}** | {accuracy} | {likelihood} | {calibration} | |")
+        for label, baseline in result.baselines.items():
+            rows.append(f"| {label} | {baseline.cells[0]} | | | {baseline.cells[1]} |")
+    return CardScores(
+        f"{_SOURCES[evaluation.stream.source]}, without the last {data['held_out']} classes, which are held out, and "
+        f"the {data['validation']} before them, for validation",
+        f"`fillin evaluate {name}`, {results[0].tasks:,} tasks of the held-out classes, ± one standard error over "
+        "tasks, likelihood in nats; gain is the accuracy of the model minus that of the baseline on the same images; "
+        "no exact limit exists for images",
+        [
+            "| tasks | accuracy, % | log-likelihood | calibration error, % | gain, % |",
+            "|---|---:|---:|---:|---:|",
+            *rows,
+        ],
+    )
+
+
+def _check_source(run: Run, source: str) -> None:
+    """Raise an error unless the weights derive from images whose licence is known."""
+    if source not in _SOURCES or run.recipe["start"] is not None:
+        raise InputError(
+            f"{run.folder} was trained on {source} or started from other weights, and the owner and licence of the "
+            f"images are known for {', '.join(_SOURCES)} only; add them to _SOURCES if they allow publication"
+        )
 
 
 def _describe_start(run: Run) -> str:
@@ -193,7 +229,10 @@ def main() -> None:
     torch.set_num_threads(1)
     try:
         run, evaluation = open_run(options.run), open_completion(options.run, batches=options.batches)
-        if evaluation is None:
+        classifier = open_classifier(options.run)
+        if isinstance(classifier, InContextEvaluation):
+            scores = score_few_shot(run, options.name, classifier)
+        elif evaluation is None:
             scores = score_curves(run, options.name, options.batches, options.limit)
         else:
             scores = score_images(run, options.name, evaluation)

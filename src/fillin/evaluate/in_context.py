@@ -35,6 +35,15 @@ class Baseline:
     gain: float
     gain_error: float
 
+    @property
+    def cells(self) -> tuple[str, str]:
+        """Accuracy and gain in per cent, as text."""
+        accuracy, gain = (
+            f"{format_percent(value, 2)} ± {format_percent(error, 2)}"
+            for value, error in ((self.accuracy, self.error), (self.gain, self.gain_error))
+        )
+        return accuracy, gain
+
 
 @dataclass(frozen=True)
 class InContextScores:
@@ -117,10 +126,7 @@ class InContextEvaluation(Evaluation):
             counts = f"{result.model.images:,} images in {result.tasks:,} sets"
             rows = [("model", *result.model.cells, "")]
             for label, baseline in result.baselines.items():
-                accuracy, gain = (
-                    f"{format_percent(value, 2)} ± {format_percent(error, 2)}"
-                    for value, error in ((baseline.accuracy, baseline.error), (baseline.gain, baseline.gain_error))
-                )
+                accuracy, gain = baseline.cells
                 rows.append((label, accuracy, "", "", gain))
             title = f"{name}: {counts}, {result.support_images:,} support images each"
             tables.append(ResultTable(title, ("", *COLUMNS, "gain, %"), rows, caption))
