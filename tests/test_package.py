@@ -101,6 +101,7 @@ SOFTMAX_ALLOWED = {
     "fillin.data.curves": "posterior weights of hyperparameter settings",
     "fillin.data.functions": "posterior weights of hyperparameter settings",
     "fillin.evaluate.classification": "class probabilities",
+    "fillin.evaluate.in_context": "class probabilities",
     "fillin.learners.calibration": "class probabilities",
     "fillin.learners.row_network": "gate over the heads of one row",
     "fillin.measure": "torch's attention is measured beside ours",

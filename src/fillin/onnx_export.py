@@ -109,7 +109,7 @@ def export(
             raise InputTypeError(
                 f"export: model must be a model, a name or a folder, got {type(model).__name__}; see fillin.load"
             )
-        model = load(model)
+        model = load(model, Process)
     plain = copy.deepcopy(model).to("cpu", torch.float32).eval().requires_grad_(False)
     reason = find_obstacle(plain)
     if reason:

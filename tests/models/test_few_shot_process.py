@@ -1,6 +1,6 @@
 """A process with a categorical head on images: equivariance to classes, invariances, learning, errors."""
 
-import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +11,8 @@ import fillin
 from fillin.cli import main
 from fillin.data.images import Episode, FewShot
 from fillin.errors import FillinError
+from fillin.evaluate.classification import open_classifier
+from fillin.evaluate.in_context import InContextEvaluation
 from fillin.models import FewShotProcess
 from fillin.models.base import Points, Targets
 from fillin.objectives import by_example
@@ -136,7 +138,7 @@ def test_classes_are_learned_from_the_support_alone():
         images = 0.2 * torch.rand(b, 8, 4, 4, 1, generator=rng) + 0.5 * bright[..., None, None, None] - 0.5
         return Episode(images, bright ^ torch.randint(0, 2, (b, 1), generator=rng), 4)
 
-    for step in range(150):
+    for step in range(100):
         optimiser.zero_grad()
         by_example(network, draw_episode(step)).mean().neg().backward()
         optimiser.step()
@@ -156,29 +158,38 @@ def run(tmp_path_factory):
     return fit(RECIPE, tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_a_run_is_repeated_byte_by_byte_and_evaluated(run, tmp_path, capsys):
+def test_a_run_is_repeated_byte_by_byte_and_evaluated(run, tmp_path):
     fit(RECIPE, tmp_path / "again")
     for name in ("best/model.safetensors", "last/model.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (run.folder / name).read_bytes()
-    assert main(["evaluate", str(run.folder), "--json", str(tmp_path / "scores.json")]) == 0
-    out = capsys.readouterr().out
-    for baseline in ("shuffled support labels", "nearest centroid, pixels", "random weights", "random embedding"):
-        assert baseline in out
-    rows = json.loads((tmp_path / "scores.json").read_text())["rows"]
-    assert [row["support_images"] for row in rows] == [3, 9]  # the fewest and the most shots
-    assert rows[0]["tasks"] == 600
-    assert (run.folder / "evaluation" / "tasks.png").stat().st_size > 5000
+    evaluation = open_classifier(run.folder)
+    assert isinstance(evaluation, InContextEvaluation)
+    evaluation = replace(evaluation, tasks=8)
+    scores = evaluation.score()
+    assert [(result.tasks, result.support_images) for result in scores] == [(8, 3), (8, 9)]  # fewest and most shots
+    for table in evaluation.tables("run", scores):
+        labels = [row[0] for row in table.rows]
+        assert labels[0] == "model"
+        assert {"shuffled support labels", "nearest centroid, pixels", "random weights"} < set(labels)
+    (picture,) = evaluation.draw(tmp_path, scores)
+    assert picture.stat().st_size > 5000
 
 
 def test_another_source_has_new_classes_alone(run):
-    from fillin.evaluate.classification import open_classifier
-
     evaluation = open_classifier(run.folder, "glyphs")
     assert evaluation is not None
     assert len(evaluation.stream.members) > 400
     evaluation = open_classifier(run.folder)
     assert evaluation is not None
     assert len(evaluation.stream.members) == 3
+
+
+def test_its_weights_fill_nothing_and_are_not_exported(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("t,v\n1,2\n2,\n3,4\n4,5\n")
+    assert main(["fill", str(tmp_path / "a.csv"), "--model", "few-shot-glyphs"]) == 2
+    assert "few-shot-glyphs is not a model that fills gaps" in capsys.readouterr().err
+    assert main(["export", "few-shot-glyphs", str(tmp_path / "a.onnx")]) == 2
+    assert "holds the model few-shot, which is no Process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

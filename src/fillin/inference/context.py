@@ -332,7 +332,7 @@ def load_filler(model: str | os.PathLike | Process, dims: int = 1, errors: bool 
                 shipped=absent if str(loaded) == default_weights(dims) else "",
             )  # fmt: skip
         loaded = load(loaded)
-        if not loaded.any_units:
+        if not isinstance(loaded, Process) or not loaded.any_units:  # a classifier is no process
             raise InputError(
                 "{model}: {name} is not a model that fills gaps; train one with: fillin train {recipe}",
                 model=argument("model"), name=model, recipe=_BY_DIMENSIONS.get(dims, ANY_DIMENSIONS),
