@@ -28,7 +28,7 @@ EXAMPLES = """\
   fillin evaluate runs/te-tnp --json - | jq '.rows[0].scores.gap'
   fillin evaluate runs/images-te-tnp --batches 20      image completion from partly observed images
   fillin evaluate runs/classify-digits                 a classifier: accuracy, calibration, confusion, windows
-  fillin evaluate runs/fewshot-digits                  held-out classes, beside the nearest centroid
+  fillin evaluate few-shot-glyphs                      held-out classes, beside the nearest centroid and random weights
 
 Curves are evaluated on the training distribution, with shifted inputs, beyond the context, on other functions and with
 fixed numbers of context points, on tasks that neither training nor validation has seen. Images are the test images of
