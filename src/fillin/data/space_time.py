@@ -63,9 +63,8 @@ def evolve(
     >>> evolve(pulse, [0.0, 2.0], Flow((1.0,))).round().abs().int().tolist()
     [[0, 1, 0, 0, 0, 0], [0, 0, 0, 1, 0, 0]]
     """
-    times = _check_times(times)
-    rate = _decay_rates(initial.shape, flow, spacing)
-    modes = torch.fft.fftn(initial.double()) * torch.exp(-rate * times.view(-1, *[1] * initial.ndim))
+    elapsed = _check_times(times).view(-1, *[1] * initial.ndim)
+    modes = torch.fft.fftn(initial.double()) * torch.exp(-_decay_rates(tuple(initial.shape), flow, spacing) * elapsed)
     return torch.fft.ifftn(modes, dim=tuple(range(1, initial.ndim + 1))).real
 
 
@@ -128,8 +127,7 @@ def draw_fields(
             f"draw_fields: length must be a number of at least the spacing of the grid, {spacing}, got {length!r}; use "
             "a finer grid or longer waves"
         )
-    squares = sum(k.square() for k in _wave_numbers(tuple(shape), spacing))
-    spectrum = torch.exp(-0.5 * length**2 * squares)
+    spectrum = torch.exp(-0.5 * length**2 * _wave_numbers(tuple(shape), spacing).square().sum(0))
     amplitude = (spectrum * spectrum.numel() / spectrum.sum()).sqrt()
 
     def draw_modes() -> Complex[Tensor, "*space"]:
@@ -143,13 +141,10 @@ def draw_fields(
     return torch.fft.ifftn(torch.stack(modes), dim=tuple(range(1, len(shape) + 1))).real
 
 
-def _wave_numbers(shape: tuple[int, ...], spacing: float) -> list[Float[Tensor, "..."]]:
-    """Return the wave number along each axis, in radians per unit, shaped to broadcast over the grid."""
-    numbers = []
-    for axis, cells in enumerate(shape):
-        along = 2 * math.pi * torch.fft.fftfreq(cells, spacing, dtype=torch.float64)
-        numbers.append(along.view(*[-1 if other == axis else 1 for other in range(len(shape))]))
-    return numbers
+def _wave_numbers(shape: tuple[int, ...], spacing: float) -> Float[Tensor, "d *space"]:
+    """Return the wave number k of every Fourier mode, in radians per unit."""
+    along = [2 * math.pi * torch.fft.fftfreq(cells, spacing, dtype=torch.float64) for cells in shape]
+    return torch.stack(torch.meshgrid(*along, indexing="ij"))
 
 
 def _decay_rates(shape: tuple[int, ...], flow: Flow, spacing: float) -> Complex[Tensor, "*space"]:
@@ -167,9 +162,9 @@ def _decay_rates(shape: tuple[int, ...], flow: Flow, spacing: float) -> Complex[
             f"memory must be a positive time, or infinity for a field that does not fade, got {flow.memory!r}"
         )
     waves = _wave_numbers(shape, spacing)
-    real = flow.diffusivity * sum(k.square() for k in waves) + 1 / flow.memory
-    imaginary = sum(v * k for v, k in zip(flow.velocity, waves, strict=True))
-    return torch.complex(real.expand(shape), imaginary.expand(shape))
+    velocity = torch.tensor(flow.velocity, dtype=torch.float64)
+    real = flow.diffusivity * waves.square().sum(0) + 1 / flow.memory
+    return torch.complex(real, torch.tensordot(velocity, waves, 1))
 
 
 def _check_times(times: Sequence[float]) -> Float[Tensor, "t"]:

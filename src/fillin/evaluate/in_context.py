@@ -78,7 +78,7 @@ class InContextEvaluation(Evaluation):
             return [self._score(stream, queries, self.tasks * queries, queries, tick) for stream in streams]
 
     def _score(
-        self, stream: LabelledSets | FewShot, queries: int, number: int, group: int, tick: Callable[[], None]
+        self, stream: LabelledSets | FewShot, queries: int, number: int, group: int, tick: Callable[[], object]
     ) -> InContextScores:
         """Score `number` images in sets of `queries`; means over `group` successive images are independent."""
         model, support = self.model.eval(), 0

@@ -281,5 +281,6 @@ class FewShotProcess(InContextClassifier):
         y = one_hot(labels, classes).to(x).mT.flatten(0, 1)[..., None]  # [b·k support 1]
         context = Points(x[:, :support], y, torch.ones_like(y, dtype=torch.bool), None)
         targets = Targets(x[:, support:], None)
-        features = self.process.decode(self.process.encode(context, targets), targets)
+        encoded: Any = self.process.encode(context, targets)
+        features = self.process.decode(encoded, targets)
         return self.process.head.out(features)[..., 0].unflatten(0, (-1, classes)).mT  # type: ignore[operator, union-attr]

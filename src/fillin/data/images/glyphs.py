@@ -82,7 +82,7 @@ def _draw_glyph(font, character: str) -> Float[Tensor, "_ _"]:
     font.set_text(character)
     font.draw_glyphs_to_bitmap(antialiased=True)
     ink = np.asarray(font.get_image())
-    rows, columns = ink.any(1).nonzero()[0], ink.any(0).nonzero()[0]
+    rows, columns = np.flatnonzero(ink.max(axis=1)), np.flatnonzero(ink.max(axis=0))
     if not len(rows):
         return torch.zeros(_RASTER, _RASTER)
     ink = torch.tensor(ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]).float() / 255
