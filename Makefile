@@ -111,6 +111,9 @@ images: setup    ## train weights and make reports on images (an hour; IMAGES=DI
 	if [ -d runs/te-tnp-digits ]; then $(BIN)/fillin train --resume runs/te-tnp-digits --threads 1; \
 	else $(BIN)/fillin train images-te-tnp --time 16m --threads 1 --out runs/te-tnp-digits; fi
 	$(BIN)/python -m fillin.evaluate.card runs/te-tnp-digits te-tnp-digits
+	if [ -d runs/few-shot-glyphs ]; then $(BIN)/fillin train --resume runs/few-shot-glyphs --threads 1; \
+	else $(BIN)/fillin train fewshot-glyphs --threads 1 --out runs/few-shot-glyphs; fi
+	$(BIN)/python -m fillin.evaluate.card runs/few-shot-glyphs few-shot-glyphs
 	for study in images positions-and-span; do \
 	  $(BIN)/fillin study $$study --out out/$$study-digits || exit 1; made=$$study-digits; \
 	  if [ -n "$(strip $(IMAGES))" ]; then \
