@@ -47,15 +47,40 @@ class Sinusoid(nn.Module):
 
 
 class LearnedPositions(nn.Module):
-    """A learned vector for each integer, clipped to [low, high] (for displacements: Shaw et al. 2018)."""
+    """Learned vector a_c of each whole number c from `low` to `high`; others are clipped to that range.
+
+    Of the position of a token it is a learned positional encoding. Of displacements it holds the relative positions of
+    Shaw et al. 2018, whose term of the values is `average`.
+
+    >>> table = LearnedPositions(-2, 2, 8)
+    >>> table(torch.tensor([[-5.0], [0.0]])).shape, table.index(torch.tensor([-5.0, 0.0])).tolist()
+    (torch.Size([2, 8]), [0, 2])
+    """
 
     def __init__(self, low: int, high: int, dim: int):
         super().__init__()
+        if low > high:
+            raise InputError(f"LearnedPositions: low must not exceed high, got {low} and {high}")
         self.low, self.high = low, high
         self.table = nn.Parameter(0.02 * torch.randn(high - low + 1, dim))
 
+    def index(self, x: Float[Tensor, "*n"]) -> Int[Tensor, "*n"]:
+        """Return the row of the table for each number: clip(round(x), low, high) − low."""
+        return x.round().clamp(self.low, self.high).long() - self.low
+
     def forward(self, x: Float[Tensor, "*n 1"]) -> Float[Tensor, "*n dim"]:
-        return self.table[x[..., 0].round().clamp(self.low, self.high).long() - self.low]
+        return self.table[self.index(x[..., 0])]
+
+    def average(
+        self, weights: Float[Tensor, "b h n m"], delta: Float[Tensor, "#b 1 n m"]
+    ) -> Float[Tensor, "b h n dim"]:
+        """Σ_j w_ij a_c(Δ_ij), the average of the learned vectors of all displacements (Shaw et al. 2018, equation 3).
+
+        The weights of equal c are added first, so that no vector is stored for a pair.
+        """
+        rows = self.index(delta).expand(weights.shape)
+        shares = weights.new_zeros(*weights.shape[:3], len(self.table)).scatter_add(-1, rows, weights)
+        return shares @ self.table
 
 
 class SIREN(nn.Module):

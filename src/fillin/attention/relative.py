@@ -8,16 +8,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from fillin.attention.displacement import reduce_to_radius
-from fillin.attention.positional_encodings import GridEncoding, Sinusoid
+from fillin.attention.positional_encodings import GridEncoding, LearnedPositions, Sinusoid
 from fillin.attention.scores import Queries, Score, ScoreTraits
+from fillin.errors import InputError
 
 
 class RelativePosition(Score):
     """logit = [(q + u)·k + (q + v)·r(Δ)] / √d, with r(Δ) = W_h · positions(Δ) per head.
 
     `positions` maps displacements […, dx] to features […, dim]. A `Sinusoid` gives Transformer-XL (Dai et al. 2019) and
-    folds by angle addition, a `SIREN` gives Alfons 2022, and `LearnedPositions` with `biases=False` (u = v = 0) the
-    clipped positions of Shaw et al. 2018.
+    folds by angle addition, a `SIREN` gives Alfons 2022. The learned positions of Shaw et al. 2018, without W, u and v,
+    are `ClippedPosition`.
     """
 
     def __init__(
@@ -72,3 +73,36 @@ class RelativePosition(Score):
         columns = torch.stack([of_sine * sin + of_cosine * cos, of_cosine * sin - of_sine * cos], -1).flatten(-3)
         waves = torch.stack([phase_k.cos(), phase_k.sin()], -1).flatten(-3).expand(*k.shape[:3], -1)
         return torch.cat([query, columns], -1), torch.cat([k, waves], -1)
+
+
+class ClippedPosition(Score):
+    """logit = q · a_c / √d, with a learned vector a_c of the displacement c = clip(Δ, −K, K), K = `clip`.
+
+    `DotProduct() + ClippedPosition(clip, head_dim)` is equation 4 of Shaw et al. 2018, q · (k + a_c) / √d. All heads
+    share the vectors, and c = query − key has the opposite sign of theirs. Their second table, which is added to the
+    values, is `relative_values` of `fillin.layers.MultiHeadAttention`.
+
+    Locations are positions in a sequence, one column of whole numbers. The inner products with the 2K + 1 vectors are
+    computed once per query, so that no vector is stored for a pair.
+
+    >>> from fillin.attention import DotProduct, attend
+    >>> x, tokens = torch.arange(6.0).view(1, 6, 1), torch.randn(1, 2, 6, 4)
+    >>> attend(tokens, tokens, tokens, xq=x, xk=x, score=DotProduct() + ClippedPosition(3, head_dim=4)).shape
+    torch.Size([1, 2, 6, 4])
+    """
+
+    traits = ScoreTraits(content=True, displacement=True)
+
+    def __init__(self, clip: int, head_dim: int):
+        super().__init__()
+        self.positions = LearnedPositions(-clip, clip, head_dim)
+
+    def validate(self, heads: int, dim_x: int) -> None:
+        if dim_x != 1:
+            raise InputError(
+                f"ClippedPosition: locations must be positions in a sequence, one column, got {dim_x} columns"
+            )
+
+    def forward(self, q, k, delta):
+        products = q @ self.positions.table.mT / math.sqrt(q.shape[-1])  # [b h n 2K+1]
+        return products.gather(-1, self.positions.index(delta).expand(*q.shape[:3], k.shape[2]))

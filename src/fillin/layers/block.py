@@ -1,21 +1,20 @@
-"""Multilayer perceptron, multi-head attention, the transformer block of both, and transformers on sequences."""
+"""Multilayer perceptron, multi-head attention, and the transformer block of both."""
 
+from functools import partial
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from fillin.attention import DotProduct, Score, Sinusoid, Span, attend, expand_key_mask
+from fillin.attention import DotProduct, LearnedPositions, Score, Span, attend
 from fillin.errors import InputError, choose
 from fillin.linear import LinearLayer, linear
 
 QueryLocations = Float[Tensor, "b n dx"] | None
 KeyLocations = Float[Tensor, "b m dx"] | None
 Mask = Bool[Tensor, "..."] | None
-Sequence = Float[Tensor, "b n c"]
-Memory = Float[Tensor, "b m c"]
 
 
 def mlp(dim_in: int, dim_out: int, hidden: int, layers: int = 2) -> nn.Sequential:
@@ -45,6 +44,10 @@ class MultiHeadAttention(nn.Module):
     Σ_j w_ij x_j − x_i of the keys that it attends to ("radial": its length). It takes dx + 1 more columns of the values
     and depends on displacements alone, so a model stays translation equivariant.
 
+    With `relative_values`, a table of learned vectors a_c of the displacement, the output of a head is
+    Σ_j w_ij (v_j + a_c(Δ_ij)) (Shaw et al. 2018, equation 3). It needs all weights, so `backend` is "auto" or
+    "reference".
+
     Token width, head width and head count are independent. There are no key biases, since they cancel in the softmax.
     `score` and `span` are not shared with other modules. A score that reads no content needs no W_q and W_k.
     """
@@ -60,10 +63,13 @@ class MultiHeadAttention(nn.Module):
         score: Score | None = None,
         span: Span | None = None,
         offsets: int | Literal["radial"] | None = None,
+        relative_values: LearnedPositions | None = None,
         backend: str = "auto",
     ):
         super().__init__()
-        self.offsets = offsets
+        if offsets is not None and relative_values is not None:
+            raise InputError("offsets and relative_values cannot be combined; drop one of them")
+        self.offsets, self.relative_values = offsets, relative_values
         head_dim = head_dim or max(1, dim // heads)
         self.heads, self.head_dim, self.backend = heads, head_dim, backend
         self.score, self.span = score or DotProduct(), span
@@ -141,11 +147,17 @@ class MultiHeadAttention(nn.Module):
             q, (k, v) = self.project_tokens(x, xk)
         else:
             q, (k, v) = self.project_queries(x), self.project_context(x if context is None else context, values, xk)
-        out = attend(
-            q, k, v, xq=xq, xk=xk, score=self.score, span=self.span,
+        average = partial(
+            attend, q, k, v, xq=xq, xk=xk, score=self.score, span=self.span,
             mask=mask, causal=causal, backend=self.backend,
         )  # fmt: skip
-        return self.join_heads(out, xq)
+        if self.relative_values is None:
+            return self.join_heads(average(), xq)
+        if xq is None or xk is None:
+            raise InputError("relative_values: queries and keys must have locations; pass xq and xk")
+        out, weights = average(return_weights=True)
+        delta = xq.mT[..., :, None] - xk.mT[..., None, :]
+        return self.join_heads(out + self.relative_values.average(weights, delta))
 
 
 class FeedForward(nn.Sequential):
@@ -178,13 +190,15 @@ class Block(nn.Module):
         score: Score | None = None,
         span: Span | None = None,
         offsets: int | Literal["radial"] | None = None,
+        relative_values: LearnedPositions | None = None,
         backend: str = "auto",
     ):
         super().__init__()
         self.pre = choose("norm", norm, ["pre", "post"]) == "pre"
         self.attention = MultiHeadAttention(
-            dim, heads, head_dim, score=score, span=span, offsets=offsets, backend=backend
-        )
+            dim, heads, head_dim, score=score, span=span, offsets=offsets, relative_values=relative_values,
+            backend=backend,
+        )  # fmt: skip
         self.feed_forward = FeedForward(dim, hidden or 2 * dim, dropout)
         self.norm_attention, self.norm_feed = nn.LayerNorm(dim), nn.LayerNorm(dim)
         self.norm_context = nn.LayerNorm(dim) if cross and self.pre else None
@@ -215,76 +229,3 @@ class Block(nn.Module):
             return x + self.dropout(self.feed_forward(self.norm_feed(x)))
         x = self.norm_attention(x)
         return self.norm_feed(x + self.dropout(self.feed_forward(x)))
-
-
-class Encoder(nn.Module):
-    """A stack of blocks in which every token attends to every token, with a final norm where norm="pre"."""
-
-    def __init__(self, dim: int, heads: int, layers: int, norm: str = "pre"):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block(dim, heads, norm=norm) for _ in range(layers))
-        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
-
-    def forward(self, x: Sequence, mask: Bool[Tensor, "b n"] | None = None) -> Sequence:
-        for block in self.blocks:
-            x = block(x, mask=expand_key_mask(mask))
-        return self.norm(x)
-
-
-class DecoderLayer(nn.Module):
-    """Causal self-attention, then a `Block` that attends to the encoder's output."""
-
-    def __init__(self, dim: int, heads: int, norm: str = "pre"):
-        super().__init__()
-        self.pre = norm == "pre"
-        self.norm, self.past = nn.LayerNorm(dim), MultiHeadAttention(dim, heads)
-        self.cross = Block(dim, heads, norm=norm, cross=True)
-
-    def forward(self, x: Sequence, memory: Memory, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
-        x = x + self.past(self.norm(x), causal=True) if self.pre else self.norm(x + self.past(x, causal=True))
-        return self.cross(x, memory, mask=expand_key_mask(mask))
-
-
-class Decoder(nn.Module):
-    """A stack of decoder layers: token i attends to tokens ≤ i and to the whole memory."""
-
-    def __init__(self, dim: int, heads: int, layers: int, norm: str = "pre"):
-        super().__init__()
-        self.layers = nn.ModuleList(DecoderLayer(dim, heads, norm) for _ in range(layers))
-        self.norm = nn.LayerNorm(dim) if norm == "pre" else nn.Identity()
-
-    def forward(self, x: Sequence, memory: Memory, mask: Bool[Tensor, "b m"] | None = None) -> Sequence:
-        for layer in self.layers:
-            x = layer(x, memory, mask)
-        return self.norm(x)
-
-
-class Seq2Seq(nn.Module):
-    """Translation model: embeddings + sinusoids, encoder, decoder, logits over the vocabulary (Vaswani et al. 2017).
-    `forward` uses teacher forcing: the decoder reads the true words so far. `greedy` decodes: it reads its own."""
-
-    def __init__(self, vocabulary: int, dim: int = 64, heads: int = 4, layers: int = 2, norm: str = "pre"):
-        super().__init__()
-        self.embed, self.positions = nn.Embedding(vocabulary, dim), Sinusoid(dim)
-        self.encoder = Encoder(dim, heads, layers, norm=norm)
-        self.decoder = Decoder(dim, heads, layers, norm=norm)
-        self.out = LinearLayer(dim, vocabulary)
-
-    def _embed(self, words: Int[Tensor, "b n"]) -> Sequence:
-        embedded = self.embed(words)
-        position = torch.arange(words.shape[1], device=words.device, dtype=embedded.dtype)
-        return embedded + self.positions(position[:, None])
-
-    def forward(self, source: Int[Tensor, "b m"], target: Int[Tensor, "b n"]) -> Float[Tensor, "b n vocabulary"]:
-        """Return the logits of the word that follows each word of `target`."""
-        return self.out(self.decoder(self._embed(target), self.encoder(self._embed(source))))
-
-    @torch.no_grad()
-    def greedy(self, source: Int[Tensor, "b m"], start: int, length: int) -> Int[Tensor, "b length"]:
-        """Decode `length` words greedily, beginning after the word `start`."""
-        memory = self.encoder(self._embed(source))
-        words = torch.full((len(source), 1), start, dtype=source.dtype, device=source.device)
-        for _ in range(length):
-            logits = self.out(self.decoder(self._embed(words), memory)[:, -1])
-            words = torch.cat([words, logits.argmax(-1, keepdim=True).to(words.dtype)], 1)
-        return words[:, 1:]
