@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from fillin.data.images import Episode, LabelledBatch
+from fillin.data.sequences import PADDING, SequenceBatch
 from fillin.data.task import SheetBatch, TableBatch, Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, ObservedMixture, joint_log_prob
@@ -16,6 +17,7 @@ from fillin.models.base import LatentProcess, Process, check_values, per_entry
 from fillin.models.classifier import PixelClassifier
 from fillin.models.few_shot import InContextClassifier
 from fillin.models.npt import NPT
+from fillin.models.seq2seq import Seq2Seq
 from fillin.models.sheet import Sheet
 
 _MAX_COST = 100.0  # nats that one target may cost
@@ -98,6 +100,14 @@ def by_example(model: InContextClassifier, episode: Episode, smoothing: float = 
     return _smoothed_log_prob(model(*episode.inputs), episode.query_labels, smoothing).mean(1)
 
 
+def teacher_forcing(model: Seq2Seq, batch: SequenceBatch) -> Float[Tensor, "b"]:
+    """Mean over the tokens of a target, its end included, of ln p(y_i | y_1 … y_{i−1}, source): the decoder reads the
+    true tokens before each (Vaswani et al. 2017; Sivaraya 2023, section 1.7)."""
+    log_prob = model(batch.source, batch.decoder_input).log_softmax(-1)
+    log_prob, valid = log_prob.gather(-1, batch.target[..., None])[..., 0], batch.target != PADDING
+    return torch.where(valid, log_prob, 0).sum(1) / valid.sum(1).clamp_min(1)
+
+
 def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
     """Σ_i ln p(y_i | context, y_1 … y_{i−1}) per valid target, for any model: each target joins the context in turn. It
     takes one forward pass per target: for evaluation. The log-likelihood of *-a models is the same in one pass."""
@@ -150,5 +160,6 @@ OBJECTIVES = {
     "masked-reconstruction": Objective(masked_reconstruction, TableBatch),
     "queried-cells": Objective(queried_cells, SheetBatch),
     "classification": Objective(classification, LabelledBatch, options={"smoothing": 0.0, "span_penalty": 0.0}),
+    "teacher-forcing": Objective(teacher_forcing, SequenceBatch),
     "by-example": Objective(by_example, Episode, options={"smoothing": 0.0}),
 }

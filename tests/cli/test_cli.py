@@ -10,7 +10,7 @@ import pytest
 import fillin
 from fillin import pretrained
 from fillin.cli import main, make_parser
-from fillin.models import CLASSIFIERS, SIZES, names
+from fillin.models import CLASSIFIERS, SEQUENCE_MODELS, SIZES, names
 
 COMMANDS = [[], ["models"], ["bench"], ["bench", "models"], ["bench", "scores"], ["bench", "span"]]
 
@@ -70,14 +70,14 @@ def test_models_lists_pretrained_weights(capsys):
 def test_models_json(capsys):
     assert main(["models", "--json"]) == 0
     rows = {row["model"]: row for row in json.loads(capsys.readouterr().out)}
-    assert list(rows) == [*names(), *CLASSIFIERS]
+    assert list(rows) == [*names(), *CLASSIFIERS, *SEQUENCE_MODELS]
     assert rows["te-tnp"]["translation_equivariant"]
     assert not rows["tnp-d"]["translation_equivariant"]
     kinds = {"cnp": "marginal", "np": "latent", "tnp-a": "autoregressive", "tnp-nd": "joint"}
     assert {name: rows[name]["kind"] for name in kinds} == kinds
 
 
-@pytest.mark.parametrize("name", [*names(), *CLASSIFIERS])
+@pytest.mark.parametrize("name", [*names(), *CLASSIFIERS, *SEQUENCE_MODELS])
 def test_the_registry_agrees_with_the_built_model(name, capsys):
     """The list is read from the classes without building a model; the built model must agree."""
     main(["models", name, "--json"])

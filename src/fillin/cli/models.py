@@ -53,11 +53,11 @@ def _show_pretrained(content: Any) -> None:
 
 
 def _list_models() -> list[dict[str, Any]]:
-    from fillin.models import CLASSIFIERS, names
+    from fillin.models import CLASSIFIERS, SEQUENCE_MODELS, names
     from fillin.models.registry import get_entry
 
     rows = []
-    for name in (*names(), *CLASSIFIERS):
+    for name in (*names(), *CLASSIFIERS, *SEQUENCE_MODELS):
         entry = get_entry(name)
         equivariant = bool(entry.options.get("equivariant", entry.model_class.equivariant))
         about = {"model": name, "line": entry.description, "kind": entry.model_class.kind}

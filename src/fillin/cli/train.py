@@ -138,7 +138,7 @@ def _report(run) -> None:
         raise KeyboardInterrupt
     last = lines[-1]
     best = max((line.validation for line in lines if line.validation is not None), default=None)
-    unit = "image" if run.recipe["objective"]["name"] == "classification" else "target"
+    unit = {"classification": "image", "teacher-forcing": "token"}.get(run.recipe["objective"]["name"], "target")
     score = "" if best is None else f", best validation {best:.3f} nats per {unit}"
     say(f"{run.folder}: {last.step:,} steps in {last.seconds:.0f} s{score}")
     if budget_fraction(run.recipe, last.step, last.seconds) < 1:

@@ -26,12 +26,14 @@ from fillin.models.few_shot import FewShotProcess, InContextClassifier, Matching
 from fillin.models.filler import Filler
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
+from fillin.models.seq2seq import Seq2Seq
 from fillin.models.sheet import Sheet
 from fillin.models.tnp import TNP, AutoregressiveTNP, JointTNP
 from fillin.pretrained import locate
 
 FORMAT = 1
-Model = TypeVar("Model", Process, PixelClassifier, InContextClassifier)
+Model = TypeVar("Model", Process, PixelClassifier, InContextClassifier, Seq2Seq)
+AnyModel = Process | Classifier | Seq2Seq
 
 
 def _make_sizes(*rows: tuple[int, int, int, int]) -> dict[str, dict[str, int]]:
@@ -53,7 +55,7 @@ class ModelEntry:
     override those that `list_options` names. `sizes` maps each size to the options that it sets.
     """
 
-    model_class: type[Process] | type[Classifier]
+    model_class: type[Process] | type[Classifier] | type[Seq2Seq]
     description: str
     paper: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -113,6 +115,14 @@ CLASSIFIERS: dict[str, ModelEntry] = {
     ),
 }  # fmt: skip
 
+# Models of sequences of tokens.
+SEQUENCE_MODELS: dict[str, ModelEntry] = {
+    "seq2seq": ModelEntry(
+        Seq2Seq, "encoder–decoder transformer: sequences of tokens to sequences of tokens", "Vaswani et al. 2017",
+        sizes=_make_sizes((32, 4, 1, 64), (64, 4, 2, 128), (128, 8, 3, 256)),
+    ),
+}  # fmt: skip
+
 
 def names() -> list[str]:
     """Return the names of the processes."""
@@ -120,8 +130,8 @@ def names() -> list[str]:
 
 
 def get_entry(name: str) -> ModelEntry:
-    """Return the entry of a process or classifier."""
-    entries = {**REGISTRY, **CLASSIFIERS}
+    """Return the entry of a process, a classifier or a model of sequences."""
+    entries = {**REGISTRY, **CLASSIFIERS, **SEQUENCE_MODELS}
     return entries[choose("model", name, entries)]
 
 
@@ -134,7 +144,7 @@ def list_options(name: str, head: str | None = None) -> dict[str, Any]:
     entry = get_entry(name)
     options: dict[str, Any] = {}
     for ancestor in reversed(entry.model_class.__mro__):  # constructors pass **options upwards
-        if issubclass(ancestor, Process | Classifier):
+        if issubclass(ancestor, AnyModel):
             options |= _keywords(ancestor)
     unused = _FIXED if name in CLASSIFIERS or entry.options.get("equivariant") else (*_FIXED, *_LOCATION_OPTIONS)
     options = {k: v for k, v in options.items() if k not in unused}
@@ -150,7 +160,10 @@ def _keywords(owner: type) -> dict[str, Any]:
     return {p.name: None if p.default is p.empty else p.default for p in parameters if p.kind in named}
 
 
-_COUNTS = {"heads", "head_dim", "layers", "hidden", "dim_z", "samples", "pseudo_tokens", "depth", "components", "rank"}
+_COUNTS = {
+    "heads", "head_dim", "layers", "hidden", "dim_z", "samples", "pseudo_tokens", "depth", "components", "rank", "clip",
+    "max_length",
+}  # fmt: skip
 _OPTIONAL = {"head_dim", "hidden", "dim_z"}  # None: chosen from the width
 
 
@@ -186,8 +199,12 @@ def create(  # pyright: ignore[reportOverlappingOverload]
     **options: Any,
 ) -> InContextClassifier: ...
 @overload
+def create(  # pyright: ignore[reportOverlappingOverload]
+    name: Literal["seq2seq"], dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any
+) -> Seq2Seq: ...
+@overload
 def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process: ...
-def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> Process | Classifier:
+def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **options: Any) -> AnyModel:
     """Create a model with random weights.
 
     Parameters
@@ -195,9 +212,9 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
     name : str
         A name of `fillin models`, such as "te-tnp".
     dim_x : int, default=1
-        Input dimensions; for a classifier of images the colour channels of a pixel.
+        Input dimensions; for a classifier of images the colour channels of a pixel, for seq2seq the symbols of sources.
     dim_y : int, default=1
-        Output dimensions; for a classifier the number of classes.
+        Output dimensions; for a classifier the number of classes, for seq2seq the symbols of targets.
     size : {"small", "base", "1m"}, default="base"
         Width, heads and layers.
     **options : dict
@@ -205,7 +222,7 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
 
     Returns
     -------
-    Process or Classifier
+    Process, Classifier or Seq2Seq
         The model.
 
     Raises
@@ -236,12 +253,12 @@ def create(name: str, dim_x: int = 1, dim_y: int = 1, size: str = "base", **opti
     return model
 
 
-def save(model: Process | Classifier, folder: str | os.PathLike) -> Path:
+def save(model: AnyModel, folder: str | os.PathLike) -> Path:
     """Write a model to a folder, atomically.
 
     Parameters
     ----------
-    model : Process or Classifier
+    model : Process, Classifier or Seq2Seq
         A model made by `fillin.create`.
     folder : str or os.PathLike
         The folder, which is created: `model.safetensors` and `config.json`.
@@ -297,7 +314,7 @@ def load(folder: str | os.PathLike, kind: type | None = None) -> Any:
 
     Returns
     -------
-    Process or Classifier
+    Process, Classifier or Seq2Seq
         The model, in evaluation mode.
 
     Raises

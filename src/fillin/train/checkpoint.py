@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from fillin.errors import InputError
 from fillin.io import restore_folder, sync, write_folder, write_tensors, write_text
-from fillin.models import Classifier, Process, load, save
+from fillin.models import AnyModel, load, save
 
 _FILES = ("model.safetensors", "trainer.safetensors")
 
@@ -33,7 +33,7 @@ class TrainingState(NamedTuple):
     recipe: str  # digest of the settings that must not change within a run
 
 
-def write(folder: Path, model: Process | Classifier, optimiser: Optimizer, state: TrainingState) -> None:
+def write(folder: Path, model: AnyModel, optimiser: Optimizer, state: TrainingState) -> None:
     """Replace the checkpoint in `folder`; the previous one stays until the new one is complete."""
 
     def write_files(new: Path) -> None:
@@ -64,7 +64,7 @@ def _old(folder: Path) -> Path:
     return folder.with_name(folder.name + ".old")
 
 
-def read(folder: Path, model: Process | Classifier, optimiser: Optimizer | None, recipe: str) -> TrainingState:
+def read(folder: Path, model: AnyModel, optimiser: Optimizer | None, recipe: str) -> TrainingState:
     """Load weights and optimiser state from `folder`. Raises an error where the checkpoint is damaged or foreign."""
     state, header = read_header(folder)
     try:

@@ -24,11 +24,12 @@ from jsonargparse import ArgumentParser
 from fillin.data.broad_prior import BroadPrior
 from fillin.data.curves import PROTOCOLS, Curves, curves, defaults
 from fillin.data.images import Episode, FewShot, Images, LabelledBatch, LabelledImages, LabelledSets
+from fillin.data.sequences import Dates, SequenceBatch
 from fillin.data.sheet_prior import SheetPrior
 from fillin.data.table_prior import SyntheticTables
 from fillin.data.task import SheetBatch, Stream, TableBatch
 from fillin.errors import InputError, UnknownName, choose
-from fillin.models import CLASSIFIERS, Classifier, Process, create, load
+from fillin.models import CLASSIFIERS, SEQUENCE_MODELS, AnyModel, create, load
 from fillin.models.registry import get_entry, list_options
 from fillin.objectives import OBJECTIVES
 from fillin.train.settings import flatten, nest, pairs, parse, shorten_error, to_flow_yaml, tuples_to_lists
@@ -88,7 +89,7 @@ SECTIONS = {
 }  # fmt: skip
 DATA: dict[str, Any] = {
     "curves": curves, "broad": BroadPrior, "sheets": SheetPrior, "synthetic": SyntheticTables, "images": Images,
-    "labelled-images": LabelledImages, "datapoints": LabelledSets, "few-shot": FewShot,
+    "labelled-images": LabelledImages, "datapoints": LabelledSets, "few-shot": FewShot, "dates": Dates,
 }  # fmt: skip
 # data and models whose batches are not tasks of points: they fit one objective alone
 _SPECIAL_BATCHES = {
@@ -103,6 +104,7 @@ _SPECIAL_BATCHES = {
         "matching",
         ["datapoints", "few-shot"], ["npt-images", "few-shot", "matching"],
     ),
+    SequenceBatch: ("sequences (data.name=dates), teacher-forcing and the model seq2seq", ["dates"], ["seq2seq"]),
 }  # fmt: skip
 CHOICES = {
     "objective.name": list(OBJECTIVES),
@@ -178,7 +180,7 @@ def make_curves(recipe: Recipe, seed: int | None = None) -> Curves:
     return stream
 
 
-def build_model(recipe: Recipe, stream: Stream) -> Process | Classifier:
+def build_model(recipe: Recipe, stream: Stream) -> AnyModel:
     """Return a new model of a recipe with random weights."""
     options = {k: v for k, v in recipe["model"].items() if k not in ("name", "size")}
     try:
@@ -188,7 +190,7 @@ def build_model(recipe: Recipe, stream: Stream) -> Process | Classifier:
         raise InputError(f"recipe: {name} cannot be built with the options {options}: {error}") from error
 
 
-def start_from(recipe: Recipe, model: Process | Classifier) -> None:
+def start_from(recipe: Recipe, model: AnyModel) -> None:
     """Load the initial weights that `start` names; they must be of the same model."""
     if recipe["start"] is None:
         return
@@ -289,8 +291,8 @@ def _check(recipe: Recipe, where: str) -> Recipe:
             "log-likelihood"
         )
     for batch, (together, sources, models) in _SPECIAL_BATCHES.items():
-        classifies = model in models and model in CLASSIFIERS  # npt, a process, takes tasks of points as well
-        concerned = data in sources or OBJECTIVES[objective].batch is batch or classifies
+        special = model in models and model in (*CLASSIFIERS, *SEQUENCE_MODELS)  # npt takes tasks of points as well
+        concerned = data in sources or OBJECTIVES[objective].batch is batch or special
         consistent = data in sources and OBJECTIVES[objective].batch is batch and model in models
         if concerned and not consistent:
             raise InputError(f"{where}: {together} go together; this recipe has {data}, {objective} and {model}")
