@@ -151,6 +151,19 @@ def _draw_stems(axes: Axes, x: Tensor, weights: Float[Tensor, "h m"], location: 
     axes.spines["left"].set_visible(False)
 
 
+def draw_alignment(axes: Axes, weights: Float[Tensor, "n m"], read: Sequence[str], written: Sequence[str]) -> None:
+    """Draw the weights with which written tokens (rows) attend to read ones (columns); black is a weight of 1."""
+    if tuple(weights.shape) != (len(written), len(read)):
+        raise InputError(
+            f"draw_alignment: weights are {tuple(weights.shape)}, but there are {len(written)} written and {len(read)} "
+            "read tokens"
+        )
+    axes.imshow(weights.detach().cpu().numpy(), cmap="Greys", vmin=0, vmax=1, aspect="equal")
+    axes.set_xticks(range(len(read)), list(read), rotation=90)
+    axes.set_yticks(range(len(written)), list(written))
+    axes.tick_params(length=0)
+
+
 def find_spans(model: nn.Module) -> dict[str, Span]:
     """Return the learned windows of a model by the name of their layer."""
     spans = {name: module for name, module in model.named_modules() if isinstance(module, Span)}

@@ -29,6 +29,7 @@ EXAMPLES = """\
   fillin evaluate runs/images-te-tnp --batches 20      image completion from partly observed images
   fillin evaluate runs/classify-digits                 a classifier: accuracy, calibration, confusion, windows
   fillin evaluate few-shot-glyphs                      held-out classes, beside the nearest centroid and random weights
+  fillin evaluate runs/dates                           seq2seq: exact matches on held-out dates, attention
 
 Curves are evaluated on the training distribution, with shifted inputs, beyond the context, on other functions and with
 fixed numbers of context points, on tasks that neither training nor validation has seen. Images are the test images of
@@ -49,7 +50,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--contexts", nargs="+", type=int, metavar="N", help="numbers of context points (default: six)"
     )
-    command.add_argument("--batches", type=int, default=160, metavar="N", help="batches of 4 tasks per setting (160)")
+    batches_help = "batches per setting, of 4 tasks or 32 dates (160)"
+    command.add_argument("--batches", type=int, default=160, metavar="N", help=batches_help)
     limit_help = "hyperparameter settings that the limit averages over (256; 0: no limit)"
     command.add_argument("--limit", type=int, default=256, metavar="N", help=limit_help)
     command.add_argument("--autoregressive", action="store_true", help="joint likelihood of a marginal model; slow")
@@ -95,6 +97,7 @@ def _open(arguments: argparse.Namespace) -> "Evaluation":
     from fillin.evaluate.classification import open_classifier
     from fillin.evaluate.curves import open_curves
     from fillin.evaluate.image_completion import open_completion
+    from fillin.evaluate.sequences import open_sequences
 
     folder, source, batches, seed = arguments.folder, arguments.source, arguments.batches, arguments.seed
     curves: dict[str, Any] = {
@@ -104,5 +107,6 @@ def _open(arguments: argparse.Namespace) -> "Evaluation":
     return (
         open_completion(folder, source, max(1, batches), seed)
         or open_classifier(folder, source)
+        or open_sequences(folder, max(1, batches), seed)
         or open_curves(folder, **curves, limit_samples=arguments.limit, batches=batches, seed=seed)
     )
