@@ -1,5 +1,7 @@
 """Encoder–decoder transformer: teacher forcing, greedy decoding, padding, positions, saving and bad input."""
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from support.helpers import distance
@@ -271,3 +273,17 @@ def test_a_model_of_dates_fits_its_data():
     dates = Dates(batch=3)
     network = fillin.create("seq2seq", dates.dim_x, dates.dim_y, size="small")
     assert teacher_forcing(network, dates.task(0)).shape == (3,)
+
+
+def test_tools_for_points_refuse_models_of_sequences(tmp_path):
+    """Models that are no neural process are named as such, wherever a folder of a process is expected."""
+    folder = fillin.save(fillin.create("seq2seq", 6, 4, size="small"), tmp_path / "seq2seq")
+    series = pd.DataFrame({"t": range(6), "y": [1.0, None, 2.0, 3.0, 4.0, 5.0]})
+    with pytest.raises(FillinError, match="is not a model that fills gaps"):
+        fillin.fill(series, model=str(folder))
+    with pytest.raises(FillinError, match="holds the model seq2seq, which is no Process"):
+        fillin.export(folder, tmp_path / "model.onnx")
+    with pytest.raises(FillinError, match="holds the model seq2seq, which is no Process"):
+        fillin.ProcessRegressor(model=str(folder)).fit([[0.0], [1.0]], [0.0, 1.0])
+    with pytest.raises(FillinError, match="is no neural process and predicts no pixels"):
+        fillin.complete(np.full((8, 8), np.nan), model=str(folder))

@@ -330,7 +330,7 @@ def _load_model(model: Any, dims: int) -> Process:
     elif not Path(model).exists() and str(model) not in names():
         raise UnknownName("model", str(model), ["auto", *names()])
     else:
-        loaded = load(model)
+        loaded = load(model, Process)
     if loaded.dim_y != 1:
         raise InputError(
             f"model has dim_y={loaded.dim_y}; columns of y are predicted independently: use one of dim_y=1"

@@ -203,7 +203,7 @@ def load_completer(model: "str | Process") -> "Process":
         process = load(process)
     if not isinstance(process, Process):
         raise InputError(
-            "{model}: {name} is a classifier and predicts no pixels; train a process with: fillin train images-te-tnp",
+            "{model}: {name} is no neural process and predicts no pixels; train one with: fillin train images-te-tnp",
             model=argument("model"), name=model,
         )  # fmt: skip
     if process.dim_x not in (2, None) or process.dim_y not in (1, 3):
