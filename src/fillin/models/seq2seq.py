@@ -97,12 +97,12 @@ class Seq2Seq(nn.Module):
         }  # fmt: skip
         self.embed_source = nn.Embedding(len(SPECIAL) + dim_x, width)
         self.embed_target = nn.Embedding(len(SPECIAL) + dim_y, width)
-        self.place_source, self.place_target = (self._make_places(width) for _ in range(2))
+        self.position_source, self.position_target = (self._make_positions(width) for _ in range(2))
         self.encoder = Encoder(width, heads, layers, **options)
         self.decoder = Decoder(width, heads, layers, **options)
         self.out = LinearLayer(width, len(SPECIAL) + dim_y)
 
-    def _make_places(self, width: int) -> nn.Module | None:
+    def _make_positions(self, width: int) -> nn.Module | None:
         """Return the encoding that is added to tokens, if any."""
         if self.positions == "learned":
             return LearnedPositions(0, self.max_length - 1, width)
@@ -164,11 +164,11 @@ class Seq2Seq(nn.Module):
     ) -> tuple[Float[Tensor, "b v"], DecoderState]:
         """Return the logits of the token after the one at `position`, and the state that includes that one."""
         tokens = self.embed_target(token)
-        places = torch.arange(position + 1, device=token.device, dtype=tokens.dtype)[None, :, None]
-        places = places.expand(len(token), -1, -1)
-        if self.place_target is not None:
-            tokens = tokens + self.place_target(places[:, -1:])
-        features, state = self.decoder.step(tokens, state, places if self.positions == "relative" else None)
+        locations = torch.arange(position + 1, device=token.device, dtype=tokens.dtype)[None, :, None]
+        locations = locations.expand(len(token), -1, -1)
+        if self.position_target is not None:
+            tokens = tokens + self.position_target(locations[:, -1:])
+        features, state = self.decoder.step(tokens, state, locations if self.positions == "relative" else None)
         return self.out(features)[:, 0], state
 
     @torch.no_grad()
@@ -181,19 +181,19 @@ class Seq2Seq(nn.Module):
 
     def _embed(self, name: str, tokens: Tokens) -> tuple[Float[Tensor, "b n c"], Bool[Tensor, "b n"], Tensor | None]:
         """Return embedded tokens, which of them are valid, and their positions for relative attention."""
-        embed, place = (
-            (self.embed_source, self.place_source) if name == "source" else (self.embed_target, self.place_target)
-        )
+        reads = name == "source"
+        embed = self.embed_source if reads else self.embed_target
+        encode = self.position_source if reads else self.position_target
         embedded, valid = embed(tokens), tokens != PADDING
         positions = (valid.cumsum(1) - 1).clamp_min(0)[..., None].to(embedded.dtype)
-        if place is None:
+        if encode is None:
             return embedded, valid, positions
         if self.positions == "learned" and tokens.numel() and int(positions.max()) >= self.max_length:
             raise InputError(
                 f"seq2seq: the {name} has {int(positions.max()) + 1} tokens, but learned positions exist for "
                 f"{self.max_length}; create the model with a larger max_length, or with positions='sinusoid'"
             )
-        return embedded + place(positions), valid, None
+        return embedded + encode(positions), valid, None
 
     def _check(self, name: str, tokens: Tensor, symbols: int, batch: int | None = None) -> None:
         """Raise an error unless tokens are whole numbers [b n] of the vocabulary."""
