@@ -40,7 +40,7 @@ def test_the_recipe_trains_from_the_command_line(tmp_path, capsys):
 
 
 def test_training_lowers_the_loss(tmp_path):
-    overrides = [*TINY, "--budget.steps=120", "--data.batch=16", "--model.width=32"]
+    overrides = [*TINY, "--budget.steps=60", "--data.batch=16", "--model.width=32"]
     lines = fit("dates", tmp_path / "run", overrides=overrides).lines
     assert lines[-1].loss < 0.75 * lines[0].loss
 
