@@ -45,7 +45,8 @@ def test_training_lowers_the_loss(tmp_path):
     assert lines[-1].loss < 0.75 * lines[0].loss
 
 
-def test_evaluation_from_the_command_line(run, tmp_path, capsys):
+def test_evaluation_from_the_command_line(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")  # a narrow table wraps its words
     assert main(["evaluate", str(run), "--batches", "1", "--json", str(tmp_path / "scores.json")]) == 0
     printed = capsys.readouterr().out
     assert "held-out dates in held-out formats" in printed
