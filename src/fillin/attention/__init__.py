@@ -4,7 +4,7 @@
 the result.
 """
 
-from fillin.attention.attend import AttentionRecord, attend, expand_key_mask, fixed_block_mask, record_weights
+from fillin.attention.attend import AttentionRecord, attend, combine, expand_key_mask, fixed_block_mask, record_weights
 from fillin.attention.backends import BACKENDS
 from fillin.attention.displacement import MLP, RBF, Fourier, Gaussian, JointMLP, Laplace, Linear, NetworkScore
 from fillin.attention.positional_encodings import SIREN, GridEncoding, LearnedPositions, Sinusoid
@@ -17,5 +17,5 @@ __all__ = [
     "BACKENDS", "CONTROL_SCORES", "MLP", "RBF", "SCORES", "SIREN", "AttentionRecord", "ClippedPosition", "Cosine",
     "DotProduct", "Fourier", "Gaussian", "GridEncoding", "JointMLP", "Laplace", "LearnedPositions", "Linear",
     "NetworkScore", "RelativePosition", "Score", "ScoreFactory", "ScoreTraits", "Sinusoid", "Span", "Sum", "Uniform",
-    "attend", "expand_key_mask", "fixed_block_mask", "make_score", "record_weights",
+    "attend", "combine", "expand_key_mask", "fixed_block_mask", "make_score", "record_weights",
 ]  # fmt: skip

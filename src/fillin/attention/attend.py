@@ -52,6 +52,27 @@ def expand_key_mask(mask: Bool[Tensor, "b m"] | None) -> Bool[Tensor, "b 1 1 m"]
     return None if mask is None else mask[:, None, None, :]
 
 
+def combine(
+    out: Float[Tensor, "b h n e"],
+    lse: Float[Tensor, "b h n"],
+    other: Float[Tensor, "b h n e"],
+    other_lse: Float[Tensor, "b h n"],
+) -> tuple[Float[Tensor, "b h n e"], Float[Tensor, "b h n"]]:
+    """Combine attention to two disjoint sets of keys to attention to their union.
+
+    c = logaddexp(c₁, c₂);  out = e^(c₁ − c)·out₁ + e^(c₂ − c)·out₂, where c is the lse that `attend` returns.
+
+    >>> q, k, v = torch.randn(1, 1, 2, 4), torch.randn(1, 1, 5, 4), torch.randn(1, 1, 5, 3)
+    >>> parts = [attend(q, k[:, :, part], v[:, :, part], return_lse=True) for part in (slice(2), slice(2, 5))]
+    >>> torch.allclose(combine(*parts[0], *parts[1])[0], attend(q, k, v), atol=1e-6)
+    True
+    """
+    total = torch.logaddexp(lse, other_lse)
+    safe = total.masked_fill(total == -torch.inf, 0)  # no key in either: e^(−∞ − 0) = 0, not NaN
+    first, second = (lse - safe).exp()[..., None], (other_lse - safe).exp()[..., None]
+    return first * out + second * other, total
+
+
 def fixed_block_mask(xq: Float[Tensor, "b n dx"], xk: Float[Tensor, "b m dx"], size: float) -> Bool[Tensor, "b 1 n m"]:
     """Restrict attention to fixed blocks of `size`, a baseline: True where ⌊xq/size⌋ = ⌊xk/size⌋.
 

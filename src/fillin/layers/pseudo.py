@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from fillin.attention import Uniform, attend, expand_key_mask
+from fillin.attention import Uniform, attend, combine, expand_key_mask
 from fillin.errors import InputError, choose
 from fillin.layers.block import Block
 from fillin.linear import LinearLayer
@@ -147,10 +147,7 @@ class CMAB(nn.Module):
             attention.project_queries(latents), k, v, xq=xl, xk=x, score=attention.score, span=attention.span,
             mask=expand_key_mask(mask), backend=backend, return_lse=True,
         )  # fmt: skip
-        total = torch.logaddexp(state.lse, lse)
-        safe = total.masked_fill(total == -torch.inf, 0)  # no data yet: e^(−∞ − 0) = 0, not NaN
-        old, new = (state.lse - safe).exp()[..., None], (lse - safe).exp()[..., None]
-        return CMABState(old * state.out + new * out, total)
+        return CMABState(*combine(state.out, state.lse, out, lse))
 
     def forward(self, latents: Latents, state: CMABState, *, xl: LatentLocations = None) -> Latents:
         """Update the latents of the stack from the summary that the latents of this layer hold."""
