@@ -14,6 +14,7 @@ from fillin.data.task import SheetBatch, TableBatch, Task
 from fillin.errors import InputError
 from fillin.heads import Autoregressive, ObservedMixture, joint_log_prob
 from fillin.models.base import LatentProcess, Process, check_values, per_entry
+from fillin.models.cached import BufferedTNP
 from fillin.models.classifier import PixelClassifier
 from fillin.models.few_shot import InContextClassifier
 from fillin.models.npt import NPT
@@ -122,6 +123,28 @@ def autoregressive(model: Process, task: Task) -> Float[Tensor, "b"]:
     return total / _count_targets(task).clamp_min(1)
 
 
+def random_prefixes(model: Process, task: Task) -> Float[Tensor, "b"]:
+    """ln p(y_i | context, y_1 … y_r) per valid target, for models with a buffer, from torch's random state.
+
+    Half of the targets see the context alone (r = 0), so that marginal predictions are trained; for the others r is
+    uniform in 0 … min(i − 1, buffer). One pass, in which the buffer holds the first targets of the task. Targets should
+    come in random order, as all training data do.
+    """
+    if not isinstance(model, BufferedTNP):
+        raise InputError(
+            f"{type(model).__name__} has no buffer of targets, which random-prefixes needs; train it with "
+            "log-likelihood, or train tnp-buffer"
+        )
+    check_values(task.yt, task.xt, task.mask_t, model.dim_y)
+    shape, device = task.yt.shape[:2], task.yt.device
+    longest = torch.arange(shape[1], device=device).clamp_max(model.buffer)
+    lengths = (torch.rand(shape, device=device) * (longest + 1)).long()
+    lengths = torch.where(torch.rand(shape, device=device) < 0.5, 0, lengths)
+    predicted = model.after_prefixes(task.xc, task.yc, task.xt, task.yt, lengths, task.mask_c, task.mask_t)
+    keep = None if task.mask_t is None else per_entry(task.mask_t, task.yt)
+    return joint_log_prob(predicted, task.yt, keep) / _count_targets(task).clamp_min(1)
+
+
 def elbo(model: Process, task: Task, samples: int = 1, weighted: bool = False) -> Float[Tensor, "b"]:
     """(E_q[ln p(yt | z)] − KL(q(z | context, targets) ‖ q(z | context))) per valid target, q reparameterised."""
     if not isinstance(model, LatentProcess):
@@ -154,6 +177,7 @@ class Objective:
 
 OBJECTIVES = {
     "log-likelihood": Objective(log_likelihood),
+    "random-prefixes": Objective(random_prefixes, validation=log_likelihood),
     "elbo": Objective(elbo, validation=log_likelihood, options={"samples": 4}),
     "importance-weighted": Objective(importance_weighted, validation=log_likelihood, options={"samples": 4}),
     "observed-and-clean": Objective(observed_and_clean),

@@ -23,9 +23,14 @@ from fillin.errors import InputError, InputTypeError
 from fillin.models import names
 
 GROUPS = {  # one process per group
-    "each task apart": ["cnp", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "lbanp", "istnp"],
-    "equivariant": ["te-tnp", "te-tnp-a", "te-tnp-nd", "te-lbanp", "te-istnp", "filler", "sheet-2d"],
-}
+    "each task apart": [
+        "cnp", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "tnp-buffer", "inctnp", "lbanp",
+        "istnp",
+    ],
+    "equivariant": [
+        "te-tnp", "te-tnp-a", "te-tnp-nd", "te-tnp-buffer", "te-inctnp", "te-lbanp", "te-istnp", "filler", "sheet-2d",
+    ],
+}  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "export.md"
 REFUSED = ["convcnp", "convnp", "te-cmanp", "npt", "sheet"]
 SIZES = [

@@ -224,7 +224,11 @@ class Block(nn.Module):
         projected = context
         if context is not None and not isinstance(context, KeyValues):
             projected = self.project_context(context, xk)
-        x = x + self.dropout(self.attention(z, projected, xq=xq, xk=xk, mask=mask, causal=causal))
+        return self.finish(x, self.attention(z, projected, xq=xq, xk=xk, mask=mask, causal=causal))
+
+    def finish(self, x: Float[Tensor, "b n c"], attended: Float[Tensor, "b n c"]) -> Float[Tensor, "b n c"]:
+        """Add the output of attention to its queries, then apply the feed-forward network."""
+        x = x + self.dropout(attended)
         if self.pre:
             return x + self.dropout(self.feed_forward(self.norm_feed(x)))
         x = self.norm_attention(x)

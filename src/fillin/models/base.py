@@ -188,14 +188,15 @@ class Process(nn.Module, ABC):
 
     `kind` of the distribution is "marginal", "joint", "latent" or "autoregressive" (see NOTATION.md). An `equivariant`
     model sees locations relative to the context only; the predictions of one of `any_units` do not depend on those of x
-    and y. `dim_x` is None where any number is allowed. A subclass
-    names its options in its constructor and passes the others on; those that remain here are options of the head, which
-    reads `features` (0: `width`) numbers at each target.
+    and y; those of one with an `ordered_context` depend on the order of the context points. `dim_x` is None where any
+    number is allowed. A subclass names its options in its constructor and passes the others on; those that remain here
+    are options of the head, which reads `features` (0: `width`) numbers at each target.
     """
 
     kind = "marginal"
     equivariant = False
     any_units = False
+    ordered_context = False
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from fillin.errors import InputError, UnknownName, choose
 from fillin.heads import HEADS
 from fillin.io import read_tensors, write_tensors, write_text
 from fillin.models.base import Process
+from fillin.models.cached import BufferedTNP, IncTNP
 from fillin.models.classifier import Classifier, PixelClassifier
 from fillin.models.cnp import ANP, CANP, CNP, NP
 from fillin.models.convnp import ConvCNP, ConvNP
@@ -64,6 +65,7 @@ class ModelEntry:
 
 _TE = {"equivariant": True, "score": "rbf"}  # trains fastest of all scores: docs/results/te-scores/report.md
 _NG, _ASHMAN = "Nguyen & Grover 2022", "Ashman et al. 2024"
+_HASSAN, _MORTIMER = "Hassan et al. 2026", "Mortimer et al. 2026"
 
 REGISTRY: dict[str, ModelEntry] = {
     "cnp": ModelEntry(CNP, "the context as one mean vector", "Garnelo et al. 2018a"),
@@ -78,6 +80,12 @@ REGISTRY: dict[str, ModelEntry] = {
     "te-tnp": ModelEntry(TNP, "translation-equivariant transformer", _ASHMAN, _TE),
     "te-tnp-a": ModelEntry(AutoregressiveTNP, "translation equivariant, target after target", _ASHMAN, _TE),
     "te-tnp-nd": ModelEntry(JointTNP, "translation equivariant, joint Gaussian", _ASHMAN, _TE),
+    "tnp-buffer": ModelEntry(
+        BufferedTNP, "transformer; targets in a causal buffer beside a context that is encoded once", _HASSAN
+    ),
+    "te-tnp-buffer": ModelEntry(BufferedTNP, "the same, translation equivariant", _HASSAN, _TE),
+    "inctnp": ModelEntry(IncTNP, "transformer for streams: adds an observation in O(n); ordered context", _MORTIMER),
+    "te-inctnp": ModelEntry(IncTNP, "the same, translation equivariant", _MORTIMER, _TE),
     "filler": ModelEntry(Filler, "te-tnp-a normalised by its context, with separate noise: fills gaps", "fillin", _TE),
     "sheet": ModelEntry(Sheet, "attention between rows by location and between columns: fills sheets", "fillin", _TE),
     "lbanp": ModelEntry(LBANP, "latents attend to the context and to one another", "Feng et al. 2023a"),
@@ -162,7 +170,7 @@ def _keywords(owner: type) -> dict[str, Any]:
 
 _COUNTS = {
     "heads", "head_dim", "layers", "hidden", "dim_z", "samples", "pseudo_tokens", "depth", "components", "rank", "clip",
-    "max_length",
+    "max_length", "buffer",
 }  # fmt: skip
 _OPTIONAL = {"head_dim", "hidden", "dim_z"}  # None: chosen from the width
 

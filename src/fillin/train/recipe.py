@@ -290,6 +290,11 @@ def _check(recipe: Recipe, where: str) -> Recipe:
             f"{where}: objective.name={objective} needs a latent variable, which {model} does not have; train it with "
             "log-likelihood"
         )
+    if objective == "random-prefixes" and "buffer" not in list_options(model):
+        raise InputError(
+            f"{where}: objective.name=random-prefixes needs a buffer of targets, which {model} does not have; train "
+            "it with log-likelihood"
+        )
     for batch, (together, sources, models) in _SPECIAL_BATCHES.items():
         special = model in models and model in (*CLASSIFIERS, *SEQUENCE_MODELS)  # npt takes tasks of points as well
         concerned = data in sources or OBJECTIVES[objective].batch is batch or special
