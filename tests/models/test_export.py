@@ -24,7 +24,7 @@ from fillin.models import names
 
 GROUPS = {  # one process per group
     "each task apart": [
-        "cnp", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "tnp-buffer", "inctnp", "lbanp",
+        "cnp", "cnp-pma", "np", "canp", "anp", "cmanp", "tnp-d", "tnp-a", "tnp-nd", "tnp-buffer", "inctnp", "lbanp",
         "istnp",
     ],
     "equivariant": [

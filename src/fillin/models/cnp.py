@@ -1,6 +1,7 @@
 """Neural processes that encode the context by its mean, or by attention from each target.
 
-The mean: Garnelo et al. 2018a (CNP) and 2018b (NP). Attention: Kim et al. 2019 (CANP, ANP).
+The mean: Garnelo et al. 2018a (CNP) and 2018b (NP). Learned seeds that attend to the context: Lee et al. 2019 (PMA).
+Attention from each target: Kim et al. 2019 (CANP, ANP).
 """
 
 from functools import partial
@@ -13,7 +14,7 @@ from torch.distributions import Normal
 
 from fillin.attention import Laplace, attend, expand_key_mask
 from fillin.errors import choose
-from fillin.layers import Block, MultiHeadAttention, masked_mean, mlp
+from fillin.layers import PMA, Block, MultiHeadAttention, masked_mean, mlp
 from fillin.linear import LinearLayer
 from fillin.models.base import LatentProcess, Points, Process, Targets, make_posterior
 
@@ -64,8 +65,8 @@ class LatentDecoder(nn.Module):
         return self.rest(first if r is None else first + r @ split[0].T)
 
 
-def make_decoder(dim_x: int, width: int, layers: int) -> nn.Sequential:
-    return nn.Sequential(mlp(width + dim_x, width, width, layers - 1), nn.ReLU())
+def make_decoder(dim_x: int, width: int, layers: int, dim_context: int = 0) -> nn.Sequential:
+    return nn.Sequential(mlp((dim_context or width) + dim_x, width, width, layers - 1), nn.ReLU())
 
 
 class CNP(Process):
@@ -78,6 +79,36 @@ class CNP(Process):
 
     def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
         return masked_mean(self.encoder(context), context.keep)
+
+    def decode(self, encoded, targets):
+        return self.decoder(torch.cat([encoded.expand(-1, targets.x.shape[1], -1), targets.x], -1))
+
+
+class PooledCNP(Process):
+    """CNP whose mean is replaced by pooling by multi-head attention (PMA, Lee et al. 2019).
+
+    M learned seeds attend to the tokens of the context and then to one another, SAB(PMA_M(tokens)), as in the decoder
+    of the Set Transformer. Features at x = MLP([r_1 … r_M, x]). The cost is O(M·n), and the summary has a fixed size,
+    like the mean. Its use in a neural process is ours.
+    """
+
+    def __init__(
+        self,
+        dim_x: int = 1,
+        heads: int = 8,
+        layers: int = 5,
+        hidden: int | None = None,
+        pseudo_tokens: int = 4,
+        **options,
+    ):
+        super().__init__(dim_x, **options)
+        make = partial(Block, heads=heads, hidden=hidden)
+        self.encoder = PointEncoder(dim_x, self.dim_y, self.width, layers)
+        self.pool, self.mix = PMA(pseudo_tokens, self.width, make), make(self.width)
+        self.decoder = make_decoder(dim_x, self.width, layers, pseudo_tokens * self.width)
+
+    def encode(self, context: Points, targets: Targets) -> Float[Tensor, "b 1 c"]:
+        return self.mix(self.pool(self.encoder(context), mask=context.keep)).flatten(1)[:, None]
 
     def decode(self, encoded, targets):
         return self.decoder(torch.cat([encoded.expand(-1, targets.x.shape[1], -1), targets.x], -1))

@@ -21,7 +21,7 @@ from fillin.io import read_tensors, write_tensors, write_text
 from fillin.models.base import Process
 from fillin.models.cached import BufferedTNP, IncTNP
 from fillin.models.classifier import Classifier, PixelClassifier
-from fillin.models.cnp import ANP, CANP, CNP, NP
+from fillin.models.cnp import ANP, CANP, CNP, NP, PooledCNP
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.few_shot import FewShotProcess, InContextClassifier, MatchingNetwork, NPTImages
 from fillin.models.filler import Filler
@@ -69,6 +69,7 @@ _HASSAN, _MORTIMER = "Hassan et al. 2026", "Mortimer et al. 2026"
 
 REGISTRY: dict[str, ModelEntry] = {
     "cnp": ModelEntry(CNP, "the context as one mean vector", "Garnelo et al. 2018a"),
+    "cnp-pma": ModelEntry(PooledCNP, "the context pooled by attention of a few seeds", "Lee et al. 2019"),
     "np": ModelEntry(NP, "a latent variable; coherent function samples", "Garnelo et al. 2018b"),
     "canp": ModelEntry(CANP, "each target attends to the context", "Kim et al. 2019"),
     "anp": ModelEntry(ANP, "attention and a latent variable", "Kim et al. 2019"),
