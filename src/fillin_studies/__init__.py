@@ -11,6 +11,7 @@ from fillin_studies.run import open_study, run_study
 STUDIES = (
     "te-scores", "sizes", "conv-or-transformer", "attention-helps", "dimensions", "fill", "sheets",
     "unseen-sheets", "wide-gaps", "slices", "tables", "imputes", "uses-rows", "images", "positions-and-span",
+    "recent-models",
 )  # fmt: skip
 
 __all__ = ["STUDIES", "Study", "get", "open_study", "run_study", "select_variants"]

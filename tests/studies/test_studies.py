@@ -19,6 +19,7 @@ from fillin_studies import (  # fmt: skip
     get,
     images,
     open_study,
+    recent_models,
     run_study,
     select_variants,
     sizes,
@@ -63,6 +64,9 @@ def quick_measures(monkeypatch):
     )
     monkeypatch.setattr(conv_or_transformer, "CONTEXT_SIZES", (100, 1000))
     monkeypatch.setattr(images, "QUICK_BATCHES", 1)
+    monkeypatch.setattr(recent_models, "evaluate", lambda *a, **k: real(*a, **{**k, "batches": 2}))
+    monkeypatch.setattr(recent_models, "CONTEXT_SIZES", (8, 12))
+    monkeypatch.setattr(recent_models, "REPORTED_SIZE", 8)
 
 
 TESTED_ELSEWHERE = ("positions-and-span",)  # as are the studies that train nothing

@@ -88,7 +88,7 @@ WRONG = {
     "a seed": (["--seed", "-1"], "seed must be at least 0"),
     "no value": (["--model.width"], "--model.width needs a value"),
     "no setting": (["width", "3"], "expected a setting like"),
-    "prefixes without a buffer": (["--objective.name", "random-prefixes"], "a buffer of targets, which te-tnp does not"),
+    "prefixes without a buffer": (["--objective.name", "random-prefixes"], "te-tnp does not have; train it"),
     "a bound without a latent": (["--objective.name", "elbo"], "te-tnp does not have; train it with log-likelihood"),
 }
 

@@ -23,6 +23,7 @@ EXAMPLES = """\
   fillin study imputes --data DIR             missing cells of tables, against the imputers of scikit-learn
   fillin study uses-rows --data DIR           use of other rows: lookup, corruption, deletion
   fillin study images                         images completed by NP, ANP, ConvCNP and TE-TNP; --data DIR as below
+  fillin study recent-models                  buffers of targets, causal contexts, pooling by attention: what they gain
   fillin study positions-and-span             learned positions and windows on pixels; --budget full --data DIR: larger
 
 A study is a folder of runs. Interrupt it at any time, and start it again to continue.
