@@ -62,11 +62,11 @@ def linear(
 def _is_fast(x: Tensor, weight: Tensor) -> bool:
     return (
         _ONEDNN
+        and not torch.compiler.is_compiling()  # first: sizes may be symbols, of which a comparison makes a condition
         and x.dtype == weight.dtype == torch.float32
         and x.device.type == "cpu"
         and x.numel() * len(weight) >= MIN_PRODUCTS
         and not _plain.get()
-        and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
         and not torch._C._are_functorch_transforms_active()
     )
