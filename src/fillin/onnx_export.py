@@ -28,6 +28,7 @@ from fillin.models import Process, load
 from fillin.models.base import LatentProcess
 from fillin.models.convnp import ConvProcess
 from fillin.models.filler import Filler
+from fillin.models.gridded import GriddedTNP
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP
 from fillin.models.sheet import Sheet
@@ -136,6 +137,8 @@ def find_obstacle(model: Process) -> str | None:
     """Return the reason why this kind of model cannot be exported, or None."""
     if isinstance(model, ConvProcess):
         return "the size of its grid depends on the locations of the points; export a te-tnp"
+    if isinstance(model, GriddedTNP):
+        return "the size of its tensors depends on the number of points in the fullest cell; export lbanp"
     if isinstance(model, Sheet):
         return "its closed-form guides solve systems of equations, which ONNX cannot; export filler"
     if isinstance(model, NPT):

@@ -32,7 +32,7 @@ GROUPS = {  # one process per group
     ],
 }  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "export.md"
-REFUSED = ["convcnp", "convnp", "te-cmanp", "npt", "sheet"]
+REFUSED = ["convcnp", "convnp", "te-cmanp", "gridded-tnp", "npt", "sheet"]
 SIZES = [
     (1, 0, 4),
     (3, 1, 2),

@@ -12,7 +12,10 @@ from fillin.data.task import TableBatch
 from fillin.models import Process, create, list_options
 
 TIMEOUT = 600.0  # seconds that a test waits for anything: no test depends on the speed of the machine
-TINY = {"width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3}
+TINY = {
+    "width": 32, "heads": 2, "layers": 2, "hidden": 32, "pseudo_tokens": 4, "samples": 3, "depth": 2, "kernel": 3,
+    "cells": 4, "window": 2,
+}  # fmt: skip
 SMALL = {  # a recipe: a te-tnp of one layer, four steps
     "data": {"batch": 2, "points": 12, "context": [3, 5], "targets": [3, 5]},
     "model": {"name": "te-tnp", "size": "small", "width": 16, "heads": 2, "layers": 1, "hidden": 16},

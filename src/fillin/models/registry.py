@@ -25,6 +25,7 @@ from fillin.models.cnp import ANP, CANP, CNP, NP, PooledCNP
 from fillin.models.convnp import ConvCNP, ConvNP
 from fillin.models.few_shot import FewShotProcess, InContextClassifier, MatchingNetwork, NPTImages
 from fillin.models.filler import Filler
+from fillin.models.gridded import GriddedTNP
 from fillin.models.npt import NPT
 from fillin.models.pseudo import CMANP, ISTNP, LBANP
 from fillin.models.seq2seq import Seq2Seq
@@ -96,6 +97,9 @@ REGISTRY: dict[str, ModelEntry] = {
     "istnp": ModelEntry(ISTNP, "induced set attention", "Lee et al. 2019"),
     "te-istnp": ModelEntry(ISTNP, "induced set attention, translation equivariant", _ASHMAN, _TE),
     "cmanp": ModelEntry(CMANP, "constant memory: the context may be processed in chunks", "Feng et al. 2023b"),
+    "gridded-tnp": ModelEntry(
+        GriddedTNP, "a grid of pseudo-tokens with local attention between points and targets", "Ashman et al. 2024b"
+    ),
     "npt": ModelEntry(NPT, "tables: attention between columns and between rows", "Kossen et al. 2021"),
     "te-cmanp": ModelEntry(CMANP, "constant memory, translation equivariant", "Feng et al. 2023b", _TE),
 }
@@ -171,9 +175,9 @@ def _keywords(owner: type) -> dict[str, Any]:
 
 _COUNTS = {
     "heads", "head_dim", "layers", "hidden", "dim_z", "samples", "pseudo_tokens", "depth", "components", "rank", "clip",
-    "max_length", "buffer",
+    "max_length", "buffer", "cells", "window", "nearest",
 }  # fmt: skip
-_OPTIONAL = {"head_dim", "hidden", "dim_z"}  # None: chosen from the width
+_OPTIONAL = {"head_dim", "hidden", "dim_z", "cells"}  # None: chosen by the model
 
 
 def _check_option(name: str, option: str, value) -> None:
