@@ -1,4 +1,4 @@
-"""Models of 2025 and 2026, each beside the model that it claims to match or beat: accuracy, and the cost of its use."""
+"""Models of 2024–2026 and pooling by attention, each beside the model that it claims to match: accuracy and cost."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -25,6 +25,7 @@ RIVALS: dict[str, tuple[str, ...]] = {
     "te-tnp-buffer": ("te-tnp", "te-tnp-a"),
     "inctnp": ("tnp-d",),
     "te-inctnp": ("te-tnp",),
+    "gridded-tnp": ("tnp-d", "lbanp"),
     "cnp-pma": ("cnp",),
 }
 MODELS = (
@@ -51,8 +52,10 @@ class RecentModelsStudy(TrainingStudy):
     question = (
         "A causal buffer of targets (tnp-buffer, Hassan et al. 2026) claims joint samples and likelihoods as good as "
         "those of encoding the context again for each target, at a fraction of the cost. A causal context (inctnp, "
-        "Mortimer et al. 2026) claims cheap updates without a loss. Pooling by multi-head attention (cnp-pma, after "
-        "Lee et al. 2019) replaces the mean of CNP. All models take equally many steps on curves of a Gaussian "
+        "Mortimer et al. 2026) claims cheap updates without a loss. A grid of pseudo-tokens (gridded-tnp, "
+        "Ashman et al. 2024b) claims a cost that grows linearly with the context, without the loss of other "
+        "pseudo-tokens. Pooling by multi-head attention (cnp-pma, after Lee et al. 2019) replaces the mean of CNP. All "
+        "models take equally many steps on curves of a Gaussian "
         "process. Log-likelihood per target in nats, higher is better."
     )
     recipe: ClassVar[RecipeSettings] = {"data.function": "rbf", "data.protocol": "tnp"}
@@ -118,7 +121,7 @@ class RecentModelsStudy(TrainingStudy):
             f"context points (`fillin.sample`). Update: observation {REPORTED_SIZE + 1}, then a prediction of one "
             "target; only inctnp keeps a state, the others encode the context again.",
         ]
-        return StudyReport(_summarise(rows), columns, rows, figures, more)
+        return StudyReport(_summarise(rows, first), columns, rows, figures, more)
 
 
 def _at(costs: Sequence[Mapping[str, float]], points: int) -> Mapping[str, float]:
@@ -190,7 +193,7 @@ def measure_update(model: Process, points: int) -> dict[str, float]:
     return {"points": points, "tokens": count_tokens(model, run), "seconds": fastest_times({"": run}, 5)[""]}
 
 
-def _summarise(rows: Sequence[tuple]) -> list[str]:
+def _summarise(rows: Sequence[tuple], results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     keys = ("marginal", "joint", "order", "step", "n", "ms", "n_one", "ms_one")
     by_name = {row[0]: dict(zip(keys, row[1:], strict=True)) for row in rows}
     findings = []
@@ -205,6 +208,11 @@ def _summarise(rows: Sequence[tuple]) -> list[str]:
         text = f"**{name}**: marginal {new['marginal']:.3f} ({list_scores('marginal')})"
         if name == "cnp-pma":
             findings.append(f"{text}, at {new['step'] / old[0]['step']:.1f} times the time of a step.")
+        elif name == "gridded-tnp":
+            largest = max(CONTEXT_SIZES)
+            ms = {n: 1000 * _at(results[n]["update"], largest)["seconds"] for n in (name, *rivals)}
+            others = ", ".join(f"{rival} {ms[rival]:.1f}" for rival in rivals)
+            findings.append(f"{text}. A prediction from {largest + 1:,} points takes {ms[name]:.1f} ms ({others}).")
         elif "buffer" in name:
             findings.append(
                 f"{text}, joint {new['joint']:.3f} ({list_scores('joint')}). {SAMPLES} joint samples of {TARGETS} "

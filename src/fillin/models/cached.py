@@ -47,16 +47,18 @@ class CachedTNP(TransformerProcess):
     """Base of both models: p(yt) = Π_i p(y_i | context, y_1 … y_{i−1}), continued from the encoded context.
 
     A target with a value attends to the context and to the targets with values up to itself; a target without a value
-    attends to the context and to the targets before it, and predicts. `buffer` is the number of targets with values
-    after which these join the context, which is then encoded again (None: never).
+    attends to the context and to the targets before it, and predicts.
     """
 
     kind = "autoregressive"
-    buffer: int | None = None
 
     def __init__(self, **options):
         super().__init__(**options)
         self.blocks = nn.ModuleList(self.make_block(self.width) for _ in range(self.layers))
+
+    def buffer_size(self, targets: int) -> int:
+        """Return the number of targets with values after which these join the context, which is encoded again."""
+        return max(targets, 1)
 
     def forward(self, xc, yc, xt, mask_c=None, mask_t=None) -> Autoregressive:
         context, targets = self.read(xc, yc, xt, mask_c, mask_t)
@@ -107,7 +109,7 @@ class CachedTNP(TransformerProcess):
     ) -> Tokens:
         """Return features of p(y_i | context, y_1 … y_{i−1}) for all i: one pass for each full buffer."""
         nt, parts = targets.x.shape[1], []
-        size = self.buffer or max(nt, 1)
+        size = self.buffer_size(nt)
         for first in range(0, max(nt, 1), size):
             part = _part(targets, first, first + size)
             if first:
@@ -154,41 +156,34 @@ class CachedTNP(TransformerProcess):
         """
         b, nt = targets.x.shape[:2]
         xt, keep = targets.x.repeat(n, 1, 1), None if targets.keep is None else targets.keep.repeat(n, 1, 1)
-        every, drawn, own, previous = Targets(xt, keep), xt.new_zeros(n * b, 0, self.dim_y), None, None
+        every, drawn, own, size = Targets(xt, keep), xt.new_zeros(n * b, 0, self.dim_y), None, self.buffer_size(nt)
         for i in range(nt):
-            if self.buffer and i and i % self.buffer == 0:  # the buffer is full: its targets join the context
+            first = i - 1 if i % size else i
+            if i and first == i:  # the buffer is full: its targets join the context
                 assert context is not None
-                memory = self.encode(_repeat(context, n).join(_part(every, 0, i).with_values(drawn)))
-                own, previous = None, None
-            here = _part(every, i, i + 1)
-            own, features = self._step(memory, own, previous, here)
-            y = self.head(features).sample()
-            drawn, previous = torch.cat([drawn, y], 1), here.with_values(y)
+                memory, own = self.encode(_repeat(context, n).join(_part(every, 0, i).with_values(drawn))), None
+            previous = _part(every, first, i).with_values(drawn[:, first:])  # none where the buffer is empty
+            own, features = self._step(memory, own, previous, _part(every, i, i + 1))
+            drawn = torch.cat([drawn, self.head(features).sample()], 1)
         return drawn.view(n, b, nt, self.dim_y)
 
-    def _step(
-        self, memory: Memory, own: Memory | None, previous: Points | None, here: Targets
-    ) -> tuple[Memory | None, Tokens]:
+    def _step(self, memory: Memory, own: Memory | None, previous: Points, here: Targets) -> tuple[Memory, Tokens]:
         """Add the last target and its value to those of each function; return these and the features at the next."""
-        query = here.without_values(self.dim_y)
-        tokens, x = self.tokens(query), here.x
-        if previous is not None:
-            tokens, x = torch.cat([self.tokens_of_values(previous), tokens], 1), torch.cat([previous.x, x], 1)
-            locations = previous.x if own is None else torch.cat([own.x, previous.x], 1)
-            keep = previous.valid if own is None else torch.cat([own.valid(), previous.valid], 1)
-            layers: list[KeyValues] = []
+        query, k = here.without_values(self.dim_y), len(previous)
+        tokens = torch.cat([self.tokens_of_values(previous), self.tokens(query)], 1)
+        x = torch.cat([previous.x, here.x], 1)
+        locations = previous.x if own is None else torch.cat([own.x, previous.x], 1)
+        keep = previous.valid if own is None else torch.cat([own.valid(), previous.valid], 1)
+        layers: list[KeyValues] = []
+        extended = Memory(layers, locations, keep)
         for number, block in enumerate(self.blocks):
-            if previous is not None:
-                added = block.project_context(tokens[:, :1], self.where(previous.x))  # type: ignore[operator]
-                layers.append(added if own is None else _join(own.layers[number], added))
-                new = Memory(layers, locations, keep)
-            else:
-                new = None
-            tokens = self._attend_to_both(block, number, tokens, x, memory, new)  # type: ignore[arg-type]
-        return (None if previous is None else new), self.features(tokens[:, -1:])
+            added: KeyValues = block.project_context(tokens[:, :k], self.where(previous.x))  # type: ignore[operator]
+            layers.append(added if own is None else _join(own.layers[number], added))
+            tokens = self._attend_to_both(block, number, tokens, x, memory, extended)  # type: ignore[arg-type]
+        return extended, self.features(tokens[:, -1:])
 
     def _attend_to_both(
-        self, block: Block, number: int, tokens: Tokens, x: Tensor, shared: Memory, own: Memory | None
+        self, block: Block, number: int, tokens: Tokens, x: Tensor, shared: Memory, own: Memory
     ) -> Tokens:
         """Attend to a memory that several functions share, and to that of each function."""
         attention, b = block.attention, len(shared.x)
@@ -206,9 +201,8 @@ class CachedTNP(TransformerProcess):
         mask = expand_key_mask(shared.keep)
         out, lse = attend(fold(q, 2), k, v, xq=fold(xq, 1), xk=self.where(shared.x), mask=mask, **options)
         out, lse = (t.unflatten(2, (copies, n)).movedim(2, 0).flatten(0, 1) for t in (out, lse))
-        if own is not None:
-            (k, v), mask = own.layers[number], expand_key_mask(own.keep)
-            out, _ = combine(out, lse, *attend(q, k, v, xq=xq, xk=self.where(own.x), mask=mask, **options))
+        (k, v), mask = own.layers[number], expand_key_mask(own.keep)
+        out, _ = combine(out, lse, *attend(q, k, v, xq=xq, xk=self.where(own.x), mask=mask, **options))
         return block.finish(tokens, attention.join_heads(out, xq))
 
 
@@ -239,12 +233,13 @@ class BufferedTNP(CachedTNP):
     joint predictions together. The vector, the size of the buffer and the shares of that objective are ours.
     """
 
-    buffer: int
-
     def __init__(self, buffer: int = 16, **options):
         super().__init__(**options)
         self.buffer = buffer
         self.role = nn.Parameter(torch.zeros(self.width))
+
+    def buffer_size(self, targets: int) -> int:
+        return self.buffer
 
     def tokens_of_values(self, values: Points) -> Tokens:
         return self.tokens(values) + self.role
