@@ -54,7 +54,7 @@ bench: setup     ## measure time and memory of every model, every score and a le
 	$(BIN)/fillin bench train
 	$(BIN)/fillin bench span --out out
 
-STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes
+STUDIES := te-scores conv-or-transformer attention-helps dimensions sizes recent-models
 
 DATA ?=  # a folder with curves/*.csv, fields/*.nc and sheets/*.csv.gz, for the studies `fill` and `sheets`
 TABLES ?=  # a folder with NAME/data.csv.gz and NAME/test_mask.csv.gz, for the studies of tables

@@ -43,8 +43,9 @@ def sample(
         True where a target is present.
     method : {"auto", "model", "autoregressive"}, default="auto"
         "model" samples the joint distribution of the model: a latent variable (a new one for each sample), a joint
-        Gaussian, or (TNP-A) one target after another in the given order. "autoregressive" works for every model: it
-        draws a target, adds it to the context, and goes on. "auto" takes "model" where the model has it.
+        Gaussian, or (TNP-A, a buffer, incTNP) one target after another in the given order, with cached keys and values.
+        "autoregressive" works for every model: it draws a target, adds it to the context, which is encoded again, and
+        goes on. "auto" takes "model" where the model has it.
     order : {"random", "given"}, default="random"
         The order of targets of "autoregressive".
 
