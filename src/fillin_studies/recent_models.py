@@ -11,6 +11,8 @@ from torch import Tensor
 import fillin
 from fillin.evaluate import evaluate
 from fillin.evaluate.curves import BATCH
+from fillin.evaluate.scores import to_test_stream
+from fillin.heads import marginal_of
 from fillin.layers import FeedForward
 from fillin.measure import fastest_times
 from fillin.models import Process
@@ -131,13 +133,13 @@ def _at(costs: Sequence[Mapping[str, float]], points: int) -> Mapping[str, float
 @torch.no_grad()
 def measure_order(model: Process, recipe: Recipe, tasks: int) -> float:
     """Return the mean absolute change of the marginal log-likelihood of a task when its context is permuted."""
-    stream, changes = replace(make_curves(recipe), batch=1), []
+    stream, changes = to_test_stream(replace(make_curves(recipe), batch=1), 0), []
     random = torch.Generator().manual_seed(0)
     for step in range(tasks):
         task = stream.task(step)
 
         def score(order: Tensor | slice, task=task) -> Tensor:
-            given = fillin.heads.marginal_of(model(task.xc[:, order], task.yc[:, order], task.xt))
+            given = marginal_of(model(task.xc[:, order], task.yc[:, order], task.xt))
             return given.log_prob(task.yt).mean()
 
         expected = score(slice(None))
