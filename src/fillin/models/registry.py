@@ -85,9 +85,9 @@ REGISTRY: dict[str, ModelEntry] = {
     "tnp-buffer": ModelEntry(
         BufferedTNP, "transformer; targets in a causal buffer beside a context that is encoded once", _HASSAN
     ),
-    "te-tnp-buffer": ModelEntry(BufferedTNP, "the same, translation equivariant", _HASSAN, _TE),
+    "te-tnp-buffer": ModelEntry(BufferedTNP, "a causal buffer of targets, translation equivariant", _HASSAN, _TE),
     "inctnp": ModelEntry(IncTNP, "transformer for streams: adds an observation in O(n); ordered context", _MORTIMER),
-    "te-inctnp": ModelEntry(IncTNP, "the same, translation equivariant", _MORTIMER, _TE),
+    "te-inctnp": ModelEntry(IncTNP, "for streams, translation equivariant; ordered context", _MORTIMER, _TE),
     "filler": ModelEntry(Filler, "te-tnp-a normalised by its context, with separate noise: fills gaps", "fillin", _TE),
     "sheet": ModelEntry(Sheet, "attention between rows by location and between columns: fills sheets", "fillin", _TE),
     "lbanp": ModelEntry(LBANP, "latents attend to the context and to one another", "Feng et al. 2023a"),
