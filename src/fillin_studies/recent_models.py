@@ -31,17 +31,9 @@ RIVALS: dict[str, tuple[str, ...]] = {
     "cnp-pma": ("cnp",),
 }
 MODELS = (
-    "cnp",
-    "cnp-pma",
-    "tnp-d",
-    "tnp-a",
-    "tnp-buffer",
-    "inctnp",
-    "te-tnp",
-    "te-tnp-a",
-    "te-tnp-buffer",
-    "te-inctnp",
-)
+    "cnp", "cnp-pma", "tnp-d", "tnp-a", "tnp-buffer", "inctnp", "te-tnp", "te-tnp-a", "te-tnp-buffer", "te-inctnp",
+    "lbanp", "gridded-tnp",
+)  # fmt: skip
 CONTEXT_SIZES = (64, 256, 1024)
 REPORTED_SIZE = 256
 TARGETS, SAMPLES = 32, 16  # of the joint samples whose cost is measured

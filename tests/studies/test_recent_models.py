@@ -7,6 +7,8 @@ from support.helpers import tiny
 import fillin
 from fillin.train.recipe import read_recipe
 from fillin_studies.recent_models import (
+    MODELS,
+    RIVALS,
     SAMPLES,
     TARGETS,
     count_tokens,
@@ -59,3 +61,7 @@ def test_only_a_causal_context_depends_on_its_order():
     recipe = read_recipe({"model": {"name": "tnp-d"}}, ["--data.protocol=tnp", "--budget.steps=1"])
     assert measure_order(make("tnp-d"), recipe, 2) < 1e-4
     assert measure_order(make("inctnp"), recipe, 2) > 1e-3
+
+
+def test_every_new_model_and_its_rivals_are_measured():
+    assert {*RIVALS, *(name for rivals in RIVALS.values() for name in rivals)} == set(MODELS)
