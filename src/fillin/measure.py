@@ -30,8 +30,8 @@ from fillin.runtime import Tick
 Workload = Callable[[], object]
 
 HEADS, HEAD_DIM, THRESHOLD = 4, 16, 0.1
-NATIVE, HARD, FUSED, BIAS, REFERENCE = CANDIDATES = (
-    "native", "native, hard cut", "fused, no window", "window as a bias", "reference",
+NATIVE, HARD, FUSED, BLOCKS, BIAS, REFERENCE = CANDIDATES = (
+    "native", "native, hard cut", "fused, no window", "fixed blocks", "window as a bias", "reference",
 )  # fmt: skip
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
@@ -168,6 +168,27 @@ class AttentionInputs:
         """Attention of torch, without a span."""
         return self.run(lambda: scaled_dot_product_attention(self.q, self.k, self.v))
 
+    def blocks(self, share: float) -> Workload:
+        """Attention of torch within fixed independent blocks of this share of the volume: a point attends to those of
+        its own block alone (`fixed_block_mask` is the same by a mask). Blocks are padded to the fullest one; the points
+        are assigned to them beforehand, as they are sorted beforehand for the kernel."""
+        cells = torch.div(self.x[0], block_side(share, self.x.shape[-1])).floor().long()
+        block = torch.unique(cells, dim=0, return_inverse=True)[1]
+        counts = torch.bincount(block)
+        order = block.argsort(stable=True)
+        rank = torch.arange(len(order)) - (counts.cumsum(0) - counts)[block[order]]  # of a point within its block
+        member = torch.zeros(len(counts), int(counts.max()), dtype=torch.long).index_put_((block[order], rank), order)
+        inside = torch.arange(member.shape[1]) < counts[:, None]
+        mask = None if bool(inside.all()) else inside[:, None, None]
+        slot = torch.empty_like(order).index_put_((order,), block[order] * member.shape[1] + rank)
+
+        def forward() -> Tensor:
+            q, k, v = (t[0][:, member].transpose(0, 1) for t in (self.q, self.k, self.v))  # [blocks h points d]
+            out = scaled_dot_product_attention(q, k, v, attn_mask=mask)
+            return out.transpose(0, 1).flatten(1, 2)[None, :, slot]
+
+        return self.run(forward)
+
     def bias(self, span: Span) -> Workload:
         """Attention of torch with ln W added to the logits, in as few passes over pairs as autograd allows. Keys
         outside the window keep a negligible weight: −∞ would need a mask and another pass."""
@@ -198,6 +219,15 @@ def ball_radius(volume: float, dim: int) -> float:
     """
     unit_ball = math.pi ** (dim / 2) / math.gamma(dim / 2 + 1)
     return (volume / unit_ball) ** (1 / dim)
+
+
+def block_side(share: float, dim: int) -> float:
+    """Side of the cubic blocks that tile the unit volume and whose share of it is nearest to `share`, axis by axis.
+
+    >>> block_side(0.05, 2)
+    0.25
+    """
+    return 1 / max(1, round(share ** (-1 / dim)))
 
 
 def neighbour_radius(x: Float[Tensor, "1 n dx"], neighbours: int, sample: int = 512) -> float:

@@ -9,9 +9,9 @@ import torch
 from support.helpers import distance
 
 from fillin import measure
-from fillin.attention import kernel
+from fillin.attention import attend, fixed_block_mask, kernel
 from fillin.cli import main
-from fillin.measure import BIAS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
+from fillin.measure import BIAS, BLOCKS, FUSED, HARD, NATIVE, REFERENCE, sample_locations
 from fillin_studies.bench import span
 from fillin_studies.bench.models import StepSize
 from fillin_studies.bench.results_pages import draw_span, make_core_page, make_span_page
@@ -62,6 +62,19 @@ def test_all_candidates_with_a_window_compute_the_same():
     assert len(truth) == 4  # q, k, v and σ
 
 
+@pytest.mark.parametrize(("layout", "dim", "share"), [("grid", 2, 0.05), ("scattered", 1, 0.2), ("scattered", 3, 0.01)])
+def test_fixed_blocks_are_attention_with_their_mask(layout, dim, share):
+    """Value and gradients, with blocks of equal and of unequal size, some of a single point, some empty."""
+    x = sample_locations(layout, dim, 64)
+    data, side = measure.AttentionInputs(x), measure.block_side(share, dim)
+    assert 0.5 * share < side**dim < 2 * share
+    mask = fixed_block_mask(x, x, side)
+    masked = data.run(lambda: attend(data.q, data.k, data.v, mask=mask, backend="reference"))()
+    assert all(distance(a, b) < 1e-5 for a, b in zip(data.blocks(share)(), masked, strict=True))
+    free = data.run(lambda: attend(data.q, data.k, data.v, backend="reference"))()
+    assert distance(data.blocks(share)()[2], free[2]) > 1e-2
+
+
 @pytest.mark.parametrize("kind", span.PROBLEMS, ids=str)
 def test_all_back_ends_of_the_crossover_compute_the_same(kind):
     runs = span.make_candidates(*kind, 40)
@@ -76,8 +89,8 @@ def test_what_would_need_gigabytes_is_left_out():
         span.select_candidates(WindowCase("grid", 2, 20, 0.05), TINY),
         span.select_candidates(WindowCase("grid", 2, 40, 0.05), TINY),
     )
-    assert everyone == [NATIVE, HARD, FUSED, BIAS, REFERENCE]
-    assert few == [NATIVE, HARD]
+    assert everyone == [NATIVE, HARD, FUSED, BLOCKS, BIAS, REFERENCE]
+    assert few == [NATIVE, HARD, BLOCKS]
     assert set(span.make_candidates(1, None, "mlp", 2048)) == {"native", "streamed", "reference"}
     assert WindowCase("scattered", 2, 65536, 0.2) not in span.FULL.cases
     assert WindowCase("scattered", 2, 65536, 0.05) in span.FULL.cases
@@ -152,7 +165,10 @@ def test_command_prints_tables_writes_a_file_and_draws(tiny, tmp_path, capsys):
     words = ["bench", "span", "--rounds", "1", "--threads", "1", "--seed", "3"]
     assert main([*words, "--json", str(path), "--out", str(path.parent)]) == 0
     out = capsys.readouterr().out
-    assert all(word in out for word in ("4×4 pixels", "40 in 3-D", "exponent", "tnp-d", "Requirements", "1 thread"))
+    assert all(
+        word in out
+        for word in ("4×4 pixels", "40 in 3-D", "exponent", "tnp-d", "Requirements", "1 thread", "fixed blocks")
+    )
     content = json.loads(path.read_text())
     assert content["benchmark"] == "span"
     assert content["command"] == ["fillin", *words, "--json", str(path), "--out", str(path.parent)]

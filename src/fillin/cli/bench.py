@@ -37,9 +37,10 @@ _SPAN = """\
   fillin bench span growth --out figures     time and memory against the number of points, and a figure
   fillin bench span --json span.json
 
-The parts: table (windows of 1, 5 and 20 % of an interval, square or cube, against PyTorch and the reference), growth
-(from 1 k to 64 k points), models (te-tnp against tnp-d), function (F(Δ) from a table), large (te-tnp on 10,000 context
-points and 100,000 targets), crossover (number of pairs from which the kernel is the fastest).
+The parts: table (windows of 1, 5 and 20 % of an interval, square or cube, against PyTorch without a window, with it as
+a bias and in fixed independent blocks, and against the reference), growth (from 1 k to 64 k points), models (te-tnp
+against tnp-d), function (F(Δ) from a table), large (te-tnp on 10,000 context points and 100,000 targets), crossover
+(number of pairs from which the kernel is the fastest).
 The first table compares the results with the requirements of the kernel.
 """
 _SPEED = """\

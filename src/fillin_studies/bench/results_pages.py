@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from fillin.measure import BIAS, FUSED, NATIVE, REFERENCE
+from fillin.measure import BIAS, BLOCKS, FUSED, NATIVE, REFERENCE
 from fillin.plots import AMBER, BLUE, FAINT, GREEN, INK, ORANGE, PINK, SKY, panels, save, style
 from fillin_studies.bench.span import fit_exponent, least_megabytes
 from fillin_studies.bench.tables import make_tables
@@ -127,6 +127,7 @@ def draw_span(content: dict[str, Any], folder: Path) -> Path:
     for name, label, colour, dash in (
         (NATIVE, "kernel, 5 % of the square", BLUE, "--"),
         (FUSED, "PyTorch, fused, no window", AMBER, "-"),
+        (BLOCKS, "PyTorch, fixed blocks of 5 %", INK, "--"),
         (BIAS, "PyTorch, window as a bias", ORANGE, "-"),
         (REFERENCE, "reference", PINK, "-"),
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from fillin.measure import BIAS, FUSED, HARD, HEADS, NATIVE, REFERENCE
+from fillin.measure import BIAS, BLOCKS, FUSED, HARD, HEADS, NATIVE, REFERENCE
 
 NONE = "–"  # not measured
 
@@ -42,12 +42,12 @@ def make_tables(content: dict[str, Any]) -> list[BenchTable]:
     number = content["budget"]["threads"]
     threads = f"{number} thread" + "s" * (number > 1)
     whole = {"models": _models, "peers": _peers, "scores": _scores, "train": _training, "speed": _speed, "fill": _fills}
-    parts = {
-        "asked": _requirements, "rows": _windows, "growth": _growth, "models": _te_tnp, "function": _function,
-        "large": _large, "crossover": _crossover,
-    }  # fmt: skip
-    makers = {"rows": whole[content["benchmark"]]} if content["benchmark"] in whole else parts
-    tables = [make(content[part]) for part, make in makers.items() if content.get(part)]
+    parts = (
+        ("asked", _requirements), ("rows", _windows), ("rows", _blocks), ("growth", _growth), ("models", _te_tnp),
+        ("function", _function), ("large", _large), ("crossover", _crossover),
+    )  # fmt: skip
+    makers = (("rows", whole[content["benchmark"]]),) if content["benchmark"] in whole else parts
+    tables = [table for part, make in makers if content.get(part) if (table := make(content[part])) is not None]
     if content["benchmark"] == "speed":  # its rows have their own numbers of threads
         return tables
     return [replace(table, title=f"{table.title}, {threads}") for table in tables]
@@ -163,15 +163,38 @@ def _windows(rows: list[dict]) -> BenchTable:
         memory = [
             _mb(figures[name]["megabytes"]) if name in figures else NONE for name in (NATIVE, FUSED, BIAS, REFERENCE)
         ]
-        side = round(row["points"] ** 0.5)
-        grid, scattered = f"{side}×{side} pixels", f"{row['points']:,} in {row['dim']}-D"
         cells.append([
-            grid if row["layout"] == "grid" else scattered, f"{100 * row['span']:g} %",
+            _name_points(row), f"{100 * row['span']:g} %",
             f"{100 * row['inside']:.1f} %", _ms(figures[NATIVE]),
             _ms(figures[HARD]), *(_adaptive(faster.get(name)) for name in (FUSED, BIAS, REFERENCE)),
             _adaptive(row["of_limit"]), *memory,
         ])  # fmt: skip
     return BenchTable("The kernel against PyTorch", note, columns, cells)
+
+
+def _name_points(row: dict) -> str:
+    side = round(row["points"] ** 0.5)
+    return f"{side}×{side} pixels" if row["layout"] == "grid" else f"{row['points']:,} in {row['dim']}-D"
+
+
+def _blocks(rows: list[dict]) -> BenchTable | None:
+    """Fixed blocks beside the kernel; None where they were not measured."""
+    columns = ("points", "window", "inside", "in blocks", "ms", "blocks ms", "× blocks", "MB", "blocks MB")
+    note = (
+        "PyTorch's fused attention within fixed independent blocks of about the volume of the window, padded to the "
+        "fullest block. × blocks: their time over that of the kernel. in blocks: share of pairs that they compute; a "
+        "block is not centred on its queries, and neighbours across its edge are lost."
+    )
+    cells = []
+    for row in rows:
+        native, blocks = (row["figures"].get(name) for name in (NATIVE, BLOCKS))
+        if native and blocks:
+            cells.append([
+                _name_points(row), f"{100 * row['span']:g} %", f"{100 * row['inside']:.1f} %",
+                f"{100 * row['in_blocks']:.1f} %", _ms(native), _ms(blocks), _adaptive(row["faster"][BLOCKS]),
+                _mb(native["megabytes"]), _mb(blocks["megabytes"]),
+            ])  # fmt: skip
+    return BenchTable("The kernel against fixed blocks", note, columns, cells) if cells else None
 
 
 def _growth(rows: list[dict]) -> BenchTable:
