@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from support.attention_problems import needs_kernel
 from support.helpers import distance
 
 import fillin
-from fillin.attention import SCORES
+from fillin.attention import SCORES, fixed_block_mask
 from fillin.cli import main
 from fillin.data.images import LabelledBatch, LabelledImages
 from fillin.errors import FillinError
@@ -50,7 +51,7 @@ WINDOWS = [None, 0.2, {"init": 0.3, "threshold": 0.0}, {"modulate": "scores", "c
 
 
 @pytest.mark.parametrize("span", WINDOWS, ids=str)
-@pytest.mark.parametrize("positions", ["siren", "sinusoid"])
+@pytest.mark.parametrize("positions", ["siren", "siren-alfons", "sinusoid"])
 def test_back_ends_agree_in_double_precision(positions, span):
     """`auto` and `streamed` against the reference, value and gradients."""
     torch.manual_seed(1)
@@ -68,7 +69,7 @@ def test_back_ends_agree_in_double_precision(positions, span):
 
 @needs_kernel
 @pytest.mark.parametrize("dims", [1, 2])
-@pytest.mark.parametrize("positions", ["siren", "sinusoid", "rbf"])
+@pytest.mark.parametrize("positions", ["siren", "siren-alfons", "siren-stable", "sinusoid", "rbf"])
 def test_the_native_kernel_agrees_with_the_reference(positions, dims):
     """The kernel in float32 is compared with the reference in float64."""
     torch.manual_seed(2)
@@ -85,7 +86,7 @@ def test_the_native_kernel_agrees_with_the_reference(positions, dims):
     assert max(window.share for window in native.spans(12, 12)) < 0.9  # the window excludes some pairs
 
 
-@pytest.mark.parametrize("positions", ["siren", "sinusoid", "rbf"])
+@pytest.mark.parametrize("positions", ["siren", "siren-alfons", "siren-stable", "sinusoid", "rbf"])
 def test_predictions_depend_on_displacements_only(positions):
     """Predictions are invariant to permutations of pixels with their locations, and to shifts of all locations."""
     network, images = model(positions=positions, span=0.3), torch.rand(3, 4, 5, 1, dtype=torch.float64)
@@ -96,6 +97,49 @@ def test_predictions_depend_on_displacements_only(positions):
     assert distance(network(images, x + 0.25), expected) < 1e-12
     assert distance(network(permuted), expected) > 1e-4  # the location of a pixel matters
     assert distance(network(images[[2, 0, 1]]), expected[[2, 0, 1]]) < 1e-12  # the rest of the batch does not
+
+
+@pytest.mark.parametrize("dims", [1, 2])
+def test_the_score_of_alfons_is_its_equations(dims):
+    """[(q + u)·k + (q + v)·r(Δ)]/√d, where r(Δ) is a network of three linear maps with sin(10 ·) between them, drawn as
+    Sitzmann et al. (2020) do, and Δ lies in [−1, 1]."""
+    network = model(positions="siren-alfons", dims=dims)
+    score, x = network.blocks[0].attention.score, network.locations(3, 4).flatten(0, 1).double()
+    q, k = torch.randn(2, 1, 2, 12, 8, dtype=torch.float64)
+    delta = x[:, None] - x
+    assert (delta.min(), delta.max()) == (-1, 1)
+    first, second = score.positions.features.sines
+    h = torch.sin(10 * (delta @ first.weight.T + first.bias))
+    h = torch.sin(10 * (h @ second.weight.T + second.bias))
+    r = torch.stack([h @ weight for weight in score.weight])  # d features for each head, [h n m d]
+    content = (q + score.u) @ k.mT
+    positional = ((q + score.v)[0, :, :, None] * r).sum(-1)
+    assert distance(score(q, k, delta.movedim(-1, 0)[None]), (content + positional) / 8**0.5) < 1e-12
+    fresh = fillin.create("classifier", 1, 3, positions="siren-alfons", dims=dims).blocks[0].attention.score
+    inner, bound = [layer.weight for layer in fresh.positions.features.sines], (6 / 32) ** 0.5 / 10
+    for weight, limit in zip((*inner, fresh.weight), (1 / dims, bound, bound), strict=True):
+        assert 0.8 * limit < weight.abs().max() <= limit
+
+
+@pytest.mark.parametrize(("dims", "side"), [(1, 5), (2, 2), (2, 3), (2, 9)])
+def test_fixed_blocks_are_attention_with_their_mask(dims, side):
+    """Value and gradient, with blocks that do not tile the image, after halving too, and the share of pairs."""
+    images = torch.rand(2, 5, 6, 1, dtype=torch.float64)
+    network = model(dims=dims, blocks=side, reduce=[1])
+    whole = fillin.create("classifier", 1, 3, **{**network.config["options"], "blocks": None, "dropout": 0.0}).double()
+    whole.load_state_dict(network.state_dict())
+    shares = []
+    for block, (rows, columns) in zip(whole.blocks, whole.layer_sizes(5, 6), strict=True):
+        cells = torch.cartesian_prod(torch.arange(rows), torch.arange(columns)).double()[None] + 0.5
+        mask = fixed_block_mask(cells, cells, side)
+        shares.append(mask.double().mean().item())
+        block.forward = partial(block.forward, mask=mask)
+    result, expected = logits_and_gradients(network, images), logits_and_gradients(whole, images)
+    assert distance(result[0], expected[0]) < 1e-10
+    assert all(distance(result[1][name], expected[1][name]) < 1e-10 for name in expected[1])
+    assert [layer.share for layer in network.spans(5, 6)] == pytest.approx(shares)
+    with pytest.raises(FillinError, match="leave x out"):
+        network(images, network.locations(5, 6))
 
 
 def test_readouts():
@@ -133,7 +177,10 @@ def test_resolution_is_halved_between_blocks(dims):
         assert halved[2, 0, 0].item() == 0.5  # alone at the edge
 
 
-@pytest.mark.parametrize("positions", ["siren", "sinusoid", *(s for s in SCORES if s not in ("siren", "uniform"))])
+@pytest.mark.parametrize(
+    "positions",
+    ["siren", "siren-alfons", "siren-stable", "sinusoid", *(s for s in SCORES if s not in ("siren", "uniform"))],
+)
 def test_every_parameter_has_a_gradient(positions):
     network = model(2, positions=positions, span=0.4, dtype=torch.float32)
     batch = LabelledBatch(torch.rand(4, 4, 4, 2) - 0.5, torch.tensor([0, 1, 2, 1]))
@@ -196,6 +243,20 @@ def test_an_epoch_has_each_image_once_and_the_seed_draws_the_limit():
     assert len(stream.images) == 10
     assert len(stream.validation_stream(0).images) == 179  # all held-out images of 1,797
     assert not np.array_equal(stream.images.pixels, LabelledImages(limit=10, seed=2).images.pixels)
+
+
+def test_images_are_averaged_to_a_size(tmp_path):
+    stream = LabelledImages(batch=3, size=4, limit=20, seed=1)
+    whole = replace(stream, size=0)
+    means = whole.images.pixels.reshape(20, 4, 2, 4, 2, 1).mean((2, 4))
+    assert np.abs(stream.images.pixels - means).max() <= 0.5
+    assert np.array_equal(stream.images.labels, whole.images.labels)
+    assert stream.task(0).images.shape == (3, 4, 4, 1)
+    assert stream.validation_stream(0).images.shape == (4, 4, 1)
+    trained = fit(RECIPE, tmp_path / "run", overrides=["--data.size=5", "--budget.steps=1"])
+    assert open_classifier(trained.folder).stream.images.shape == (5, 5, 1)  # evaluation is at the size of training
+    with pytest.raises(FillinError, match="size is 9, but the images of digits have 8 × 8 pixels"):
+        LabelledImages(size=9).task(0)
 
 
 def test_images_are_shifted_and_mirrored(tmp_path):
@@ -340,7 +401,9 @@ def test_invalid_sources(tmp_path, unchecked):
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"dims": 3}, "dims must be 1"), ({"dropout": 1.0}, "dropout"), ({"reduce": [2]}, "reduce must list blocks"),
-     ({"reduce": 1}, "reduce must list blocks"), ({"readout": "first"}, "unknown readout"), ({"span": "wide"}, "span"),
+     ({"reduce": 1}, "reduce must list blocks"), ({"blocks": 0}, "blocks must be a side of at least 1 pixel"),
+     ({"blocks": 2, "span": 0.3}, "exclude each other"), ({"readout": "first"}, "unknown readout"),
+     ({"span": "wide"}, "span"),
      ({"positions": "sirene"}, "did you mean 'siren'"), ({"score": "rbf"}, "unknown option of classifier"),
      ({"size": "huge"}, "unknown size"), ({"heads": 0}, "heads")],
 )  # fmt: skip

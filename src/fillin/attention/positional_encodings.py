@@ -104,13 +104,14 @@ class SIREN(nn.Module):
     start, W = start + ρ·learned with ρ = 0.1. So positions change more slowly than the layers that read them, and
     weight decay leads back to the start instead of shrinking every frequency.
 
-    `bias=False` omits the output bias, which a softmax over keys cancels.
+    `bias=False` omits the output bias, which a softmax over keys cancels. `dim=None` omits the output map: the features
+    are the `hidden` sines of the last layer, for a score that maps them itself.
     """
 
     def __init__(
         self,
         dim_x: int,
-        dim: int,
+        dim: int | None,
         hidden: int = 32,
         layers: int = 3,
         omega: float = 10.0,
@@ -119,10 +120,10 @@ class SIREN(nn.Module):
         band: tuple[float, float] | None = None,
     ):
         super().__init__()
-        if band is not None and not (stable and hidden % 2 == 0 and 0 < band[0] <= band[1]):
+        if band is not None and not (stable and dim and hidden % 2 == 0 and 0 < band[0] <= band[1]):
             raise InputError(
-                "SIREN: band must go from a low frequency above 0 to a high one, with stable=True and an even number "
-                f"of hidden units, got {band}, stable={stable} and hidden={hidden}"
+                "SIREN: band must go from a low frequency above 0 to a high one, with stable=True, an output map (dim) "
+                f"and an even number of hidden units, got {band}, stable={stable}, dim={dim} and hidden={hidden}"
             )
         if layers < 1 or not omega > 0:
             raise InputError(f"SIREN: layers must be at least 1 and omega positive, got {layers} and {omega}")
@@ -130,7 +131,7 @@ class SIREN(nn.Module):
         self.register_buffer("omega", torch.tensor(float(omega)), persistent=False)
         sizes = [dim_x, *[hidden] * layers]
         self.sines: Iterable[Any] = nn.ModuleList(LinearLayer(i, o) for i, o in pairwise(sizes))
-        self.out = LinearLayer(hidden, dim, bias=bias)
+        self.out = nn.Identity() if dim is None else LinearLayer(hidden, dim, bias=bias)
         self._initialise(omega, hidden, dim_x)
         if band is not None:
             self._initialise_band(*band)
@@ -147,11 +148,12 @@ class SIREN(nn.Module):
             first.bias.uniform_(-math.pi, math.pi)
         else:
             first.weight.uniform_(-1 / dim_x, 1 / dim_x)
-        original = math.sqrt(6 / hidden) / omega
+        original = siren_bound(hidden, omega)
         bound, out_bound = (math.sqrt(6 / hidden), math.sqrt(1 / hidden)) if self.stable else (original, original)
         for layer in others:
             layer.weight.uniform_(-bound, bound)
-        self.out.weight.uniform_(-out_bound, out_bound)
+        if isinstance(self.out, LinearLayer):
+            self.out.weight.uniform_(-out_bound, out_bound)
 
     @torch.no_grad()
     def _initialise_band(self, low: float, high: float) -> None:
@@ -189,6 +191,11 @@ class SIREN(nn.Module):
             return layer(x)
         bias = None if layer.bias is None else layer.start_bias + _BAND_LEARNING_RATE * layer.bias
         return linear(x, layer.start + _BAND_LEARNING_RATE * layer.weight, bias)
+
+
+def siren_bound(hidden: int, omega: float) -> float:
+    """√(6/hidden)/ω: initial weights of all layers but the first are U(±bound) (Sitzmann et al. 2020)."""
+    return math.sqrt(6 / hidden) / omega
 
 
 class GridEncoding(nn.Module):

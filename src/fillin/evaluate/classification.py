@@ -36,7 +36,7 @@ class ClassifierEvaluation(Evaluation):
     def score(self, show_progress: bool = False) -> ClassScores:
         model, available = self.model.eval(), len(self.stream.images)
         number = min(self.max_images or available, available)
-        stream = LabelledImages(self.stream.source, batch=min(self.batch, number), part="test")
+        stream = replace(self.stream, batch=min(self.batch, number), seed=0, part="test")
         steps = math.ceil(number / stream.batch)
         log_probs, labels = [], []
         with progress("evaluate", steps, show_progress) as tick:
@@ -87,12 +87,10 @@ def open_classifier(
     if source is None:
         raise InputError("{path} is a classifier without a recipe; choose images with {source}",
                          path=path, source=option("source"))  # fmt: skip
-    if is_pixel_classifier:
-        stream = LabelledImages(source, part="test")
-    elif isinstance(stream, FewShot):
+    if isinstance(stream, FewShot) and not is_pixel_classifier:
         return _open_few_shot(model, stream, source)
-    else:
-        stream = replace(stream or LabelledSets(), source=source)
+    default = LabelledImages() if is_pixel_classifier else LabelledSets()
+    stream = replace(stream or default, source=source, **({"part": "test"} if is_pixel_classifier else {}))
     _check_fit(model, source, stream.dim_x, stream.dim_y)
     if is_pixel_classifier:
         return ClassifierEvaluation(model, stream)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from numpy import ndarray
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
 from fillin.data.images.glyphs import read_glyphs
 from fillin.errors import InputError, choose
@@ -26,6 +27,7 @@ MAX_PIXELS = 1 << 26  # of one image
 _MAX_FOLDER_BYTES = 4 << 30
 _TEST_EVERY = 10  # every tenth image is a test image where a set does not define its parts
 _MAX_IDX_BYTES = 4 << 30
+_SHRUNK_TOGETHER = 4096  # images, so that those in floating point stay small
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,21 @@ def read_folder(path: Path) -> tuple[UInt8[ndarray, "n h w c"], Int64[ndarray, "
     if len(set(names)) == 1:
         return pixels, None
     return pixels, np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def shrink(images: ImageSet, size: int) -> ImageSet:
+    """Average images to `size` × `size` pixels. Where `size` divides a side, each pixel is the mean of a rectangle.
+
+    >>> pixels = np.arange(16, dtype=np.uint8).reshape(1, 4, 4, 1)
+    >>> shrink(ImageSet("example", pixels), 2).pixels[0, :, :, 0].tolist()
+    [[2, 4], [10, 12]]
+    """
+    parts = []
+    for start in range(0, len(images), _SHRUNK_TOGETHER):
+        pixels = torch.from_numpy(images.pixels[start : start + _SHRUNK_TOGETHER]).permute(0, 3, 1, 2).float()
+        means = adaptive_avg_pool2d(pixels, (size, size)).permute(0, 2, 3, 1)
+        parts.append(means.round().byte().numpy())
+    return ImageSet(images.name, np.concatenate(parts), images.labels)
 
 
 def to_colours(pixels: UInt8[ndarray, "*n c"]) -> Float[Tensor, "*n c"]:

@@ -15,8 +15,8 @@ from jaxtyping import Float, Int64
 from numpy import ndarray
 from torch import Tensor
 
-from fillin.data.images.datasets import ImageSet, read_images, to_colours
-from fillin.data.task import Batch, check_counts, make_generator
+from fillin.data.images.datasets import ImageSet, read_images, shrink, to_colours
+from fillin.data.task import Batch, check_counts, is_number, make_generator
 from fillin.errors import InputError
 
 _ORDER, _CHOICE, _CONTEXT = 1, 2, 3  # purposes of random generators, besides that of a batch
@@ -34,7 +34,8 @@ class LabelledBatch(Batch):
 class LabelledImages:
     """Labelled images of a `source` (`read_images`), in epochs with a random order each.
 
-    `limit` training images are used, drawn by the seed (0: all). Training images are shifted by up to `shift` pixels
+    `limit` training images are used, drawn by the seed (0: all). With a `size`, images are averaged to `size` × `size`
+    pixels, so that they cost less (0: as they are). Training images are shifted by up to `shift` pixels
     along both axes (edge pixels are repeated) and, with `flip`, mirrored left to right half of the time. Validation
     uses the test part without augmentation.
     """
@@ -42,26 +43,33 @@ class LabelledImages:
     source: str = "digits"
     batch: int = 64
     limit: int = 0
+    size: int = 0
     shift: int = 0
     flip: bool = False
     seed: int = 0
     part: str = "train"
 
     def __post_init__(self):
-        check_counts(self, "labelled-images", batch=1, seed=0, limit=0, shift=0)
+        check_counts(self, "labelled-images", batch=1, seed=0, limit=0, size=0, shift=0)
         if type(self.flip) is not bool:
             raise InputError(f"labelled-images: flip must be true or false, got {self.flip!r}")
 
     @cached_property
     def images(self) -> ImageSet:
-        """Images of this part, at most `limit` for training."""
+        """Images of this part, at most `limit` for training, of `size` × `size` pixels."""
         images = read_labelled(self.source, self.part)
-        if not self.limit or self.part != "train":
-            return images
-        if self.limit > len(images):
-            raise InputError(f"labelled-images: limit is {self.limit:,}, but {self.source} has {len(images):,} images")
-        order = torch.randperm(len(images), generator=make_generator(self.seed, 0, _CHOICE))
-        return images.select(order[: self.limit].sort().values.numpy())
+        if self.size > min(images.shape[:2]):
+            raise InputError(
+                f"labelled-images: size is {self.size}, but the images of {self.source} have {images.shape[0]} × "
+                f"{images.shape[1]} pixels; use a smaller size, or 0 to take them as they are"
+            )
+        if self.limit and self.part == "train":
+            if self.limit > len(images):
+                number = f"{len(images):,} images"
+                raise InputError(f"labelled-images: limit is {self.limit:,}, but {self.source} has {number}")
+            order = torch.randperm(len(images), generator=make_generator(self.seed, 0, _CHOICE))
+            images = images.select(order[: self.limit].sort().values.numpy())
+        return shrink(images, self.size) if self.size else images
 
     @property
     def dim_x(self) -> int:
@@ -140,7 +148,9 @@ class LabelledSets:
     def stream(self) -> LabelledImages:
         """Source of the images: of whole sets in training, of the queries in testing."""
         number = self.batch * (self.asked + (self.context if self.part == "train" else 0))
-        return LabelledImages(self.source, number, self.limit, self.shift, self.flip, self.seed, self.part)
+        return LabelledImages(
+            self.source, number, self.limit, shift=self.shift, flip=self.flip, seed=self.seed, part=self.part
+        )
 
     @cached_property
     def context_images(self) -> ImageSet:
