@@ -157,7 +157,7 @@ def test_tables_are_not_read_out_of_bounds(seed, dim_x, radial, wide, options, s
     axes = torch.tensor([[-axis] * len(nodes), [axis] * len(nodes)])
     settings = ops.KernelSettings(radial=radial, features_radial=radial)
     if options is not None:
-        settings = settings.with_span("weights", "continuous", "ball", 0.1)
+        settings = settings.with_span("weights", "continuous", "ball", 0.1, options.get("covariance", "diagonal"))
     inverse = None if p.span is None else p.span.inverse(dim_x).contiguous()
     tables = (None, p.q, table) if wide else (table, None, None)
     inputs = ops.DifferentiableInputs(p.q, p.k, p.v, p.xq, p.xk, inverse, *tables)

@@ -372,3 +372,19 @@ def test_gradients_to_locations_come_from_streamed():
     (got,) = torch.autograd.grad(out.sum(), p.xk)
     (true,) = torch.autograd.grad(run(p, "reference")[0].sum(), p.xk)
     assert torch.allclose(got, true, atol=1e-5)
+
+
+@pytest.mark.parametrize("cut", ["continuous", "hard"])
+def test_a_full_covariance_learns_correlation_from_none(cut):
+    """At the start the entries of the factor below the diagonal are zero, but have a gradient."""
+    torch.manual_seed(0)
+    gradients = []
+    p = random_problem(1, 2, 40, 40, 2)
+    for backend in ("native", "reference"):
+        span = Span(2, 2, init=0.4, covariance="full", cut=cut)
+        assert not span.lower.any()
+        out = attend(p.q, p.k, p.v, xq=p.xq, xk=p.xk, span=span, backend=backend)
+        (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+        gradients.append(span.lower.grad)
+    assert gradients[1].abs().min() > 1e-3
+    assert distance(*gradients) < 1e-4

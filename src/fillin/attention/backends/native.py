@@ -101,7 +101,8 @@ def _run_kernel(p: AttentionProblem, parts: ScoreParts) -> tuple[Tensor, Tensor]
         settings = settings._replace(features_radial=parts.features.radial, features_exact=parts.features.exact)
     if p.span is not None:
         inverse = p.span.inverse(p.xq.shape[-1]).expand(h, -1, -1).contiguous()
-        settings = settings.with_span(p.span.modulate, p.span.cut, p.span.shape, p.span.threshold)
+        span = p.span
+        settings = settings.with_span(span.modulate, span.cut, span.shape, span.threshold, span.covariance)
     allowed = pairs = None
     if p.has_pair_mask:
         assert p.mask is not None

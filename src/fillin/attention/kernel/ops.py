@@ -116,15 +116,16 @@ class KernelSettings(NamedTuple):
     cut: float = 0
     shape: float = 0
     threshold: float = 0.0
+    full: float = 0  # 1: A has learned entries below its diagonal, even while they are zero
     radial: float = 0  # 1: F is a function of ‖Δ‖
     features_radial: float = 0
     features_exact: float = 0  # 1: every Δ is a node
     forms: tuple[int, ...] = ()  # of the closed forms, indices into FORMS
 
-    def with_span(self, modulate: str, cut: str, shape: str, threshold: float) -> "KernelSettings":
+    def with_span(self, modulate: str, cut: str, shape: str, threshold: float, covariance: str) -> "KernelSettings":
         """Add a window, with the options of `Span`."""
         choices = {"window": _WINDOWS.index(modulate), "cut": _CUTS.index(cut), "shape": _SHAPES.index(shape)}
-        return self._replace(threshold=threshold, **choices)
+        return self._replace(threshold=threshold, full=covariance == "full", **choices)
 
     def flatten(self) -> list[float]:
         return [float(s) for s in (*self[:-1], *self.forms)]
@@ -166,11 +167,6 @@ def run_attention(
     return _Attention.apply(*arguments[1:], *arguments[0])  # type: ignore[return-value]
 
 
-def _is_full(inverse: Tensor) -> bool:
-    """Return whether A has an entry below the diagonal. These are a few numbers, which Python reads fastest."""
-    return any(any(row[:d]) for matrix in inverse.tolist() for d, row in enumerate(matrix))
-
-
 def _fill_problem(
     inputs: DifferentiableInputs, fixed: FixedInputs, s: KernelSettings, out: Tensor, lse: Tensor
 ) -> FillinProblem:
@@ -179,7 +175,6 @@ def _fill_problem(
     for tensor in inputs[:-1]:  # the kernel receives addresses without a dtype
         if tensor is not None and tensor.dtype != torch.float32:
             raise InputTypeError(f"attend: the native kernel takes float32, got {tensor.dtype}; convert all tensors")
-    full = inverse is not None and _is_full(inverse)
     strides = (0, 0, 0) if pairs is None else pairs.stride()[:3]
     closed = [
         FillinForm(kind, log_scale.shape[1], log_scale.data_ptr(), _pointer(amplitude))
@@ -189,7 +184,7 @@ def _fill_problem(
         v.shape[0], v.shape[1], xq.shape[1], v.shape[2], 0 if q is None else q.shape[-1], v.shape[-1], xq.shape[-1],
         torch.get_num_threads(), _rows(q), _rows(k), _rows(v), _rows(out), lse.data_ptr(), xq.data_ptr(), xk.data_ptr(),
         _pointer(order_q), _pointer(order_k), _pointer(allowed), _pointer(pairs), *strides, s.scale, int(s.causal),
-        int(s.window), int(s.cut), int(s.shape), full, s.threshold, _pointer(inverse), len(closed),
+        int(s.window), int(s.cut), int(s.shape), int(s.full), s.threshold, _pointer(inverse), len(closed),
         (FillinForm * MAX_FORMS)(*closed), _table(bias, bias_axes, s.radial), _rows(g),
         _table(features, features_axes, s.features_radial, s.features_exact, features=True),
         0 if features is None else features.shape[-1],
