@@ -149,6 +149,12 @@ class Study(ABC):
         vars(other).update(attributes)
         return other
 
+    def with_settings(self, settings: RecipeSettings) -> "Study":
+        """Return the study with these settings of its recipes in every cell, in place of its own."""
+        raise InputError(
+            f"the study {self.name} trains no recipes; leave {', '.join(f'--{key}' for key in settings)} out"
+        )
+
     @abstractmethod
     def make_cell(self, variant: str, seed: int, settings: RecipeSettings, folder: Path) -> StudyCell:
         """Make a cell from the settings of a variant, together with those that all cells share."""
@@ -164,6 +170,14 @@ class Study(ABC):
 
 class TrainingStudy(Study):
     """A study that trains a model in every cell and measures it."""
+
+    def with_settings(self, settings: RecipeSettings) -> Study:
+        own = self.variants
+
+        def variants(quick: bool) -> Mapping[str, RecipeSettings]:
+            return {name: {**variant, **settings} for name, variant in own(quick).items()}
+
+        return self.replaced(variants=variants)
 
     @abstractmethod
     def measure(self, model: Any, recipe: Recipe, quick: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ Any number of processes and machines may share the folder: each locks the cell t
 """
 
 import json
+import math
 import re
 import time
 from dataclasses import dataclass
@@ -78,13 +79,20 @@ def open_study(study: Study, folder: Path, quick: bool, storage: str | None = No
     return StudyRun(study, folder, quick, storage)
 
 
-def run_study(run: StudyRun, watch: Watcher | None = None, wait_seconds: float = 5.0) -> None:
-    """Measure every cell that no other process works on; return when all are done."""
+def run_study(
+    run: StudyRun, watch: Watcher | None = None, wait_seconds: float = 5.0, max_cells: int | None = None
+) -> None:
+    """Measure every cell that no other process works on; return when all are done, or after `max_cells` here."""
     for cell in run.cells():
         cell.discard_outdated()
+    left = math.inf if max_cells is None else max_cells
     while missing := [cell for cell in run.cells() if not cell.done]:
-        completed = [run_cell(run, cell, watch) for cell in missing]
-        if not any(completed):
+        before = left
+        for cell in missing:
+            left -= run_cell(run, cell, watch)
+            if left < 1:
+                return
+        if left == before:
             time.sleep(wait_seconds)  # all of them are with other processes
     for cell in run.study.explore(run):
         run_cell(run, cell, watch)

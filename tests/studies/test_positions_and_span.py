@@ -3,8 +3,10 @@
 import json
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import t as student_t
 from support.attention_problems import needs_kernel
 from support.helpers import distance
 
@@ -12,12 +14,19 @@ import fillin
 from fillin.errors import InputError
 from fillin_studies import get, open_study, run_study
 from fillin_studies.base import StudyScale
-from fillin_studies.positions_and_span import costs, share_of_pairs
+from fillin_studies.positions_and_span import costs, report
 from fillin_studies.positions_and_span.results import (
+    ALFONS,
+    ALFONS_CUT,
     CUT,
+    FIXED_BLOCKS,
+    FULL_COVARIANCE,
+    HYPOTHESES,
     INIT,
     PENALTIES,
+    POSITIONS,
     SIREN,
+    STABLE,
     VARIANTS,
     VariantResults,
     compare,
@@ -37,7 +46,9 @@ TINY = {
 def cell(variant: str, accuracy: float, seed: int = 0, **more) -> dict:
     fields = {
         "variant": f"digits, {variant}", "seed": seed, "images": 100, "accuracy": accuracy, "log_likelihood": -1.0,
-        "sigma": [None, None], "shares": [1.0, 1.0], "pairs": 1.0,
+        "sigma": [None, None], "shares": [1.0, 1.0], "pairs": 1.0, "steps": 2, "seconds": 1.0,
+        "operations": {"pairs": 2e6, "tokens": 1e6},
+        "step": {part: {"seconds": 0.1, "bytes": None} for part in costs.PARTS},
     }  # fmt: skip
     return {**fields, **more}
 
@@ -64,6 +75,14 @@ def test_variants_cover_positions_windows_and_cuts_in_both_dimensions():
         assert {(w["modulate"], w["threshold"] > 0) for w in windows} == {
             (modulate, cut) for modulate in ("weights", "scores") for cut in (True, False)
         }
+        names = {variant.name for variant in variants}
+        assert names >= {*POSITIONS, ALFONS_CUT, FIXED_BLOCKS}
+    assert {key for pair in HYPOTHESES for key in pair} <= {(variant.dims, variant.name) for variant in VARIANTS}
+    (thesis,) = (variant for variant in VARIANTS if (variant.dims, variant.name) == (2, ALFONS_CUT))
+    assert thesis.positions == POSITIONS[ALFONS] == "siren-alfons"
+    assert thesis.window == {
+        "init": 0.3, "threshold": 0.1, "modulate": "scores", "cut": "hard", "shape": "box", "heads": 1
+    }  # fmt: skip
     in_plane = [variant.window for variant in VARIANTS if variant.dims == 2 and variant.cuts]
     cut = {(window["modulate"], window["cut"]) for window in in_plane}
     assert cut == {(modulate, cut) for modulate in ("weights", "scores") for cut in ("hard", "continuous")}
@@ -84,6 +103,13 @@ def test_images_of_a_folder_are_used_at_full_budget_only(tmp_path):
     assert len(full) == len(VARIANTS)
     assert {settings["data.source"] for settings in full.values()} == {str(tmp_path / "fashion_mnist")}
     assert {settings["data.limit"] for settings in full.values()} == {10_000}
+    sizes = ("model.layers", "model.width", "model.heads", "model.hidden", "data.size", "model.side")
+    assert {tuple(settings[key] for key in sizes) for settings in full.values()} == {(6, 64, 8, 128, 14, 14)}
+    blocks = {settings["model.dims"]: side for settings in full.values() if (side := settings["model.blocks"])}
+    assert blocks == {1: 49, 2: 7}  # as many pixels in a row as in the plane
+    resized = study.with_settings({"data.size": 8, "budget.steps": 5}).variants(False).values()
+    assert {(s["data.size"], s["model.side"], s["budget.steps"]) for s in resized} == {(8, 8, 5)}
+    assert {settings["model.blocks"] for settings in resized} == {None, 4, 16}
     assert {settings["data.source"] for settings in study.variants(True).values()} == {"digits"}
 
 
@@ -119,9 +145,9 @@ def test_the_share_of_pairs_weights_layers_by_their_number_of_pairs():
     model = fillin.create("classifier", 1, 10, width=8, heads=1, layers=2, hidden=8, span=0.2, reduce=[1])
     first, second = (span.share for span in model.spans(8, 8))
     assert first < second  # four pixels became one, and each sees itself
-    assert share_of_pairs(model, 8, 8) == pytest.approx((64**2 * first + 16**2 * second) / (64**2 + 16**2))
+    assert costs.share_of_pairs(model, 8, 8) == pytest.approx((64**2 * first + 16**2 * second) / (64**2 + 16**2))
     row = fillin.create("classifier", 1, 10, width=8, heads=1, layers=2, hidden=8, dims=1, reduce=[1])
-    assert share_of_pairs(row, 5, 5) == 1.0
+    assert costs.share_of_pairs(row, 5, 5) == 1.0
 
 
 @pytest.mark.parametrize("side", [16, 32])
@@ -171,6 +197,25 @@ def test_costs_are_of_training_and_of_inference():
 # Findings
 
 
+def test_operations_are_counted():
+    """Of 16 pixels by hand: three products of each pair that is computed, in heads of width 4, and four projections of
+    8 × 8 with two of 8 × 12 of each pixel."""
+    options = {"width": 8, "heads": 2, "layers": 1, "hidden": 12}
+    for more, share in (({}, 1.0), ({"blocks": 2}, 0.25), ({"positions": "siren-alfons"}, 1.0)):
+        counted = costs.count_operations(fillin.create("classifier", 1, 10, **options, **more), 4, 4)
+        assert counted == {"pairs": share * 256 * 3 * 8, "tokens": 16 * (4 * 64 + 2 * 96)}
+    window = fillin.create("classifier", 1, 10, **options, span=0.2)
+    assert costs.count_operations(window, 4, 4)["pairs"] == pytest.approx(window.spans(4, 4)[0].share * 6144)
+
+
+def test_the_outline_of_a_correlated_window_is_its_cut():
+    covariance = [[0.09, 0.03], [0.03, 0.04]]
+    columns, rows = report.outline_ellipse(covariance)
+    at = np.stack([rows, columns])
+    g = np.exp(-0.5 * (at * np.linalg.solve(covariance, at)).sum(0))
+    assert g == pytest.approx(0.1)
+
+
 def test_the_test_is_one_sided():
     def group(*values: float) -> VariantResults:
         return VariantResults(
@@ -181,11 +226,28 @@ def test_the_test_is_one_sided():
     assert compare(high, low).p < 1e-4
     assert compare(high, low).outcome == "higher"
     assert compare(low, high).outcome == "lower"
-    assert compare(high, high).p == pytest.approx(0.5)
-    assert compare(high, high).outcome == "no difference shown"
     assert compare(high, low).points == pytest.approx(9.6)
-    assert compare(group(0.9), low).p is None
-    assert compare(group(0.9, 0.9), group(0.8, 0.8)).p is None
+    assert compare(high, high).p is None  # all differences are equal
+    assert compare(group(0.9, 0.8), group(0.8, 0.9)).p == pytest.approx(0.5)
+    assert compare(group(0.9, 0.8), group(0.8, 0.9)).outcome == "no difference shown"
+
+
+def test_seeds_are_paired():
+    """Equal differences over seeds that differ much are found; unpaired tests would not. Other seeds are left out."""
+
+    def group(name: str, accuracies: dict[int, float]) -> VariantResults:
+        return VariantResults("digits", 2, name, [cell(f"2-D, {name}", a, seed) for seed, a in accuracies.items()])
+
+    seeds = {0: 0.5, 1: 0.6, 2: 0.7, 3: 0.8}
+    a, b = group(SIREN, seeds | {4: 0.1}), group(STABLE, {seed: x - 0.01 - 0.001 * seed for seed, x in seeds.items()})
+    test = compare(a, b)
+    assert (test.pairs, test.outcome) == (4, "higher")
+    differences = np.array([0.01, 0.011, 0.012, 0.013])
+    t = differences.mean() / (differences.std(ddof=1) / 2)
+    assert test.p == pytest.approx(student_t.sf(t, df=3))
+    assert test.points == pytest.approx(1.15)
+    assert compare(a, group(STABLE, {0: 0.4})).p is None
+    assert compare(group(SIREN, {0: 0.5}), group(STABLE, {1: 0.5})) is None
 
 
 def test_findings_follow_the_figures():
@@ -229,10 +291,15 @@ def test_the_study_ends_in_a_report(tmp_path, monkeypatch):
     monkeypatch.setattr(costs, "NARROW_ROUNDS", {8: 1})
     monkeypatch.setattr(costs, "LEARNED_SIDE", 10)
     study = get(NAME)
-    names = [f"digits, {variant}" for variant in ("2-D, siren", f"2-D, {CUT}")]
+    names = [f"digits, {variant}" for variant in ("2-D, siren", f"2-D, {FULL_COVARIANCE}", f"2-D, {CUT}")]
     variants = {name: {**study.variants(True)[name], **TINY} for name in names}
-    study = study.replaced(variants=lambda quick: variants, quick=StudyScale({}, 1, "tiny."))
+    study = study.replaced(variants=lambda quick: variants, quick=StudyScale({}, 2, "tiny."))
     run = open_study(study, tmp_path, quick=True)
+    for done in (1, 2):  # one cell a call; the report holds what is done
+        run_study(run, max_cells=1)
+        page = write_report(run, ["fillin", "study", NAME]).read_text()
+        assert [cell.done for cell in run.cells()] == [number < done for number in range(6)]
+        assert f"{done} runs" in page
     run_study(run)
     page = write_report(run, ["fillin", "study", NAME]).read_text()
     results = json.loads((tmp_path / "results.json").read_text())
@@ -244,4 +311,7 @@ def test_the_study_ends_in_a_report(tmp_path, monkeypatch):
         assert (tmp_path / figure).stat().st_size > 5_000
         assert f"({figure})" in page
     assert "## Tests: digits" in page
+    (full,) = (cell for cell in results["cells"] if cell["variant"] == names[1] and cell["seed"] == 0)
+    assert np.linalg.eigvalsh(np.array(full["covariance"])).min() > 0
+    assert all(cell["step"]["training"]["seconds"] > 0 for cell in results["cells"])
     assert str(tmp_path) not in page

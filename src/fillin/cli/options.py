@@ -3,18 +3,20 @@
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fillin.errors import InputError
+from fillin.errors import InputError, UnknownName
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 THREADS_HELP = "number of threads of each process (default: chosen by torch)"
+_SETTING = re.compile(r"--(\w+\.|(seed|start)\b)")  # of a recipe
 _PIPED_COLUMNS = 160  # output width without a terminal: wide enough for every table
 
 
@@ -27,6 +29,31 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
     return number
+
+
+def separate_settings(command: argparse.ArgumentParser) -> None:
+    """Let a command take settings of recipes, `--section.key value`, which `main` puts into `settings`. They are kept
+    from argparse, which would read a value as a positional argument."""
+    command.set_defaults(settings=[])
+    parse = command.parse_known_args
+
+    def parse_known(args=None, namespace=None):
+        words, settings = list(args or ()), []
+        for i in reversed([i for i, word in enumerate(words) if _SETTING.match(word)]):
+            alone = "=" in words[i] or words[i + 1 : i + 2] == [] or words[i + 1].startswith("--")
+            settings = [*words[i : i + 2 - alone], *settings]
+            del words[i : i + 2 - alone]
+        arguments, unknown = parse(words, namespace)
+        return arguments, [*settings, *unknown]
+
+    command.parse_known_args = parse_known  # type: ignore[method-assign]
+
+
+def check_settings(settings: Sequence[str], command: str, options: Sequence[str]) -> None:
+    """Raise an error where a word among the settings is a misspelt option of the command."""
+    for word in settings:
+        if word.startswith("--") and not _SETTING.match(word):
+            raise UnknownName(f"option of fillin {command}", word.partition("=")[0], options)
 
 
 def console(stderr: bool = False) -> "Console":

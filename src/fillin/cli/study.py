@@ -7,7 +7,8 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
-from fillin.cli.options import console, positive
+from fillin.cli.options import check_settings, console, positive, separate_settings
+from fillin.errors import InputError
 
 EXAMPLES = """\
   fillin study                                list the studies
@@ -24,9 +25,16 @@ EXAMPLES = """\
   fillin study uses-rows --data DIR           use of other rows: lookup, corruption, deletion
   fillin study images                         images completed by NP, ANP, ConvCNP and TE-TNP; --data DIR as below
   fillin study recent-models                  buffers of targets, causal contexts, pooling by attention: what they gain
-  fillin study positions-and-span             learned positions and windows on pixels; --budget full --data DIR: larger
+  fillin study positions-and-span             learned positions and windows on pixels, as Alfons 2022 compares them
+  fillin study positions-and-span --budget full --data DIR --only "cifar10, 2-D, alfons siren" --cells 1
+                                              the next run of one variant, a quarter of an hour on one core
+  fillin study positions-and-span --budget full --data DIR --data.size 32 --budget.steps 50000
+                                              other settings of every recipe: CIFAR-10 at its own resolution
 
-A study is a folder of runs. Interrupt it at any time, and start it again to continue.
+A study is a folder of runs. Interrupt it at any time, and start it again with the same options to continue: what is
+done stays, and a run continues from its last checkpoint. The report is written from the runs that are done. Settings of
+recipes (--section.key value, as of fillin train) replace those of studies that train models, in every run; give them
+again to continue, or choose another --out.
 """
 
 
@@ -58,22 +66,33 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--only", action="append", metavar="VARIANT", help="only variants whose name ends with VARIANT (repeatable)"
     )
+    command.add_argument(
+        "--cells", type=positive, metavar="N", help="stop after N runs of each process, and write the report"
+    )
+    command.set_defaults(option_names=list(command._option_string_actions))
+    separate_settings(command)
 
 
 def run(arguments: argparse.Namespace) -> None:
+    check_settings(arguments.settings, "study", arguments.option_names)
     if arguments.name is None:
+        if arguments.settings:
+            raise InputError("study: settings of recipes belong to a study; name one, as `fillin study` lists them")
         _list()
         return
+    from fillin.train.settings import pairs
     from fillin_studies import get, open_study, run_study, select_variants
     from fillin_studies.report import write_report
 
     data = None if arguments.data is None else Path(arguments.data)
     study = get(arguments.name, data, arguments.masks, arguments.model)
+    settings = dict(pairs(arguments.settings))
+    study = study.with_settings(settings) if settings else study
     study = select_variants(study, arguments.only) if arguments.only else study
     folder = Path(arguments.out or Path("out") / study.name)
     study_run = open_study(study, folder, arguments.budget == "quick", arguments.storage)
     with _workers(arguments, folder), _progress(study_run) as watch:
-        run_study(study_run, watch)
+        run_study(study_run, watch, max_cells=arguments.cells)
     report = write_report(study_run, _anonymous_command(arguments))
     console().print(f"{report} and figures beside it", highlight=False)
 
@@ -111,10 +130,11 @@ def _workers(arguments: argparse.Namespace, folder: Path):
     workers = arguments.workers or torch.get_num_threads()
     command = [sys.executable, "-m", "fillin", "study", arguments.name, "--budget", arguments.budget]
     command += ["--out", str(folder), "--workers", "1"]
-    for option in ("storage", "data", "masks", "model"):
+    for option in ("storage", "data", "masks", "model", "cells"):
         value = getattr(arguments, option)
         command += [] if value is None else [f"--{option}", str(value)]
     command += [word for variant in arguments.only or () for word in ("--only", variant)]
+    command += arguments.settings
     torch.set_num_threads(1)
     logs = [(folder / f"worker-{number}.log").open("w") for number in range(2, workers + 1)]
     processes = [subprocess.Popen(command, stdout=log, stderr=log) for log in logs]

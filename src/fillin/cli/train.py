@@ -2,13 +2,12 @@
 
 import argparse
 import os
-import re
 import sys
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from fillin.cli.options import THREADS_HELP, console, positive, print_table
+from fillin.cli.options import THREADS_HELP, check_settings, console, positive, print_table, separate_settings
 
 EXAMPLES = """\
   fillin train                                     list the shipped recipes
@@ -26,9 +25,6 @@ is tested; FSDP needs GPUs and is untested.
 """
 
 
-_SETTING = re.compile(r"--(\w+\.|(seed|start)\b)")
-
-
 def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("recipe", nargs="?", metavar="RECIPE", help="the name of a recipe, or a YAML file")
     command.add_argument("--out", metavar="RUN", help="the run folder (default: runs/RECIPE)")
@@ -44,32 +40,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--compile", action="store_true", help="use torch.compile: slow to start, for long runs")
     command.add_argument("--print-config", action="store_true", help="print the complete recipe and exit")
-    command.set_defaults(settings=[], option_names=[*command._option_string_actions, "--seed", "--start"])
-    _separate_settings(command)
-
-
-def _separate_settings(command: argparse.ArgumentParser) -> None:
-    """Keep `--section.key value` from argparse, which would read its value as the recipe."""
-    parse = command.parse_known_args
-
-    def parse_known(args=None, namespace=None):
-        words, settings = list(args or ()), []
-        for i in reversed([i for i, word in enumerate(words) if _SETTING.match(word)]):
-            alone = "=" in words[i] or words[i + 1 : i + 2] == [] or words[i + 1].startswith("--")
-            settings = [*words[i : i + 2 - alone], *settings]
-            del words[i : i + 2 - alone]
-        arguments, unknown = parse(words, namespace)
-        return arguments, [*settings, *unknown]
-
-    command.parse_known_args = parse_known  # type: ignore[method-assign]
+    command.set_defaults(option_names=[*command._option_string_actions, "--seed", "--start"])
+    separate_settings(command)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    from fillin.errors import InputError, UnknownName
+    from fillin.errors import InputError
 
-    for word in arguments.settings:
-        if word.startswith("--") and not _SETTING.match(word):
-            raise UnknownName("option of fillin train", word.partition("=")[0], arguments.option_names)
+    check_settings(arguments.settings, "train", arguments.option_names)
     if arguments.recipe is None and arguments.resume is None:
         if arguments.settings or arguments.print_config:
             raise InputError("train: no recipe given; `fillin train` lists the shipped recipes")

@@ -1,6 +1,7 @@
 """Cost of a training step and of inference: the kernel of windows, the same classifier with full attention in PyTorch,
 and with its window as a bias. Time is the median over rounds in which each of them runs once."""
 
+import math
 import statistics
 from collections.abc import Mapping
 from itertools import product
@@ -8,9 +9,11 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from torch.nn import Module
 from torch.nn.functional import cross_entropy
 
-from fillin.attention import kernel
+from fillin.attention import RelativePosition, Score, kernel
+from fillin.linear import LinearLayer
 from fillin.measure import Workload, peak_memory
 from fillin.models import PixelClassifier, create
 
@@ -22,6 +25,36 @@ LEARNED_SIDE = 24  # in pixels, for learned windows where images of the set are 
 _NARROW_LAYERS = 1  # of the classifier with narrow windows: each costs the same, and one fits into memory everywhere
 _MAX_STORED_PAIRS = 1 << 21  # of all heads, up to which PyTorch stores pairs for the backward pass
 _MAX_SIREN_SIDE = 32  # in pixels, up to which SIREN's features of all pairs take reasonable time and memory
+
+
+def share_of_pairs(model: PixelClassifier, height: int, width: int) -> float:
+    """Return the share of the pairs of all layers that are computed, weighted by the pairs of each layer."""
+    pairs = [math.prod(size) ** 2 for size in model.layer_sizes(height, width)]
+    shares = [layer.share for layer in model.spans(height, width)]
+    return sum(share * total for share, total in zip(shares, pairs, strict=True)) / sum(pairs)
+
+
+def count_operations(model: PixelClassifier, height: int, width: int) -> dict[str, float]:
+    """Return the multiply-adds of one image through all layers: of the pairs that are computed (content, positions and
+    values, `head_dim` of each per head), and of the projections and feed-forward networks of the tokens. What a table
+    of r(Δ) costs, once for all images of a batch, is not among them."""
+    pairs = tokens = 0.0
+    layers = zip(model.blocks, model.layer_sizes(height, width), model.spans(height, width), strict=True)
+    for block, size, layer in layers:
+        attention, n = block.attention, math.prod(size)
+        products = 3 if isinstance(attention.score, RelativePosition) else 2
+        pairs += layer.share * n**2 * products * attention.heads * attention.head_dim
+        tokens += n * sum(layer.weight.numel() for layer in block.modules() if _maps_tokens(layer, attention.score))
+    return {"pairs": pairs, "tokens": tokens}
+
+
+def _maps_tokens(module: Module, score: Score) -> bool:
+    return isinstance(module, LinearLayer) and all(module is not part for part in score.modules())
+
+
+def measure_own(model: PixelClassifier, side: int, batch: int, rounds: int) -> dict[str, Any]:
+    """Measure a trained classifier as it is: seconds (median over rounds) and bytes of a step and of inference."""
+    return _time_models({"own": model}, side, batch, rounds)["own"]
 
 
 def measure_learned(model: PixelClassifier, side: int, batch: int, rounds: int) -> dict[str, Any]:
@@ -82,15 +115,20 @@ def rebuild(model: PixelClassifier, implementation: str, side: int, batch: int) 
 def _measure(model: PixelClassifier, side: int, batch: int, rounds: int, bias_once: bool = False) -> dict[str, Any]:
     """Return seconds and bytes of each implementation, in training and in inference; with `bias_once` the window as a
     bias, half a minute a step, runs in the first round alone."""
-    random = torch.Generator().manual_seed(0)
     models = {name: rebuild(model, name, side, batch) for name in IMPLEMENTATIONS}
-    labels = torch.arange(batch) % model.dim_y
+    return _time_models(models, side, batch, rounds, bias_once)
+
+
+def _time_models(
+    models: Mapping[str, PixelClassifier], side: int, batch: int, rounds: int, bias_once: bool = False
+) -> dict[str, Any]:
+    random = torch.Generator().manual_seed(0)
     workloads: dict[tuple[str, str], Workload] = {}
     for name, m in models.items():
         images = torch.rand(batch, side, side, m.dim_x, generator=random)
 
         def train(m=m, images=images) -> object:
-            loss = cross_entropy(m.train()(images), labels)
+            loss = cross_entropy(m.train()(images), torch.arange(batch) % m.dim_y)
             return torch.autograd.grad(loss, list(m.parameters()), allow_unused=True)
 
         @torch.no_grad()

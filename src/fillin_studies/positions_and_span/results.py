@@ -1,4 +1,4 @@
-"""Classifiers that are compared, their results over seeds, Welch's tests between them, and findings."""
+"""Classifiers that are compared, their results over seeds, paired tests between them, and findings."""
 
 import math
 import statistics
@@ -12,10 +12,14 @@ from fillin_studies.report import with_minus
 
 INIT, THRESHOLD = 0.3, 0.1  # initial σ, and G(Δ) below which a pair is dropped, as in Alfons 2022
 
-SINUSOID, SIREN = "sinusoid", "siren"
+SINUSOID, SIREN, STABLE, ALFONS = "sinusoid", "siren", "stable siren", "alfons siren"
+POSITIONS = {SINUSOID: "sinusoid", SIREN: "siren", STABLE: "siren-stable", ALFONS: "siren-alfons"}  # of the classifier
 FADED, FADED_SCORES = "window on weights", "window on scores"
 CUT, CUT_HARD = "window on weights, continuous cut", "window on weights, hard cut"
-CUT_SCORES, ALFONS = "window on scores, continuous cut", "window on scores, hard cut"
+CUT_SCORES, CUT_SCORES_HARD = "window on scores, continuous cut", "window on scores, hard cut"
+ALFONS_FADED, ALFONS_CUT = f"{ALFONS}, {FADED_SCORES}", f"{ALFONS}, {CUT_SCORES_HARD}"
+FULL_COVARIANCE = f"{CUT}, full covariance"
+FIXED_BLOCKS = "fixed blocks"
 PENALTIES = {"continuous cut, penalty 0.1": 0.1, "continuous cut, penalty 1": 1.0}
 
 
@@ -24,7 +28,7 @@ class ClassifierVariant(NamedTuple):
 
     name: str
     dims: int
-    positions: str = SIREN
+    positions: str = POSITIONS[SIREN]
     window: dict[str, Any] | None = None
 
     @property
@@ -35,33 +39,45 @@ class ClassifierVariant(NamedTuple):
     def penalty(self) -> float:
         return PENALTIES.get(self.name, 0.0)
 
+    def blocks(self, side: int) -> int | None:
+        """Side of the fixed blocks of an image of that side: a quarter of its pixels, as many of them in a row."""
+        return (side // 2) ** (3 - self.dims) if self.name == FIXED_BLOCKS else None
+
     def on(self, data: str) -> str:
         """Return the name of the variant on an image set."""
         return f"{data}, {self.dims}-D, {self.name}"
 
 
-def _make_window(modulate: str, cut: str | None = None) -> dict[str, Any]:
+def _make_window(modulate: str, cut: str | None = None, **options: Any) -> dict[str, Any]:
     """Return a window with that cut (None: none). That of Alfons 2022 is a box that multiplies scores, cut hard."""
     window: dict[str, Any] = {"init": INIT, "threshold": THRESHOLD if cut else 0.0, "modulate": modulate}
     if cut:
         window |= {"cut": cut, "shape": "box" if (modulate, cut) == ("scores", "hard") else "ball"}
-    return window
+    return window | options
 
 
 _WINDOWS = {
     FADED: _make_window("weights"), FADED_SCORES: _make_window("scores"), CUT: _make_window("weights", "continuous"),
     CUT_HARD: _make_window("weights", "hard"), CUT_SCORES: _make_window("scores", "continuous"),
-    ALFONS: _make_window("scores", "hard"), **dict.fromkeys(PENALTIES, _make_window("weights", "continuous")),
+    CUT_SCORES_HARD: _make_window("scores", "hard"),
+    FULL_COVARIANCE: _make_window("weights", "continuous", covariance="full"),
+    **dict.fromkeys(PENALTIES, _make_window("weights", "continuous")),
 }  # fmt: skip
-_WINDOWS_1D = (FADED, FADED_SCORES, CUT, ALFONS)
+_WINDOWS_1D = (FADED, FADED_SCORES, CUT, CUT_SCORES_HARD)
+# one σ per layer and axis, shared by the heads
+_ALFONS_WINDOWS = {
+    ALFONS_FADED: _make_window("scores", heads=1), ALFONS_CUT: _make_window("scores", "hard", heads=1),
+}  # fmt: skip
 
-VARIANTS = (
-    ClassifierVariant(SINUSOID, 1, SINUSOID),
-    ClassifierVariant(SIREN, 1),
-    *(ClassifierVariant(name, 1, window=_WINDOWS[name]) for name in _WINDOWS_1D),
-    ClassifierVariant(SINUSOID, 2, SINUSOID),
-    ClassifierVariant(SIREN, 2),
-    *(ClassifierVariant(name, 2, window=window) for name, window in _WINDOWS.items()),
+VARIANTS = tuple(
+    variant
+    for dims, windows in ((1, _WINDOWS_1D), (2, _WINDOWS))
+    for variant in (
+        *(ClassifierVariant(name, dims, positions) for name, positions in POSITIONS.items()),
+        *(ClassifierVariant(name, dims, POSITIONS[ALFONS], window) for name, window in _ALFONS_WINDOWS.items()),
+        *(ClassifierVariant(name, dims, window=_WINDOWS[name]) for name in windows),
+        ClassifierVariant(FIXED_BLOCKS, dims),
+    )
 )
 
 
@@ -132,15 +148,16 @@ def group_cells(measured: Sequence[dict[str, Any]]) -> dict[str, dict[VariantKey
 
 @dataclass(frozen=True)
 class AccuracyTest:
-    """Welch's t-test of H₁, that `a` is more accurate than `b`, against H₀, that they are equally accurate."""
+    """One-sided paired t-test of H₁, that `a` is more accurate than `b`, against H₀, that they are equally accurate.
+
+    Pairs share a seed, and with it the images and their order. `points` is the mean difference over these pairs.
+    """
 
     a: VariantResults
     b: VariantResults
+    pairs: int
+    points: float
     p: float | None
-
-    @property
-    def points(self) -> float:
-        return 100 * (self.a.mean() - self.b.mean())
 
     @property
     def signed_points(self) -> str:
@@ -159,36 +176,45 @@ class AccuracyTest:
 
 
 HYPOTHESES: tuple[tuple[VariantKey, VariantKey], ...] = (
-    ((1, SIREN), (1, SINUSOID)),
-    ((2, SIREN), (2, SINUSOID)),
+    # of Alfons 2022
+    *(((dims, ALFONS), (dims, SINUSOID)) for dims in (1, 2)),
+    ((2, ALFONS), (1, ALFONS)),
+    *(((dims, ALFONS_FADED), (dims, ALFONS)) for dims in (1, 2)),
+    *(((dims, ALFONS_CUT), (dims, ALFONS_FADED)) for dims in (1, 2)),
+    # of positions and windows specific to fillin
+    *(((dims, SIREN), (dims, SINUSOID)) for dims in (1, 2)),
+    *(((dims, name), (dims, ALFONS)) for dims in (1, 2) for name in (SIREN, STABLE)),
     ((2, SIREN), (1, SIREN)),
-    ((1, FADED), (1, SIREN)),
-    ((1, FADED_SCORES), (1, SIREN)),
-    ((1, CUT), (1, FADED)),
-    ((1, ALFONS), (1, FADED_SCORES)),
-    ((2, FADED), (2, SIREN)),
-    ((2, FADED_SCORES), (2, SIREN)),
-    ((2, CUT), (2, FADED)),
-    ((2, ALFONS), (2, FADED_SCORES)),
-    ((2, CUT), (2, SIREN)),
-    ((2, CUT), (2, CUT_SCORES)),
-    ((2, CUT), (2, CUT_HARD)),
+    *(((dims, name), (dims, SIREN)) for dims in (1, 2) for name in (FADED, FADED_SCORES)),
+    *(((dims, CUT), (dims, FADED)) for dims in (1, 2)),
+    *(((dims, CUT_SCORES_HARD), (dims, FADED_SCORES)) for dims in (1, 2)),
+    *(((dims, name), (dims, FIXED_BLOCKS)) for dims in (1, 2) for name in (SIREN, CUT)),
+    *(((2, CUT), (2, name)) for name in (SIREN, CUT_SCORES, CUT_HARD, ALFONS_CUT)),
+    ((2, FULL_COVARIANCE), (2, CUT)),
 )
 
 
 def run_tests(variants: dict[VariantKey, VariantResults]) -> list[AccuracyTest]:
     """Test every hypothesis of which both sides were measured."""
-    return [compare(variants[a], variants[b]) for a, b in HYPOTHESES if a in variants and b in variants]
+    tests = (compare(variants[a], variants[b]) for a, b in HYPOTHESES if a in variants and b in variants)
+    return [test for test in tests if test is not None]
 
 
-def compare(a: VariantResults, b: VariantResults) -> AccuracyTest:
-    """Test a against b; with one seed, or without any spread, there is no test."""
-    from scipy.stats import ttest_ind
+def compare(a: VariantResults, b: VariantResults) -> AccuracyTest | None:
+    """Test a against b, paired by seed; None without common seeds. With one, or where all differences are equal, there
+    is no p."""
+    from scipy.stats import ttest_rel
 
-    if min(len(a.cells), len(b.cells)) < 2 or a.std == b.std == 0:
-        return AccuracyTest(a, b, None)
-    result: Any = ttest_ind(a.accuracies, b.accuracies, equal_var=False, alternative="greater")
-    return AccuracyTest(a, b, float(result.pvalue))
+    first, second = ({cell["seed"]: cell["accuracy"] for cell in variant.cells} for variant in (a, b))
+    seeds = sorted(first.keys() & second.keys())
+    if not seeds:
+        return None
+    differences = [first[seed] - second[seed] for seed in seeds]
+    p = None
+    if len(seeds) > 1 and max(differences) - min(differences) > 1e-12:
+        result: Any = ttest_rel([first[s] for s in seeds], [second[s] for s in seeds], alternative="greater")
+        p = float(result.pvalue)
+    return AccuracyTest(a, b, len(seeds), 100 * statistics.fmean(differences), p)
 
 
 def summarise(data: str, variants: dict[VariantKey, VariantResults]) -> list[str]:
@@ -205,16 +231,19 @@ def summarise(data: str, variants: dict[VariantKey, VariantResults]) -> list[str
             f"{'holds' if holds else 'does **not** hold'} in the mean: "
             f"{', '.join(variant.format_accuracy() for variant in ordered)}."
         )
+    for name in (ALFONS_CUT, CUT):
+        if (windows := variants.get((2, name))) and (sigmas := windows.sigmas):
+            layers = ", ".join(
+                f"{s:.2f} ({100 * share:.0f} %)" for s, share in zip(sigmas, windows.shares, strict=True)
+            )
+            wider = all(a <= b for a, b in pairwise(sigmas))
+            findings.append(
+                f"{data}: {windows.title}: σ went from {INIT} to, layer by layer, {layers} of an image, in brackets "
+                f"the share of pairs that are computed; windows of later layers are {'wider' if wider else 'not wider'}"
+                " than those of earlier ones throughout. Of the pairs of all layers "
+                f"{100 * windows.mean('pairs'):.0f} % are computed."
+            )
     if cut := variants.get((2, CUT)):
-        sigmas = cut.sigmas or []
-        layers = ", ".join(f"{s:.2f} ({100 * share:.0f} %)" for s, share in zip(sigmas, cut.shares, strict=True))
-        wider = all(a <= b for a, b in pairwise(sigmas))
-        findings.append(
-            f"{data}: with a cut in 2-D, σ went from {INIT} to, layer by layer, {layers} of an image, in brackets the "
-            f"share of pairs that are computed; windows of later layers are {'wider' if wider else 'not wider'} than "
-            "those of earlier ones throughout. Of the pairs of all layers "
-            f"{100 * cut.mean('pairs'):.0f} % are computed."
-        )
         findings += [
             f"{data}: at {row['side']} × {row['side']} pixels the learned windows keep "
             f"{', '.join(f'{100 * share:.0f}' for share in row['shares'])} % of pairs, layer by layer; relative to the "
@@ -239,10 +268,10 @@ def summarise(data: str, variants: dict[VariantKey, VariantResults]) -> list[str
 
 def _summarise_tests(data: str, tests: list[AccuracyTest]) -> list[str]:
     findings = []
-    positions = [test for test in tests if (test.a.name, test.b.name) == (SIREN, SINUSOID)]
+    positions = [test for test in tests if test.b.name == SINUSOID]
     if positions:
-        results = "; ".join(f"in {test.a.dims}-D {test} ({test.outcome})" for test in positions)
-        findings.append(f"{data}: SIREN against sinusoids, {results}.")
+        results = "; ".join(f"{test.a.title} {test} ({test.outcome})" for test in positions)
+        findings.append(f"{data}: positions from a SIREN against sinusoids, {results}.")
     others = [test for test in tests if test.b.name != SINUSOID and test.p is not None]
     if others:
         significant = [test for test in others if test.outcome in ("higher", "lower")]
