@@ -44,30 +44,40 @@ class ScoreStudy(TrainingStudy):
         likelihood, shifted, cost, steps = (
             mean_over_seeds(cells, key) for key in ("log_likelihood", "shifted", "ms", "steps")
         )
+        measured = {
+            kind: {score: name for score in SCORES if (name := f"{score}, equal {kind}") in likelihood}
+            for kind in ("steps", "time")
+        }
+        by_steps, by_time = measured.values()
         rows = []
-        for score in SCORES:
-            by_steps, by_time = f"{score}, equal steps", f"{score}, equal time"
-            if by_steps in likelihood and by_time in likelihood:
-                row = [score, likelihood[by_steps], shifted[by_steps], round(cost[by_steps])]
-                rows.append([*row, likelihood[by_time], shifted[by_time], round(steps[by_time])])
-        rows.sort(key=lambda row: -row[4])
-        scores = [row for row in rows if row[0] not in CONTROL_SCORES]
-        change = max(abs(likelihood[name] - shifted[name]) for name in likelihood)
-        control = max(row[4] for row in rows if row[0] in CONTROL_SCORES)
-        joint = next(row[4] for row in rows if row[0] == "joint")
-        findings = [
-            f"At equal time the best score is **{scores[0][0]}** ({scores[0][4]:.3f}), then {scores[1][0]} "
-            f"({scores[1][4]:.3f}); the joint form that was published reaches {joint:.3f}.",
-            f"At equal steps the best is **{max(scores, key=lambda row: row[1])[0]}** "
-            f"({max(row[1] for row in scores):.3f}).",
-            "Nothing and w·Δ are controls: every target receives the same prediction; they stay at "
-            f"{control:.3f} or below.",
-            f"Shifting all inputs by 4 changes no score by more than {change:.1g}.",
-        ]
+        for score in sorted({**by_time, **by_steps}, key=lambda score: -likelihood.get(by_time.get(score, ""), -1e9)):
+            a, b = by_steps.get(score, ""), by_time.get(score, "")
+            row = [score, likelihood.get(a), shifted.get(a), round(cost[a]) if a else None]
+            rows.append([*row, likelihood.get(b), shifted.get(b), round(steps[b]) if b else None])
+        findings = []
+        for kind, names in measured.items():
+            ranked = sorted((s for s in names if s not in CONTROL_SCORES), key=lambda s: -likelihood[names[s]])
+            if ranked:
+                best = [f"{score} ({likelihood[names[score]]:.3f})" for score in ranked]
+                then = f", then {best[1]}" if len(best) > 1 else ""
+                joint = likelihood.get(names.get("joint", ""))
+                published = "" if joint is None else f"; the joint form that was published reaches {joint:.3f}"
+                findings.append(f"At equal {kind} the best score is {best[0]}{then}{published}.")
+        if controls := [likelihood[n] for names in measured.values() for s, n in names.items() if s in CONTROL_SCORES]:
+            findings.append(
+                "Nothing and w·Δ are controls: every target receives the same prediction; they stay at "
+                f"{max(controls):.3f} or below."
+            )
+        if likelihood:
+            change = max(abs(likelihood[name] - shifted[name]) for name in likelihood)
+            findings.append(f"Shifting all inputs by 4 changes no score by more than {change:.1g}.")
         panels = [
             (f"equal {kind}", against, lambda name, end=f", equal {kind}": name[: -len(end)] if end in name else None)
             for kind, against in (("steps", "step"), ("time", "seconds"))
+            if measured[kind]
         ]
+        if not panels:
+            return StudyReport(findings, ("score",), [])
         draw_learning(cells, panels, SCORES, folder / "learning.png", width=10.0, height=3.6, sharey=True)
         columns = ("score", "equal steps", "shifted by 4", "ms a step", "equal time", "shifted by 4", "steps")
         captions = {"learning.png": "Validation during training, by steps and by time."}

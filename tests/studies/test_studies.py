@@ -92,6 +92,11 @@ def test_every_study_ends_in_a_report(name, tmp_path, quick_measures):
     assert figures
     assert all(f"({figure})" in page for figure in figures)
     assert f"fillin study {name}" in page
+    if name == "te-scores":  # the report of a single variant, as --only and --cells leave it
+        for cell in run.cells():
+            report = run.study.report([cell], tmp_path)
+            assert len(report.rows) == 1
+            assert report.findings
 
 
 def test_an_interrupted_study_resumes(tmp_path, quick_measures):
