@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from support.helpers import distance, random_task, tiny
 
 from fillin.attention import record_weights
+from fillin.errors import InputError
 from fillin.layers import CMAB, ISAB, PMA, Block, LatentBottleneck, MultiHeadAttention, PseudoTokens
 
 
@@ -104,3 +105,9 @@ def test_widths_are_independent():
         assert attention(torch.randn(2, 4, dim), torch.randn(2, 6, dim)).shape == (2, 4, dim)
     values = MultiHeadAttention(12, 2, dim_keys=5, dim_values=3)
     assert values(torch.randn(2, 4, 12), torch.randn(2, 6, 5), torch.randn(2, 6, 3)).shape == (2, 4, 12)
+
+
+@pytest.mark.parametrize("seeds", [-1, 0, 1.5, True])
+def test_invalid_numbers_of_seeds(seeds, unchecked):
+    with pytest.raises(InputError, match="seeds must be a whole number of at least 1"):
+        PMA(seeds, 8)

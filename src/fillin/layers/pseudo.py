@@ -40,6 +40,10 @@ class PseudoTokens(nn.Module):
 
     def __init__(self, number: int, dim: int, locations: str | None = None, dim_x: int = 1):
         super().__init__()
+        if type(number) is not int or number < 1:
+            raise InputError(
+                f"the number of pseudo-tokens or seeds must be a whole number of at least 1, got {number!r}"
+            )
         self.kind = locations if locations is None else choose("locations", locations, ["mean", "attention"])
         self.tokens = nn.Parameter(torch.randn(number, dim))
         if locations == "mean":
