@@ -36,7 +36,8 @@ def dims(name):
 
 
 def test_te_and_conv_models_are_translation_equivariant():
-    assert set(EQUIVARIANT) == {n for n in MODELS if n.startswith(("te-", "conv", "filler", "npt", "sheet"))}
+    """A model declares by `equivariant` what the tests below hold it to, under any name; these names promise it."""
+    assert set(EQUIVARIANT) >= {n for n in MODELS if n.startswith(("te-", "conv"))}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -16,7 +16,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from fillin.data.images.datasets import ImageSet, read_images, shrink, to_colours
-from fillin.data.task import Batch, check_counts, is_number, make_generator
+from fillin.data.task import Batch, check_counts, make_generator
 from fillin.errors import InputError
 
 _ORDER, _CHOICE, _CONTEXT = 1, 2, 3  # purposes of random generators, besides that of a batch
