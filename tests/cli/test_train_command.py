@@ -69,3 +69,12 @@ def test_a_run_prints_its_progress_and_its_folder(tmp_path, capsys):
     assert capsys.readouterr().out == (out / "recipe.yaml").read_text()
     assert main(["train", "--resume", str(out), "--steps", "8", "--keep.log", "1"]) == 0
     assert [line.step for line in read_log(out)] == [2, 3, 4, 6, 7, 8]
+
+
+def test_a_run_on_tables_does_not_recommend_what_evaluate_refuses(tmp_path, capsys):
+    options = ["--model.width=16", "--model.heads=2", "--model.layers=1", "--keep.batches=1"]
+    assert main(["train", "table", "--steps", "1", "--out", str(tmp_path / "run"), *options]) == 0
+    err = capsys.readouterr().err
+    assert "weights: " in err
+    assert "fillin evaluate" not in err
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
