@@ -66,7 +66,7 @@ class PositionStudy(TrainingStudy):
     def with_settings(self, settings: RecipeSettings) -> Study:
         """Return the study with other settings; positions and fixed blocks follow another `data.size`."""
         resized = self.replaced(size=settings.get("data.size", 0))
-        return super(PositionStudy, resized).with_settings(settings)
+        return TrainingStudy.with_settings(resized, settings)
 
     def variants(self, quick: bool) -> Mapping[str, RecipeSettings]:
         """Every kind of positions and windows: on digits, or at full budget on the images of a folder."""
