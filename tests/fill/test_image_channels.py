@@ -8,11 +8,12 @@ from PIL import Image
 import fillin
 from fillin.cli import main
 from fillin.errors import FillinError
+from fillin.filling.image.channel_regression import complete_channels
 from fillin.filling.image.channels import (
-    complete_channels,
     correlate_channels,
     draw_process,
     fit_model,
+    krige_channels,
     predict_cells,
 )
 
@@ -131,14 +132,33 @@ def test_draws_have_the_covariance_of_the_model():
     assert np.abs(np.cov(draws.T) - expected).max() < 0.15 * expected.max()
 
 
+def correlate_errors(prediction, first: int, second: int) -> float:
+    """Return the correlation of the sampled errors of two channels in the same pixels."""
+    error = prediction.samples - prediction.mean
+    a, b = (error[:, prediction.cells[:, 2] == channel] for channel in (first, second))
+    return np.mean(a * b) / np.sqrt(np.mean(a**2) * np.mean(b**2))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_samples_of_regressed_channels_go_together_as_what_is_left(sign):
+    """What the regressions on the first channel leave of the others has a correlation of ± .94."""
+    random, photo = np.random.default_rng(3), make_mixed(1)
+    common = 0.03 * random.normal(size=(28, 36))
+    for channel, factor in ((1, 1), (2, sign)):
+        photo[..., channel] = 0.2 + 0.6 * photo[..., 0] + factor * common + 0.0075 * random.normal(size=(28, 36))
+    observed = np.ones((28, 36, 3), bool)
+    observed[:, 18:, 1:] = False
+    prediction = complete_channels(photo, observed, n_samples=100)
+    assert sign * correlate_errors(prediction, 1, 2) > 0.7
+
+
 def test_samples_agree_with_the_standard_deviation_and_go_together():
     photo, observed = make_photo(), np.ones((20, 24, 3), bool)
     observed[5:13, 8:16, :2] = False
-    prediction = complete_channels(photo, observed, n_samples=200)
+    _, prediction = krige_channels(photo, observed, n_samples=200)
     error = prediction.samples - prediction.mean
     assert np.median(error.std(0) / prediction.std) == pytest.approx(1, abs=0.15)
-    red, green = error[:, prediction.cells[:, 2] == 0], error[:, prediction.cells[:, 2] == 1]
-    assert np.mean(red * green) / np.sqrt(np.mean(red**2) * np.mean(green**2)) > 0.3
+    assert correlate_errors(prediction, 0, 1) > 0.3
 
 
 def test_samples_keep_observed_values(surface):
@@ -215,3 +235,37 @@ def test_attention_needs_a_whole_pixel(tmp_path, surface, capsys):
     arguments = ["complete", str(tmp_path / "array.npy"), "--attend", "3,3", "--model", str(tmp_path / "model")]
     assert main(arguments) == 2
     assert "no pixel is observed in all channels" in capsys.readouterr().err
+
+
+def make_mixed(seed: int, noise: float = 0.01):
+    """Two smooth channels that are unrelated, and a third that is a sum of both."""
+    random = np.random.default_rng(seed)
+    waves = np.linspace(0, 5, 36)[None, :, None] * random.uniform(0.5, 1.5, (1, 1, 2))
+    waves = waves + np.linspace(0, 4, 28)[:, None, None] * random.uniform(-1.5, 1.5, (1, 1, 2))
+    both = 0.5 + 0.2 * np.sin(waves + random.uniform(0, 6, 2))
+    third = 0.1 + both @ np.array([0.7, 0.5]) + noise * random.normal(size=both.shape[:2])
+    return np.concatenate([both, third[..., None]], 2)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_channel_is_predicted_far_from_its_observed_values(seed):
+    photo, observed = make_mixed(seed), np.ones((28, 36, 3), bool)
+    observed[:, 18:, 2] = False
+    prediction = complete_channels(photo, observed, n_samples=100)
+    truth = photo[tuple(prediction.cells.T)]
+    error = prediction.mean - truth
+    assert np.sqrt(np.square(error).mean()) < 0.02  # the noise is .01, the standard deviation of the channel .17
+    assert 0.8 < (np.abs(error) < 1.96 * prediction.std).mean() <= 1
+    ratio = prediction.samples.std(0) / prediction.std
+    assert 0.8 < np.median(ratio) < 1.2
+
+
+def test_unrelated_channels_are_not_regressed():
+    random = np.random.default_rng(0)
+    photo, observed = make_mixed(0), np.ones((28, 36, 3), bool)
+    photo[..., 2] = 0.5 + 0.2 * np.sin(np.linspace(0, 7, 28))[:, None] + 0.001 * random.normal(size=(28, 36))
+    observed[8:12, 8:12, 2] = False
+    _, kriged = krige_channels(photo, observed)
+    prediction = complete_channels(photo, observed)
+    truth = photo[tuple(prediction.cells.T)]
+    assert np.abs(prediction.mean - truth).mean() <= 1.05 * np.abs(kriged.mean - truth).mean() + 1e-3

@@ -88,10 +88,11 @@ class ChannelPrediction:
         return y
 
 
-def complete_channels(
+def krige_channels(
     colours: Float[ndarray, "h w c"], observed: Bool[ndarray, "h w c"], n_samples: int = 0, seed: int = 0
-) -> ChannelPrediction | None:
-    """Predict the missing channels of the pixels of which others are observed; None where there are none."""
+) -> tuple[ChannelModel, ChannelPrediction] | None:
+    """Predict the missing channels of the pixels of which others are observed, and return the model with them; None
+    where there are none."""
     partly = observed.any(2) & ~observed.all(2)
     cells = np.argwhere(~observed & np.asarray(partly)[..., None])
     if not len(cells):
@@ -102,7 +103,8 @@ def complete_channels(
     predicted, variance = predict_cells(model, images, observed, cells)
     mean = predicted[0] + model.level[cells[:, 2]]
     error = images[1:, cells[:, 0], cells[:, 1], cells[:, 2]] - predicted[1:]
-    return ChannelPrediction(cells, mean, np.sqrt(model.growth * variance), mean + model.growth**0.5 * error)
+    std, samples = np.sqrt(model.growth * variance), mean + model.growth**0.5 * error
+    return model, ChannelPrediction(cells, mean, std, samples)
 
 
 def choose_model(values: Float[ndarray, "h w c"], observed: Bool[ndarray, "h w c"]) -> ChannelModel:

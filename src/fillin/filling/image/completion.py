@@ -17,7 +17,7 @@ from scipy.ndimage import map_coordinates
 from scipy.special import ndtr
 
 from fillin.errors import InputError, argument
-from fillin.filling.image.channels import complete_channels
+from fillin.filling.image.channel_regression import complete_channels
 from fillin.filling.image.pixel_context import PixelContext
 from fillin.filling.image.read import PartialImage
 from fillin.filling.prediction import NumericPrediction
