@@ -30,6 +30,11 @@ CASES = {
         [],
         "data.csv, line 2: 'degC' look like units",
     ),
+    "too many new rows": (
+        "date,y\n2024-01-01,1\n2024-01-02,\n2024-01-03,3\n",
+        ["--every", "1s", "--until", "2024-02-01"],
+        "2,678,398 new rows are requested, the limit is 500,000",
+    ),
     "all missing": ("date,y\n2024-01-01,\n2024-01-02,NA\n", [], "column 'y' is missing in all 2 rows.*--y"),
     "new rows and no order": (
         TABLE,

@@ -163,3 +163,15 @@ def test_filling_does_not_import_the_compiler_of_torch(tmp_path):
     )
     printed = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True).stdout
     assert printed.splitlines()[-1] == "0 set()"
+
+
+def test_a_column_without_a_value_is_left_as_it_is(tmp_path, capsys):
+    path = tmp_path / "data.csv"
+    path.write_text("date,a,dead\n2024-01-01,1,\n2024-01-02,,NA\n2024-01-03,3,\n")
+    assert main(["fill", str(path)]) == 0
+    assert "dead has no value, and is left as it is" in capsys.readouterr().out
+    filled = pd.read_csv(tmp_path / "data.filled.csv")
+    assert filled["a_filled"].notna().all()
+    assert not any(name.startswith("dead_") for name in filled)
+    assert main(["fill", str(path), "--y", "dead", "--force"]) == 2
+    assert "column 'dead' is missing in all 3 rows" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from fillin.filling.diagnostics import (
 )
 from fillin.filling.frames import format_locations
 from fillin.filling.plan import Source, as_names
-from fillin.filling.series.infer_roles import NewRows, check_errors, check_valid, find_filled
+from fillin.filling.series.infer_roles import NewRows, check_errors, check_valid, find_filled, note_unobserved
 from fillin.runtime import require
 from fillin.tabular.dates import MAX_STEPS, SECOND
 from fillin.tabular.readers import read_frame
@@ -105,6 +105,7 @@ def infer_scattered_roles(table: TypedTable, options: "ScatteredOptions", new: b
         )  # fmt: skip
     filled = find_filled(table, y, {*names, *by, *taken} - set(y), new)
     notes = [note for column in filled for note in (*note_sentinels(column), *note_missing_words(column))]
+    notes += note_unobserved(table, y, filled, {*names, *by})
     if not located.all():
         rows = np.flatnonzero(~located)
         count = "1 row has" if len(rows) == 1 else f"{len(rows):,} rows have"

@@ -19,6 +19,7 @@ from fillin.filling.diagnostics import (
     find_nearest_index,
     find_number_like,
     index_option,
+    list_names,
     note_missing_words,
     note_sentinels,
     split_groups,
@@ -165,6 +166,7 @@ def infer_roles(
     notes += _check_duplicates(table, index, rows)
     others.add(index.name)
     filled = find_filled(table, y, {*others, *covariates}, new)
+    notes += note_unobserved(table, y, filled, {*others, *covariates})
     if not filled:  # a missing value may be among words that were meant as numbers
         complete = [column.name for column in table.columns.values() if not column.missing.any()]
         unread = find_number_like(table, {*complete, index.name, *by})
@@ -306,6 +308,7 @@ def find_filled(table: TypedTable, y: Sequence[str], others: set[str], new: bool
         chosen = values if new else [column for column in numbers if column.missing.any()]
         # a cell that cannot be read may hide a missing value
         chosen += [column for column in numbers if column.invalid is not None and column not in chosen]
+        chosen = [column for column in chosen if not column.missing.all()] or chosen
     for column in chosen:
         if column.kind != NUMBER:
             raise find_number_like(table, set(table.columns) - {column.name}) or InputError(
@@ -320,6 +323,18 @@ def find_filled(table: TypedTable, y: Sequence[str], others: set[str], new: bool
             )  # fmt: skip
         check_new_columns(table, column, SUFFIXES)
     return chosen
+
+
+def note_unobserved(table: TypedTable, y: Sequence[str], filled: list[TypedColumn], others: set[str]) -> list[Note]:
+    """Return a note on the columns that are left as they are, since they have no value."""
+    names = {column.name for column in filled} | others
+    dead = (column for column in table.columns.values() if column.kind == NUMBER and column.missing.all())
+    empty = [column.name for column in dead if column.name not in names]
+    if y or not empty:
+        return []
+    one = len(empty) == 1
+    outcome = "has no value, and is left as it is" if one else "have no value, and are left as they are"
+    return [Note(f"{list_names(empty)} {outcome}", doubtful=True)]
 
 
 def _find_informing(

@@ -20,6 +20,7 @@ from fillin.tabular.table import DATE, NUMBER, TypedTable
 if TYPE_CHECKING:
     from fillin.filling.series.plan import SeriesOptions
 
+MAX_NEW_ROWS = 500_000  # about 3 GB of memory
 _SAME_LOCATION = 1e-3  # of a step: closer numbers are one location, as 1949.0833 and 1949.08333333 are
 
 
@@ -115,8 +116,8 @@ def _collect(
         x.append(added)
         groups.append(np.full(len(added), number))
         positions.append(_positions(added, present, group.rows, roles.table.n_rows))
-    if sum(map(len, x)) > MAX_STEPS:
-        raise InputError(f"{sum(map(len, x)):,} new rows are requested, the limit is {MAX_STEPS:,}; request fewer")
+    if (count := sum(map(len, x))) > MAX_NEW_ROWS:
+        raise InputError(f"{count:,} new rows are requested, the limit is {MAX_NEW_ROWS:,}; request fewer")
     return NewRows(np.concatenate(x), np.concatenate(groups), np.concatenate(positions))
 
 
