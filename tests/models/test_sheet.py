@@ -9,7 +9,8 @@ from support.helpers import distance, tiny
 
 from fillin.data.task import SheetBatch
 from fillin.inference import sheets
-from fillin.inference.sheets import SheetContext, group_columns, make_windows
+from fillin.inference.column_groups import MAX_COLUMNS, group_columns
+from fillin.inference.sheets import SheetContext, make_windows
 from fillin.models import guides, load
 from fillin.models.guides import compute_guides, find_available, find_neighbours, regress
 from fillin.models.sheet import Sheet
@@ -237,7 +238,7 @@ def test_many_columns_are_grouped_by_correlation():
     groups = group_columns(y)
     assert sorted(np.concatenate([targets for _, targets in groups])) == list(range(40))
     for columns, targets in groups:
-        assert len(columns) <= sheets.MAX_COLUMNS
+        assert len(columns) <= MAX_COLUMNS
         assert set(targets) <= set(columns)
         assert len({*(targets // 10)}) == 1
 
@@ -264,3 +265,16 @@ def test_the_rest_of_a_record_does_no_harm():
             scores.append(mixture.log_prob(y[held]).mean())
         changes.append(scores[1] - scores[0])
     assert np.mean(changes) > -0.1
+
+
+def test_columns_that_predict_one_together_are_grouped_with_it():
+    """One column is the difference of two that are almost as large as each other, among many that correlate with it
+    more; a copy that lacks the same cells predicts nothing."""
+    random = np.random.default_rng(0)
+    difference, large = random.normal(size=300), 6 * random.normal(size=300)
+    noisy = difference[:, None] + 1.5 * random.normal(size=(300, 20))
+    y = np.column_stack([difference, large, large - difference, noisy, difference])
+    y[100:180, [0, -1]] = np.nan
+    [(columns, _)] = [group for group in group_columns(y) if 0 in group[1]]
+    assert {0, 1, 2} <= set(columns.tolist())
+    assert y.shape[1] - 1 not in columns

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Bool, Float
 from numpy import ndarray
 
+from fillin.inference.column_groups import group_columns
 from fillin.inference.context import level_and_size
-from fillin.inference.sheets import group_columns, to_tensor
+from fillin.inference.sheets import to_tensor
 from fillin.inference.spatial import Stations
 from fillin.inference.stations import krige
 from fillin.models.guides import compute_guides, measure_influence

@@ -2,8 +2,8 @@
 
 Up to `MAX_ROWS` rows are one window. A longer record is split into blocks of rows; each sees the observed rows around
 it densely, the nearest observations of every column, and a thinned sample of all the rest. Closed-form guides are those
-of the whole record, with the kernels of its parts where these are much better. More than `MAX_COLUMNS` columns are
-grouped by their correlation.
+of the whole record, with the kernels of its parts where these are much better. A sheet of many columns is
+split into groups (`column_groups`).
 """
 
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from fillin.data.task import SheetBatch
 from fillin.heads import to_predictive
+from fillin.inference.column_groups import group_columns
 from fillin.inference.context import MAX_ERROR, Context, level_and_size
 from fillin.inference.sheet_paths import ColumnProcess, correlate_columns, mix_columns
 from fillin.inference.spatial import Stations
@@ -29,7 +30,6 @@ from fillin.models.sheet import Sheet
 from fillin.predictive import GaussianMixture
 from fillin.runtime import Tick
 
-MAX_COLUMNS = 12  # that are predicted together
 MAX_ROWS = 384  # of a window
 BLOCK_ROWS = 96  # observed ones, that the queries among them see with those around them
 _MARGIN_ROWS = 64  # observed rows on each side of a block
@@ -37,7 +37,6 @@ _NEAREST = 6  # observations of each column on each side of a block
 _DISTANT_ROWS = 80  # of the rest of the record
 _RESIDUAL_WINDOWS = 4  # of a long record, that correlations between columns are estimated from
 _KERNELS = 2  # that are averaged in the windows of a long record
-_PRIOR_ROWS = 24.0  # that a correlation by distance is worth
 _SHARPNESS = 8  # with which the surer of two predictions of a station outweighs the other
 _INFORMED = 0.5  # share of observed columns from which a row is drawn as what a regression on them leaves
 _PARTS, PART_ROWS = 8, 300  # of a long record, that choose kernels of their own, and rows that they choose by
@@ -372,31 +371,3 @@ def batch_windows(windows: Iterator[Window], columns: int) -> Iterator[list[Wind
         batch.append(window)
     if batch:
         yield batch
-
-
-def group_columns(
-    y: Float[ndarray, "n d"], correlation: Float[ndarray, "d d"] | None = None
-) -> list[tuple[Int[ndarray, "c"], Int[ndarray, "t"]]]:
-    """Return groups of columns that are predicted together, and those of each group that no earlier group predicts:
-    all columns, or each with the columns that correlate most with it."""
-    d = y.shape[1]
-    if d <= MAX_COLUMNS:
-        return [(np.arange(d), np.arange(d))]
-    observed = ~np.isnan(y)
-    count = np.maximum(observed.sum(0), 1)
-    z = np.where(observed, y - np.where(observed, y, 0).sum(0) / count, 0)
-    z /= np.maximum(np.sqrt((z**2).sum(0) / count), 1e-300)
-    both = observed.T.astype(float) @ observed
-    if correlation is None:
-        strength = np.abs(z.T @ z) / np.maximum(both, 1) * np.sqrt(both / (both + MAX_COLUMNS))
-    else:  # that of few common rows is shrunk towards the one by distance
-        strength = np.abs(z.T @ z + _PRIOR_ROWS * correlation) / (both + _PRIOR_ROWS) * observed.any(0)
-    np.fill_diagonal(strength, np.inf)
-    pending, groups = set(range(d)), []
-    for column in np.argsort(observed.sum(0), kind="stable"):
-        if column in pending:
-            columns = np.sort(np.argsort(-strength[column], kind="stable")[:MAX_COLUMNS])
-            targets = np.array(sorted(pending & set(columns[strength[column, columns] > 0.3]) | {column}))
-            pending -= set(targets)
-            groups.append((columns, targets))
-    return groups

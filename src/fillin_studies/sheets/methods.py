@@ -125,7 +125,8 @@ class SheetMethod:
 SHEET = "sheet"
 METHODS: dict[str, SheetMethod] = {
     "fillin joint": SheetMethod(
-        predict_jointly, "the sheet model, all columns at once, nothing fitted", ours=True, weights=SHEET
+        predict_jointly, "the sheet model, all columns at once, nothing fitted", ours=True, weights=SHEET,
+        version=2,
     ),
     "fillin alone": SheetMethod(
         predict_alone, "the sheet model, each column without the others", True, True, weights=SHEET
