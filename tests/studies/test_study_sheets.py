@@ -398,7 +398,7 @@ def test_cells_of_retrained_weights_have_another_version(tmp_path, monkeypatch, 
     settings = {"data": "mixed", "pattern": "cells", "added": "", "seed": 0}
     versions = {name: study.version_of({**settings, "method": name}) for name in ("fillin joint", "linear")}
     assert versions["linear"] == "1.1"
-    assert versions["fillin joint"].startswith("1.1, weights ")
+    assert versions["fillin joint"].startswith("1.2, weights ")
 
 
 def test_the_command_hides_the_folder_of_the_model(tmp_path, monkeypatch, model, capsys):
