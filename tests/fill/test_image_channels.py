@@ -141,7 +141,7 @@ def correlate_errors(prediction, first: int, second: int) -> float:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_samples_of_regressed_channels_go_together_as_what_is_left(sign):
-    """What the regressions on the first channel leave of the others has a correlation of ± .94."""
+    """Regressions on the first channel leave errors of the others with a correlation of ± .94."""
     random, photo = np.random.default_rng(3), make_mixed(1)
     common = 0.03 * random.normal(size=(28, 36))
     for channel, factor in ((1, 1), (2, sign)):

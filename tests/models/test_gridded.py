@@ -74,7 +74,7 @@ def test_a_window_of_all_cells_is_full_attention(dim_x):
 
 
 def test_attention_is_within_windows_and_windows_move():
-    """Of eight cells in windows of four, a point in cell 0 reaches cells 0–3 in a layer, 4 and 5 in the next."""
+    """In eight cells with windows of four, a point in cell 0 reaches cells 0–3 in a layer, 4 and 5 in the next."""
     x = (torch.arange(9).double() / 8).view(1, 9, 1)  # the last point is in the last cell
     reached = {}
     for layers in (1, 2):

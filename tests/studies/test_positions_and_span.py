@@ -198,7 +198,7 @@ def test_costs_are_of_training_and_of_inference():
 
 
 def test_operations_are_counted():
-    """Of 16 pixels by hand: three products of each pair that is computed, in heads of width 4, and four projections of
+    """For 16 pixels by hand: three products of each pair that is computed, in heads of width 4, and four projections of
     8 × 8 with two of 8 × 12 of each pixel."""
     options = {"width": 8, "heads": 2, "layers": 1, "hidden": 12}
     for more, share in (({}, 1.0), ({"blocks": 2}, 0.25), ({"positions": "siren-alfons"}, 1.0)):
