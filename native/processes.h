@@ -4,8 +4,8 @@
 //     k(u) = (1 + a u + b u²) exp(−m u − h u²)
 //     ln p(y | kernel) = −Σ_i ln L_ii − ½ (n − 1 + ν) ln(ν + ‖w‖²) + constant
 //
-// t is the covariance of a level and a slope with a wide prior, which take up d values. A steady kernel has a level
-// alone, of constant covariance, which takes up one, and its y are the values before the slope was subtracted.
+// t is the covariance of a level and a slope with a wide prior, which take up d values. A kernel without a slope has
+// a level alone, of constant covariance, which takes up one, and its y are the values before the slope was subtracted.
 #pragma once
 
 #include <algorithm>
@@ -55,7 +55,7 @@ struct Observations {
   const uint8_t *there;
   int rows, stride;
 
-  dvec value(size_t row, dvec steady) const { return line ? y[row] + steady * line[row] : both(y[row]); }
+  dvec value(size_t row, dvec no_slope) const { return line ? y[row] + no_slope * line[row] : both(y[row]); }
 };
 
 struct Prior {
@@ -63,13 +63,13 @@ struct Prior {
 
   // ν + the number of n values that a trend leaves which takes up `taken`
   double left(int n, double taken) const { return freedom + std::max(0.0, n - taken); }
-  double taken(double steady) const { return steady > 0 ? std::min(1.0, fixed) : fixed; }
+  double taken(double no_slope) const { return no_slope > 0 ? std::min(1.0, fixed) : fixed; }
 };
 
-constexpr int THETA = 7;  // kind, ℓ, σ, ρ, c, λ, steady
+constexpr int THETA = 7;  // kind, ℓ, σ, ρ, c, λ, no_slope
 
 struct Kernels {  // K kernels, one to a lane
-  dvec a, b, m, h, inverse_length, noise, share, cycle, far, steady;
+  dvec a, b, m, h, inverse_length, noise, share, cycle, far, no_slope;
   bool waves = false;
 
   Kernels(const double *theta, int count, bool periodic, double jitter) {
@@ -83,7 +83,7 @@ struct Kernels {  // K kernels, one to a lane
       h[l] = kind == 0 ? 0.5 : 0;
       inverse_length[l] = 1 / t[1], noise[l] = t[2] * t[2] + jitter;
       share[l] = periodic ? t[3] : 0, cycle[l] = 2 / (t[4] * t[4]), far[l] = 0.5 / (t[5] * t[5]);
-      steady[l] = t[6];
+      no_slope[l] = t[6];
       waves = waves || share[l] > 0;
     }
   }
@@ -96,7 +96,7 @@ struct Kernels {  // K kernels, one to a lane
   }
   // The covariance of two rows, with the trend t, whose variance is `level`.
   dvec operator()(double r, const double *s, double t, double level) const {
-    return (*this)(both(r), both(*s)) + t + steady * (level - t);
+    return (*this)(both(r), both(*s)) + t + no_slope * (level - t);
   }
 };
 
@@ -163,7 +163,7 @@ inline Fit factorise(const Observations &o, const Kernels &kernels, const Prior 
         determinant *= own[i];
       }
     }
-    space.white[i] = (o.value(row, kernels.steady) - product(own, space.white.data(), i)) * space.inverse[i];
+    space.white[i] = (o.value(row, kernels.no_slope) - product(own, space.white.data(), i)) * space.inverse[i];
     fit.square += space.white[i] * space.white[i];
     if (i % 16 == 15 || i == n - 1) {  // a product of 16 factors neither overflows nor underflows
       for (int l = 0; l < K; l++) fit.logs[l] += std::log(determinant[l]);
@@ -199,9 +199,9 @@ inline void predict(const Observations &o, int queries, const double *theta, int
   Fit fit = factorise(o, kernels, prior, space);
   int n = fit.n;
   dvec scale = prior.freedom + fit.square;
-  for (int l = 0; l < K; l++) scale[l] /= prior.left(n, prior.taken(kernels.steady[l]));
+  for (int l = 0; l < K; l++) scale[l] /= prior.left(n, prior.taken(kernels.no_slope[l]));
   auto add = [&](size_t row, dvec m, dvec variance) {
-    if (o.line) m -= kernels.steady * o.line[row];
+    if (o.line) m -= kernels.no_slope * o.line[row];
     variance = variance > jitter ? variance : both(jitter);
     dvec moment = scale * variance + m * m, rest = scale * (kernels.noise - jitter);
     for (int l = 0; l < count; l++) mean[row] += m[l], second[row] += moment[l], noise[row] += rest[l];
@@ -219,7 +219,7 @@ inline void predict(const Observations &o, int queries, const double *theta, int
     whiten(space, n, c, i);
     dvec left_out = 1 / product(c + i, c + i, n - i);
     size_t row = space.rows[i];
-    add(row, o.value(row, kernels.steady) - space.alpha[i] * left_out, left_out - (kernels.noise - jitter) - o.error[row]);
+    add(row, o.value(row, kernels.no_slope) - space.alpha[i] * left_out, left_out - (kernels.noise - jitter) - o.error[row]);
   }
   for (int q = 0; q < queries; q++) {
     size_t row = (size_t)o.rows + q;

@@ -116,7 +116,7 @@ typedef struct {
   const double *y, *error;  // [columns, rows]: values, and squares of known errors
   const double *line;       // [columns, rows + queries]: the line that was subtracted from the values, or NULL
   const uint8_t *there;     // [columns, rows]: whether the row is observed
-  const double *theta;      // [columns, kernels, 7]: kind, ℓ, σ, ρ, c, λ, steady
+  const double *theta;      // [columns, kernels, 7]: kind, ℓ, σ, ρ, c, λ, no_slope
   const double *fixed;      // [columns]: values that the trend takes up
   double level, freedom, jitter;  // trend at distance 0; ν
   double *out;

@@ -37,7 +37,7 @@ def dims(name):
 
 def test_te_and_conv_models_are_translation_equivariant():
     """A model declares by `equivariant` what the tests below hold it to, under any name; these names promise it."""
-    assert set(EQUIVARIANT) >= {n for n in MODELS if n.startswith(("te-", "conv"))}
+    assert set(EQUIVARIANT) >= {n for n in MODELS if n.startswith(("te-", "conv", "filler", "npt", "sheet"))}
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -31,7 +31,7 @@ def random_columns(c=3, n=20, dim_x=1, seed=0):
 def every_kernel(c: int, periodic: bool = True) -> torch.Tensor:
     plain = [(kind, length, noise, 0, 1, 1) for kind in range(4) for length in (3.0, 0.3) for noise in (0.01, 0.5)]
     every = plain + periodic * list(kernel_choice._PERIODIC)
-    both = [(*theta, steady) for theta in every for steady in (0, 1)]
+    both = [(*theta, no_slope) for theta in every for no_slope in (0, 1)]
     return torch.tensor(both, dtype=torch.float64).expand(c, -1, -1)
 
 
@@ -74,19 +74,19 @@ def test_kernels_are_those_of_the_library(number, kind):
     assert distance(found, expected) < 1e-7  # the library adds to the diagonal
 
 
-@pytest.mark.parametrize("steady", [False, True])
-def test_predictions_of_one_kernel_are_exact_inference(steady):
+@pytest.mark.parametrize("no_slope", [False, True])
+def test_predictions_of_one_kernel_are_exact_inference(no_slope):
     """The scale of the process is integrated out, which leaves the mean as it is and scales the variance. The level and
-    the slope are part of the process; if it is steady, the level alone, of the values before the slope was
+    the slope are part of the process; without a slope, the level alone, of the values before the slope was
     subtracted."""
     x, y, observed, error, period = random_columns(c=1)
-    theta = torch.tensor([[[0, 0.7, 0.2, 0, 1, 1, steady]]], dtype=torch.float64)
+    theta = torch.tensor([[[0, 0.7, 0.2, 0, 1, 1, no_slope]]], dtype=torch.float64)
     kernels, line = Kernels(theta, period, torch.zeros(1, dtype=torch.bool)), draw_line(x, observed)
     found = predict_cells(kernels, x, y, observed, error, ~observed, line)
-    trend = torch.ones(1, 20, 20) if steady else SUBTRACTED.correlate(covariance.distances(x, x))
+    trend = torch.ones(1, 20, 20) if no_slope else SUBTRACTED.correlate(covariance.distances(x, x))
     gram = (RBFKernel()(x, x, torch.tensor([[0.7, 1.0]]).double()) + trend)[0]
-    y = torch.where(observed, y + steady * line, 0)
-    found = replace(found, mean=found.mean + steady * line)
+    y = torch.where(observed, y + no_slope * line, 0)
+    found = replace(found, mean=found.mean + no_slope * line)
     seen, noise = observed[0], 0.04 + error[0].square() + covariance.JITTER
 
     def exact(context, target):
@@ -95,7 +95,7 @@ def test_predictions_of_one_kernel_are_exact_inference(steady):
         return mean[:, 0], variance
 
     white = torch.linalg.solve(gram[seen][:, seen] + noise[seen].diag(), y[0, seen])
-    scale = (FREEDOM + y[0, seen] @ white) / (FREEDOM + seen.sum() - 2 + steady)  # that a level and a slope leave
+    scale = (FREEDOM + y[0, seen] @ white) / (FREEDOM + seen.sum() - 2 + no_slope)  # that a level and a slope leave
     mean, variance = exact(seen, ~seen)
     assert distance(found.mean[0, ~seen], mean) < 1e-7
     assert distance(found.variance[0, ~seen], scale * variance) < 1e-7
@@ -259,7 +259,7 @@ def test_a_trend_that_was_not_removed_is_followed():
 
 
 @pytest.mark.parametrize("name", ["native", "reference"])
-def test_steady_kernels_are_chosen_where_there_is_no_slope(name, monkeypatch):
+def test_kernels_without_a_slope_are_chosen_where_there_is_none(name, monkeypatch):
     """Forecasts of stationary functions return to their level, those of a rising line continue it."""
     monkeypatch.setattr(kernel, "is_available", lambda: name == "native" and kernel.library.is_available())
     random = torch.Generator().manual_seed(2)
@@ -277,9 +277,9 @@ def test_steady_kernels_are_chosen_where_there_is_no_slope(name, monkeypatch):
         values, none = torch.where(observed, y - fit, 0), torch.zeros_like(y)
         kernels = choose_kernels(u, values, observed, none, torch.zeros(12).double(), line=fit - mean)
         found = predict_cells(kernels, u, values, observed, none, ~observed, fit - mean)
-        steady = kernels.theta[..., 6].mean()
+        no_slope = kernels.theta[..., 6].mean()
         errors[kind] = (found.mean + fit - y)[far].abs().mean()
-        assert steady > 0.6 if kind == "stationary" else steady < 0.05
+        assert no_slope > 0.6 if kind == "stationary" else no_slope < 0.05
     assert errors["stationary"] < 1.1  # the functions have a standard deviation of 1
     assert errors["rising"] < 0.4  # they rise by 4 from the last observation to the middle of the forecast
 

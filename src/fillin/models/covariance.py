@@ -5,9 +5,9 @@ With y ~ N(0, s² C), C = (1 − ρ) k(Δ/ℓ) + ρ exp(−2 sin²(πΔ/p) / c²
     ln p(y | kernel) = −½ ln |C| − ½ (n − 1 + ν) ln(ν + yᵀC⁻¹y) + constant
 
 k is an RBF or a Matérn kernel. T is the covariance of the level and the slope of y, which have been subtracted, but are
-not known: they take up d of the n values, as in restricted maximum likelihood (Patterson & Thompson 1971). A steady
-kernel has a level alone, and its y are the values before the slope was subtracted: without a slope, forecasts return to
-the level. Both kinds compete; a slope, which was fitted, has a penalty in nats.
+not known: they take up d of the n values, as in restricted maximum likelihood (Patterson & Thompson 1971). A kernel
+without a slope has a level alone, and its y are the values before the slope was subtracted: its forecasts return to the
+level. Both compete; a slope, which was fitted, has a penalty in nats.
 """
 
 from dataclasses import dataclass
@@ -36,13 +36,13 @@ class Trend:
 
     level: float
 
-    def count_taken(self, steady: Float[Tensor, "*c"], fixed: Float[Tensor, "*c"]) -> Float[Tensor, "*c"]:
+    def count_taken(self, no_slope: Float[Tensor, "*c"], fixed: Float[Tensor, "*c"]) -> Float[Tensor, "*c"]:
         """Return d of each kernel, of which `fixed` is that of one with a slope."""
-        return torch.where(steady > 0, fixed.clamp_max(1), fixed)
+        return torch.where(no_slope > 0, fixed.clamp_max(1), fixed)
 
-    def covary(self, steady: Float[Tensor, "c"], trend: Float[Tensor, "c n m"]) -> Float[Tensor, "c n m"]:
-        """Return T of kernels that are steady or not; `trend` is that of the latter."""
-        return torch.where(steady[:, None, None] > 0, self.level, trend)
+    def covary(self, no_slope: Float[Tensor, "c"], trend: Float[Tensor, "c n m"]) -> Float[Tensor, "c n m"]:
+        """Return T of kernels without a slope or with one; `trend` is that of the latter."""
+        return torch.where(no_slope[:, None, None] > 0, self.level, trend)
 
     def count(self, x: Float[Tensor, "c n dx"], there: Bool[Tensor, "c n"]) -> Float[Tensor, "c"]:
         """Return d, the number of values that a level and a slope take up: no slope along which all rows are at one
@@ -177,11 +177,11 @@ def compute_evidence(
         size = piece.shape[1]
         each = [part.repeat_interleave(size, 0) for part in (period, distance, error, there, y, line)]
         flat = piece.flatten(0, 1)
-        steady = flat[:, 6]
-        own = correlate(flat, each[0], each[1]) + trend.covary(steady, trend.correlate(each[1]))
+        no_slope = flat[:, 6]
+        own = correlate(flat, each[0], each[1]) + trend.covary(no_slope, trend.correlate(each[1]))
         covariance = add_noise(own, flat, each[2], each[3])
         factor = factorise(covariance)
-        values = each[4] + steady[:, None] * each[5]
+        values = each[4] + no_slope[:, None] * each[5]
         white = torch.linalg.solve_triangular(factor, values[..., None], upper=False)[..., 0]
         evidence = log_evidence(
             factor, white.square().sum(-1), count.repeat_interleave(size), taken.repeat_interleave(size)

@@ -183,8 +183,8 @@ def choose_kernels(
 ) -> Kernels:
     """Choose the kernels of each column by their likelihood: of all observations, or of subsets of them that are dense
     and that are spread. Rows are in the order of x; a period of 0 means none. With the `line` that was subtracted from
-    y, steady kernels, which have no slope, compete too."""
-    kinds = (0, 1) if line is not None else (0,)
+    y, kernels without a slope compete too."""
+    slopes = (0, 1) if line is not None else (0,)  # 1: none
     line = torch.zeros_like(y) if line is None else line
     subsets = choose_subsets(x, observed)
 
@@ -202,8 +202,8 @@ def choose_kernels(
     few = count <= SUBSET
     noises = [_SMALL_NOISES * bool(few.any()) + _NOISES] * 2 + [_NOISES] * 2
     grid = [
-        (kind, length, noise, 0, 1, 1, steady)
-        for kind, steady in product(range(len(KINDS)), kinds)
+        (kind, length, noise, 0, 1, 1, no_slope)
+        for kind, no_slope in product(range(len(KINDS)), slopes)
         for length, noise in product(lengths, noises[kind])
     ]
     theta = x.new_tensor(grid).expand(len(x), -1, -1)
@@ -220,7 +220,7 @@ def choose_kernels(
     sums = add_parts(best, _LONG_SCALES)
     added = [(sums, score(sums))]
     if x.shape[-1] == 1 and bool((period > 0).any()):
-        periodic = x.new_tensor([(*kernel, steady) for steady in kinds for kernel in _PERIODIC])
+        periodic = x.new_tensor([(*kernel, no_slope) for no_slope in slopes for kernel in _PERIODIC])
         waves = torch.cat([add_parts(best, _WAVES), periodic.expand(len(x), -1, -1)], 1)
         added.append((waves, torch.where(period[:, None] > 0, score(waves), -torch.inf)))
     theta, evidence = (torch.cat(parts, 1) for parts in zip((theta, evidence), *added, strict=True))
@@ -237,8 +237,8 @@ def choose_kernels(
 def add_parts(kernels: Float[Tensor, "c k 7"], parts: tuple[tuple[float, ...], ...]) -> Float[Tensor, "c kp 7"]:
     """Return every kernel with every second part (ρ, c, λ)."""
     first = kernels[:, :, None, :3].expand(-1, -1, len(parts), -1)
-    steady = kernels[:, :, None, 6:].expand(-1, -1, len(parts), -1)
-    return torch.cat([first, kernels.new_tensor(parts).expand(*first.shape[:3], -1), steady], -1).flatten(1, 2)
+    no_slope = kernels[:, :, None, 6:].expand(-1, -1, len(parts), -1)
+    return torch.cat([first, kernels.new_tensor(parts).expand(*first.shape[:3], -1), no_slope], -1).flatten(1, 2)
 
 
 def _choose_again(

@@ -33,7 +33,7 @@ KERNELS, FEW_KERNELS = 20, 4  # that are averaged over few observations, and ove
 
 @dataclass(frozen=True)
 class Kernels:
-    """Kernels of c columns: kind, ℓ, σ, ρ, c, λ and whether they are steady, and the period p of each column."""
+    """Kernels of c columns: kind, ℓ, σ, ρ, c, λ and whether they have no slope, and the period p of each column."""
 
     theta: Float[Tensor, "c k 7"]
     period: Float[Tensor, "c"]
@@ -244,26 +244,26 @@ def average_predictions(
     fixed, count = kernels.trend.count(x, there), there.sum(1)
     for i in range(kernels.theta.shape[1]):
         theta = kernels.theta[:, i]
-        steady = theta[:, 6]
-        values = y + torch.where(there, steady[:, None] * line[:, : y.shape[1]], 0)
-        own = correlate(theta, kernels.period, apart) + kernels.trend.covary(steady, trend)
+        no_slope = theta[:, 6]
+        values = y + torch.where(there, no_slope[:, None] * line[:, : y.shape[1]], 0)
+        own = correlate(theta, kernels.period, apart) + kernels.trend.covary(no_slope, trend)
         covariance = add_noise(own, theta, error, there)
         factor = factorise(covariance)
         inverse = torch.cholesky_inverse(factor)
         alpha = (inverse @ values[..., None])[..., 0]
         square = (values * alpha).sum(-1)
         weights.append(log_evidence(factor, square, count, fixed.clamp_max(1)) + log_prior(theta))
-        taken = kernels.trend.count_taken(steady, fixed)
+        taken = kernels.trend.count_taken(no_slope, fixed)
         scale = ((FREEDOM + square) / (FREEDOM + (count - taken).clamp_min(0)))[:, None]
         noise = scale * theta[:, 2, None].square()
         precision = inverse.diagonal(dim1=-2, dim2=-1)
         left_out = 1 / precision
-        cross = correlate(theta, kernels.period, across) + kernels.trend.covary(steady, cross_trend)
+        cross = correlate(theta, kernels.period, across) + kernels.trend.covary(no_slope, cross_trend)
         cross = cross * there[:, None]
         mean = (cross @ alpha[..., None])[..., 0]
         variance = (1 + kernels.trend.level - ((cross @ inverse) * cross).sum(-1)).clamp_min(JITTER)
         own_noise = theta[:, 2, None].square() + error.square()
-        means.append(torch.cat([values - alpha * left_out, mean], 1) - steady[:, None] * line)
+        means.append(torch.cat([values - alpha * left_out, mean], 1) - no_slope[:, None] * line)
         variances.append(scale * torch.cat([(left_out - own_noise).clamp_min(JITTER), variance], 1))
         noises.append(noise.expand(-1, x.shape[1] + x_queries.shape[1]))
     weight = torch.stack(weights).masked_fill(kernels.drawn, 0).softmax(0)[..., None]
